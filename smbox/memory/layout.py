@@ -1,0 +1,232 @@
+"""The bytes of the address space: every segment's name, words and arithmetic. Pure.
+
+One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
+
+    smbox.NAME.node              superblock: who owns this memory, high-water mark
+    smbox.NAME.locks             empty file; one OFD lock byte per stripe, region, slot, node
+    smbox.NAME.region.OFFSET     one region: header page, stripe table, data
+    smbox.NAME.slot.ID           one writer's journal slot: header page, room for a stripe
+    smbox.NAME.channels          applied numbers of the remote channels, a row each
+    smbox.NAME.ring.ROW          old bytes of a channel's last answers
+    smbox.NAME.cookie            the nonce that proves a client shares this /dev/shm
+
+OFFSET and ID are 12 and 16 hex digits. Words are unsigned, little-endian and 8 bytes wide
+at multiples of 8, so that each is written by one plain store (x86 and arm64 do not tear it).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "smbox."
+FORMAT: Final = 1
+PAGE_NBYTES: Final = 4096
+WORD_NBYTES: Final = 8
+
+STRIPE_NBYTES: Final = 512 * 1024
+"""Bytes of a stripe. With 1 MiB, stripe and journal fall out of a core's L2 where the L3 is
+shared with neighbours: the same commit loop then ran at 0.55 of a copy instead of 0.92."""
+
+NAME_NBYTES_MAX: Final = 200
+SHAPE_NDIM_MAX: Final = 8
+OFFSET_BITS: Final = 48
+
+
+class Superblock:
+    """Words of ``smbox.NAME.node`` (one page)."""
+
+    NBYTES: Final = PAGE_NBYTES
+    MAGIC_VALUE: Final = 0x45444F4E58424D53  # "SMBXNODE"
+    MAGIC: Final = 0
+    FORMAT: Final = 1
+    NODE_ID: Final = 2
+    INCARNATION: Final = 3  # how often a node has opened this memory
+    STRIPE_NBYTES: Final = 4
+    HIGH_WATER: Final = 5  # next free offset; never falls
+    UUID_LOW: Final = 6
+    UUID_HIGH: Final = 7
+    PID: Final = 8
+    PID_STARTED: Final = 9  # start time of the owner in ticks since boot
+    MEMORY_NBYTES: Final = 10  # the node's limit
+
+
+class RegionHeader:
+    """Words of the first page of a region; the name's UTF-8 bytes follow them."""
+
+    NBYTES: Final = PAGE_NBYTES
+    MAGIC_VALUE: Final = 0x4E47455258424D53  # "SMBXREGN"
+    MAGIC: Final = 0
+    FORMAT: Final = 1
+    STATE: Final = 2
+    ADDRESS: Final = 3
+    DATA_NBYTES: Final = 4
+    STRIPE_NBYTES: Final = 5
+    STRIPE_COUNT: Final = 6
+    DATA_OFFSET: Final = 7
+    KIND: Final = 8
+    CONSISTENCY: Final = 9
+    DTYPE: Final = 10
+    NDIM: Final = 11
+    SHAPE: Final = 12  # SHAPE_NDIM_MAX words
+    TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
+    TOKEN_HIGH: Final = 21
+    NAME_LENGTH: Final = 22
+    WORDS: Final = 23
+    NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
+
+
+class RegionState:
+    """Values of ``RegionHeader.STATE``."""
+
+    BUILDING: Final = 1  # its creator still writes the first contents; only it has the address
+    LIVE: Final = 2
+    FREED: Final = 3
+
+
+class RegionKind:
+    """Values of ``RegionHeader.KIND``: what the contents mean."""
+
+    ARRAY: Final = 1
+    COUNTER: Final = 2  # one int64
+    BARRIER: Final = 3  # uint64: generation, arrived, parties, then the arrived members
+
+
+class Consistency:
+    """Values of ``RegionHeader.CONSISTENCY``."""
+
+    STRIPE: Final = 1  # each stripe's changes are commits
+    REGION: Final = 2  # every operation on the region is one commit
+    NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only
+
+
+class Stripe:
+    """Words of one row of a region's stripe table (64 bytes, a cache line)."""
+
+    NBYTES: Final = 64
+    WORDS: Final = NBYTES // WORD_NBYTES
+    SEQ: Final = 0  # odd while a commit is open
+    COUNT: Final = 1  # finished changes
+    WRITER: Final = 2  # id of the journal slot of the last writer
+
+
+class Slot:
+    """Words of the first page of a journal slot; its stripe of old bytes follows."""
+
+    NBYTES: Final = PAGE_NBYTES + STRIPE_NBYTES
+    OLD_AT: Final = PAGE_NBYTES
+    MAGIC_VALUE: Final = 0x544F4C5358424D53  # "SMBXSLOT"
+    MAGIC: Final = 0
+    ID: Final = 1
+    PID: Final = 2
+    PID_STARTED: Final = 3
+    STATE: Final = 4
+    REGION: Final = 5  # address of the region
+    STRIPE: Final = 6  # index of the stripe
+    FIRST: Final = 7  # byte range in the region's data
+    LIMIT: Final = 8
+    PROGRESS: Final = 9  # how many bytes from FIRST have been saved
+    COUNT: Final = 10  # the stripe's count before
+    ROW: Final = 11  # row of the channel table + 1, or 0
+    NUMBER: Final = 12
+    RING_ENTRY: Final = 13  # entry of the row's ring + 1 where the old bytes are, or 0: here
+    KERNEL: Final = 14
+
+
+class SlotState:
+    """Values of ``Slot.STATE``."""
+
+    FREE: Final = 0
+    ARMED: Final = 1  # a commit may have begun to change the stripe: old bytes go back
+    COMMITTED: Final = 2  # the change happened: only its last words may be missing
+
+
+class Channel:
+    """Words of one row of the channel table (64 bytes)."""
+
+    NBYTES: Final = 64
+    WORDS: Final = NBYTES // WORD_NBYTES
+    CLIENT_LOW: Final = 0  # client id, 16 bytes
+    CLIENT_HIGH: Final = 1
+    CHANNEL: Final = 2  # the client's number of this channel
+    APPLIED: Final = 3  # number of the last change applied
+    USED: Final = 4  # 1 once the row belongs to somebody; written last
+
+
+class Ring:
+    """A channel's ring: ENTRIES entries of a header and a stripe of old bytes.
+
+    The answer of number n lies in entry ``n % ENTRIES``. A client sends number n only when
+    n - ENTRIES is acknowledged, so no entry is overwritten that could still be asked for.
+    """
+
+    ENTRIES: Final = 32
+    ENTRY_HEADER_NBYTES: Final = 64
+    NUMBER: Final = 0  # word of the entry header
+    RESULT_NBYTES: Final = 1
+    ENTRY_NBYTES: Final = ENTRY_HEADER_NBYTES + STRIPE_NBYTES
+    NBYTES: Final = ENTRIES * ENTRY_NBYTES
+
+
+CHANNEL_ROWS: Final = 4096
+
+
+class LockByte:
+    """Bytes of ``smbox.NAME.locks``; addresses of stripes lie below 2**48."""
+
+    NODE: Final = 1 << 60  # held by the node that owns the memory
+    SLOTS: Final = 1 << 61  # + slot id % 2**60: held while the slot's writer lives
+
+
+def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:
+    """Round ``nbytes`` up to a multiple of ``unit``."""
+    return -(-nbytes // unit) * unit
+
+
+def stripe_count(nbytes: int) -> int:
+    """Count the stripes of ``nbytes`` of data; an empty region has one, for its version."""
+    return max(1, -(-nbytes // STRIPE_NBYTES))
+
+
+def data_offset(nbytes: int) -> int:
+    """Return where the data of a region of ``nbytes`` begins in its segment."""
+    return RegionHeader.NBYTES + align(stripe_count(nbytes) * Stripe.NBYTES)
+
+
+def segment_nbytes(nbytes: int) -> int:
+    """Return the size of the segment of a region of ``nbytes``, in whole pages."""
+    return data_offset(nbytes) + align(nbytes)
+
+
+def node_name(name: str) -> str:
+    """Name the superblock's segment of node ``name``."""
+    return f"{PREFIX}{name}.node"
+
+
+def locks_name(name: str) -> str:
+    """Name the lock file of node ``name``."""
+    return f"{PREFIX}{name}.locks"
+
+
+def cookie_name(name: str) -> str:
+    """Name the segment that holds the nonce of node ``name``."""
+    return f"{PREFIX}{name}.cookie"
+
+
+def channels_name(name: str) -> str:
+    """Name the channel table of node ``name``."""
+    return f"{PREFIX}{name}.channels"
+
+
+def ring_name(name: str, row: int) -> str:
+    """Name the ring of row ``row`` of the channel table of node ``name``."""
+    return f"{PREFIX}{name}.ring.{row}"
+
+
+def region_name(name: str, offset: int) -> str:
+    """Name the segment of the region at ``offset`` of node ``name``."""
+    return f"{PREFIX}{name}.region.{offset:012x}"
+
+
+def slot_name(name: str, slot: int) -> str:
+    """Name the journal slot ``slot`` of node ``name``."""
+    return f"{PREFIX}{name}.slot.{slot:016x}"
