@@ -1,0 +1,81 @@
+"""Byte locks of a memory node, as Linux open-file-description locks.
+
+An OFD lock belongs to an open file, not to a process or thread: each writer opens its own.
+The kernel releases it when the last descriptor of that open file goes, so a killed holder
+never blocks anybody for good (a POSIX semaphore would).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from typing import Final
+
+from smbox.errors import SegmentError
+from smbox.memory import layout
+from smbox.memory.segment import DIRECTORY
+
+_F_OFD_GETLK: Final = 36
+_F_OFD_SETLK: Final = 37
+# struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
+_FLOCK: Final = struct.Struct("hh4xqqi4x")
+assert _FLOCK.size == 32
+
+
+class LockFile:
+    """One open file description of a node's lock file; not to be shared by threads.
+
+    Args:
+        node: name of the memory node.
+
+    Raises:
+        SegmentError: the node has no lock file.
+    """
+
+    def __init__(self, node: str) -> None:
+        path = DIRECTORY / layout.locks_name(node)
+        try:
+            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise SegmentError(f"cannot open the locks of node {node}: {error}") from error
+
+    def try_lock(self, byte: int) -> bool:
+        """Lock one byte if nobody else holds it; True if this file holds it now."""
+        return self.try_lock_range(byte, 1)
+
+    def try_lock_range(self, byte: int, count: int) -> bool:
+        """Lock ``count`` bytes from ``byte`` if nobody else holds any of them."""
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, count, 0)
+        try:
+            fcntl.fcntl(self.fd, _F_OFD_SETLK, request)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(self, byte: int, count: int = 1) -> None:
+        """Release ``count`` bytes from ``byte``."""
+        request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, count, 0)
+        fcntl.fcntl(self.fd, _F_OFD_SETLK, request)
+
+    def is_held(self, byte: int) -> bool:
+        """Tell whether another open file holds this byte."""
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        answer = fcntl.fcntl(self.fd, _F_OFD_GETLK, request)
+        return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Close the file; locks that it holds go with it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def abandon(self) -> None:
+        """Close a forked child's copy: the parent's open file, and its locks, stay."""
+        self.close()
+
+
+def create_lock_file(node: str) -> None:
+    """Make the node's lock file if it is missing."""
+    path = DIRECTORY / layout.locks_name(node)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

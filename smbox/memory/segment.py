@@ -1,0 +1,148 @@
+"""One mapping of one POSIX shared-memory object, with explicit ends.
+
+posix_ipc and not multiprocessing.shared_memory, whose tracker destroys a segment that is
+still alive when any attached process exits. A segment is unlinked only by an explicit act
+of whoever owns its name; dropping a mapping never does.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import posix_ipc
+from numpy.typing import NDArray
+
+from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.memory.layout import WORD_NBYTES
+
+DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
+MODE = 0o600
+
+
+class Segment:
+    """A mapped shared-memory object.
+
+    Views handed out (``bytes``, ``words``) keep the mapping alive after ``close``: closing
+    with live views is no error, the memory goes when the last view does.
+
+    Args:
+        name: name of the object, without a slash.
+        fd: open descriptor; owned by the segment from here on.
+        nbytes: bytes to map, greater than zero.
+    """
+
+    def __init__(self, name: str, fd: int, nbytes: int) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        try:
+            mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+        finally:
+            os.close(fd)
+        self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, dtype=np.uint8)
+
+    @classmethod
+    def create(cls, name: str, nbytes: int) -> Self:
+        """Make a segment of ``nbytes`` zeros and map it.
+
+        Its pages are allocated here, so that no later store can end in SIGBUS.
+
+        Raises:
+            OutOfMemoryError: no room in /dev/shm; nothing is left.
+            SegmentError: the name exists (errno EEXIST) or is refused; nothing is left.
+        """
+        try:
+            memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
+        except posix_ipc.ExistentialError as error:
+            raise SegmentError(f"segment {name} exists already") from error
+        except (OSError, ValueError, posix_ipc.Error) as error:
+            raise SegmentError(f"cannot create segment {name}: {error}") from error
+        try:
+            _allocate(memory.fd, name, nbytes)
+            return cls(name, memory.fd, nbytes)
+        except BaseException:
+            unlink(name)
+            raise
+
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """Map the segment ``name``, whole.
+
+        Raises:
+            SegmentError: it does not exist, is empty, or may not be opened.
+        """
+        try:
+            memory = posix_ipc.SharedMemory(f"/{name}")
+        except posix_ipc.ExistentialError as error:
+            raise SegmentError(f"no segment {name}") from error
+        except (OSError, ValueError, posix_ipc.Error) as error:
+            raise SegmentError(f"cannot open segment {name}: {error}") from error
+        nbytes = os.fstat(memory.fd).st_size
+        if nbytes == 0:
+            os.close(memory.fd)
+            raise SegmentError(f"segment {name} is empty: its creator died or has not ended")
+        return cls(name, memory.fd, nbytes)
+
+    def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
+        """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``."""
+        return self.bytes[at_byte : at_byte + count * WORD_NBYTES].view(np.uint64)
+
+    def rename(self, name: str) -> None:
+        """Give the segment another name, in one step; an existing one is replaced."""
+        (DIRECTORY / self.name).rename(DIRECTORY / name)
+        self.name = name
+
+    def punch(self) -> None:
+        """Give the memory back at once, whoever still maps it; its bytes read as zeros."""
+        path = DIRECTORY / self.name
+        if path.exists():
+            os.truncate(path, 0)
+
+    def close(self) -> None:
+        """Drop this mapping; views of it stay valid as long as they live."""
+        self.bytes = np.empty(0, np.uint8)
+
+    def unlink(self) -> None:
+        """Remove the name; the memory goes with its last mapping."""
+        unlink(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _allocate(fd: int, name: str, nbytes: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        os.close(fd)
+        if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
+            raise SegmentError(f"cannot size segment {name}: {error}") from error
+        raise OutOfMemoryError(
+            f"{DIRECTORY} has no room for segment {name}; free regions, or enlarge it"
+            " (mount -o remount,size=..., docker run --shm-size=...)",
+            nbytes=nbytes,
+            free_nbytes=room_nbytes(),
+        ) from error
+
+
+def room_nbytes() -> int:
+    """Return the bytes free in /dev/shm."""
+    stats = os.statvfs(DIRECTORY)
+    return stats.f_bavail * stats.f_frsize
+
+
+def unlink(name: str) -> None:
+    """Remove the name of a segment; no error if it is gone already."""
+    (DIRECTORY / name).unlink(missing_ok=True)
+
+
+def listing(prefix: str) -> list[str]:
+    """List the names of all segments that begin with ``prefix``, sorted."""
+    return sorted(path.name for path in DIRECTORY.iterdir() if path.name.startswith(prefix))
