@@ -9,6 +9,7 @@ One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
     smbox.NAME.channels          applied numbers of the remote channels, a row each
     smbox.NAME.ring.ROW          old bytes of a channel's last answers
     smbox.NAME.cookie            the nonce that proves a client shares this /dev/shm
+    smbox.NAME.building.TOKEN    a segment that is not whole yet; renamed when it is
 
 OFFSET and ID are 12 and 16 hex digits. Words are unsigned, little-endian and 8 bytes wide
 at multiples of 8, so that each is written by one plain store (x86 and arm64 do not tear it).
@@ -230,3 +231,8 @@ def region_name(name: str, offset: int) -> str:
 def slot_name(name: str, slot: int) -> str:
     """Name the journal slot ``slot`` of node ``name``."""
     return f"{PREFIX}{name}.slot.{slot:016x}"
+
+
+def building_name(name: str, token: int) -> str:
+    """Name a segment of node ``name`` while it is being built."""
+    return f"{PREFIX}{name}.building.{token:016x}"

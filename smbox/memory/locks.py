@@ -65,14 +65,10 @@ class LockFile:
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def close(self) -> None:
-        """Close the file; locks that it holds go with it."""
+        """Close the file; its locks go with its last descriptor (a forked child's too)."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def abandon(self) -> None:
-        """Close a forked child's copy: the parent's open file, and its locks, stay."""
-        self.close()
 
 
 def create_lock_file(node: str) -> None:

@@ -40,10 +40,10 @@ class Segment:
         self.name = name
         self.nbytes = nbytes
         try:
-            mapping = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+            self._mapping: mmap.mmap | None = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
         finally:
             os.close(fd)
-        self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, dtype=np.uint8)
+        self.bytes: NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -96,15 +96,18 @@ class Segment:
         (DIRECTORY / self.name).rename(DIRECTORY / name)
         self.name = name
 
-    def punch(self) -> None:
-        """Give the memory back at once, whoever still maps it; its bytes read as zeros."""
-        path = DIRECTORY / self.name
-        if path.exists():
-            os.truncate(path, 0)
+    def punch(self, at_byte: int) -> None:
+        """Give the pages from ``at_byte`` (of a page) on back, whoever else maps them.
+
+        They read as zeros from then on, and the names and other mappings stay valid.
+        """
+        if self._mapping is not None and at_byte < self.nbytes:
+            self._mapping.madvise(mmap.MADV_REMOVE, at_byte, self.nbytes - at_byte)
 
     def close(self) -> None:
         """Drop this mapping; views of it stay valid as long as they live."""
         self.bytes = np.empty(0, np.uint8)
+        self._mapping = None
 
     def unlink(self) -> None:
         """Remove the name; the memory goes with its last mapping."""

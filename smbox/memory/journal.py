@@ -1,0 +1,117 @@
+"""A writer's journal slot: what recovery needs to undo or finish its last commit.
+
+One slot per writer: the node's lane, or one thread of a local client. The slot outlives its
+process. A lock byte that the writer holds tells everybody whether it still lives.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import SegmentError
+from smbox.memory import layout, process
+from smbox.memory.layout import LockByte, Slot, SlotState
+from smbox.memory.locks import LockFile
+from smbox.memory.segment import Segment
+
+
+class Writer:
+    """The slot that one thread commits through, with the lock file it locks by.
+
+    Not to be shared by threads. ``words`` are the slot's header words (``u64``), ``old`` its
+    room for a stripe's old bytes (``u8[STRIPE_NBYTES]``).
+
+    Args:
+        node: name of the memory node.
+        segment: the slot's segment.
+        locks: an open of the node's lock file that belongs to this writer alone.
+    """
+
+    def __init__(self, node: str, segment: Segment, locks: LockFile) -> None:
+        self.node = node
+        self.segment = segment
+        self.locks = locks
+        self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
+        self.old: NDArray[np.uint8] = segment.bytes[Slot.OLD_AT :]
+        self.slot_id = int(self.words[Slot.ID])
+
+    @classmethod
+    def create(cls, node: str) -> Self:
+        """Make a slot of this process in the memory of ``node``.
+
+        Raises:
+            SegmentError: the node has no memory here.
+            OutOfMemoryError: no room for the slot.
+        """
+        locks = LockFile(node)
+        try:
+            slot_id = _new_id(locks)
+            segment = _make_slot(node, slot_id)
+        except BaseException:
+            locks.close()
+            raise
+        return cls(node, segment, locks)
+
+    def close(self) -> None:
+        """Remove the slot. Only between commits: an open one would be lost."""
+        self.segment.unlink()
+        self.segment.close()
+        self.locks.close()
+
+    def abandon(self) -> None:
+        """Drop a slot that a forked child inherited: it is its parent's."""
+        self.segment.close()
+        self.locks.close()
+
+
+def _new_id(locks: LockFile) -> int:
+    while True:
+        slot_id = secrets.randbits(59) | 1
+        if locks.try_lock(alive_byte(slot_id)):
+            return slot_id
+
+
+def alive_byte(slot_id: int) -> int:
+    """Return the lock byte that the slot's writer holds while it lives."""
+    return LockByte.SLOTS + slot_id
+
+
+def _make_slot(node: str, slot_id: int) -> Segment:
+    """Build the slot aside and rename it: nobody ever sees half a slot."""
+    segment = Segment.create(layout.building_name(node, slot_id), Slot.NBYTES)
+    try:
+        words = segment.words(0, layout.PAGE_NBYTES // 8)
+        words[Slot.MAGIC] = Slot.MAGIC_VALUE
+        words[Slot.ID] = slot_id
+        words[Slot.PID], words[Slot.PID_STARTED] = process.own()
+        words[Slot.STATE] = SlotState.FREE
+        segment.rename(layout.slot_name(node, slot_id))
+    except BaseException:
+        segment.unlink()
+        raise
+    return segment
+
+
+def attach_slot(node: str, slot_id: int) -> Segment:
+    """Map a slot of any writer, for recovery or to name its holder.
+
+    Raises:
+        SegmentError: there is no such slot, or it is not one.
+    """
+    segment = Segment.attach(layout.slot_name(node, slot_id))
+    if segment.nbytes != Slot.NBYTES or segment.words(0, 1)[0] != Slot.MAGIC_VALUE:
+        raise SegmentError(f"{segment.name} is no journal slot of this format")
+    return segment
+
+
+def holder_pid(node: str, slot_id: int) -> int:
+    """Return the pid of the process whose slot this is, or 0 where it is gone."""
+    try:
+        segment = attach_slot(node, slot_id)
+    except SegmentError:
+        return 0
+    return int(segment.words(0, 16)[Slot.PID])

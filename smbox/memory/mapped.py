@@ -1,0 +1,116 @@
+"""A region as this process maps it: header, stripe table and data, and their arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import RegionFreedError, SegmentError
+from smbox.memory import layout, region_header
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import Segment
+
+OFFSET_MASK = (1 << layout.OFFSET_BITS) - 1
+
+
+class Piece(NamedTuple):
+    """A byte range ``first <= b < limit`` of a region's data inside one stripe."""
+
+    stripe: int
+    first: int
+    limit: int
+
+
+class MappedRegion:
+    """One region in this process's memory.
+
+    Attributes:
+        spec: what the region is.
+        address: its global address.
+        offset: the address less its node: where its stripes' lock bytes begin.
+        header: the header's words.
+        table: ``u64[stripes, 8]``, a row of words per stripe.
+        data: ``u8[nbytes]``.
+
+    Args:
+        node: name of the memory node.
+        segment: the region's segment; owned from here on.
+    """
+
+    def __init__(self, node: str, segment: Segment) -> None:
+        self.node = node
+        self.segment = segment
+        self.spec: RegionSpec = region_header.read(segment.bytes[: RegionHeader.NBYTES])
+        self.nbytes = self.spec.nbytes
+        self.header: NDArray[np.uint64] = segment.words(0, RegionHeader.WORDS)
+        self.address = int(self.header[RegionHeader.ADDRESS])
+        self.offset = self.address & OFFSET_MASK
+        self.stripe_count = layout.stripe_count(self.nbytes)
+        if segment.nbytes != layout.segment_nbytes(self.nbytes):
+            raise SegmentError(f"{segment.name} has not the size that its header says")
+        begin = layout.data_offset(self.nbytes)
+        self.data: NDArray[np.uint8] = segment.bytes[begin : begin + self.nbytes]
+        self.table: NDArray[np.uint64] = segment.words(
+            RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
+        ).reshape(self.stripe_count, Stripe.WORDS)
+
+    @classmethod
+    def attach(cls, node: str, offset: int) -> Self:
+        """Map the region at ``offset`` of a node.
+
+        Raises:
+            RegionFreedError: no such segment: the region at this address was freed.
+            SegmentError: it is damaged or of another format.
+        """
+        try:
+            segment = Segment.attach(layout.region_name(node, offset))
+        except SegmentError as error:
+            raise RegionFreedError(
+                "the region at this address is gone", offset=offset
+            ) from error
+        return cls(node, segment)
+
+    @property
+    def state(self) -> int:
+        """A value of ``RegionState``."""
+        return int(self.header[RegionHeader.STATE])
+
+    def version(self) -> int:
+        """Return how many changes have been committed, as the sum over stripes."""
+        return int(self.table[:, Stripe.COUNT].sum())
+
+    def typed(self, first: int, limit: int) -> NDArray[Any]:
+        """View the bytes ``first..limit`` of the data as elements."""
+        return self.data[first:limit].view(self.spec.dtype.numpy)
+
+    def array(self) -> NDArray[Any]:
+        """View the whole data in the region's shape and dtype."""
+        return self.typed(0, self.nbytes).reshape(self.spec.shape)
+
+    def lock_byte(self, stripe: int) -> int:
+        """Return the lock byte of a stripe: its own global offset."""
+        return self.offset + stripe * STRIPE_NBYTES
+
+    def check_usable(self) -> None:
+        """Raise RegionFreedError if the region was freed."""
+        if self.header[RegionHeader.STATE] == RegionState.FREED:
+            raise RegionFreedError("the region was freed", name=self.spec.name)
+
+    def close(self) -> None:
+        """Drop the mapping; views that others hold stay valid."""
+        for view in ("header", "table", "data"):
+            setattr(self, view, getattr(self, view)[:0].copy())
+        self.segment.close()
+
+
+def pieces(first: int, limit: int) -> Iterator[Piece]:
+    """Cut the byte range ``first..limit`` of a region's data at its stripes."""
+    while first < limit:
+        stripe = first // STRIPE_NBYTES
+        end = min(limit, (stripe + 1) * STRIPE_NBYTES)
+        yield Piece(stripe, first, end)
+        first = end
