@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +16,43 @@ import pytest
 
 SETTLE_S = 20.0
 SHM = Path("/dev/shm")
+TESTS = Path(__file__).resolve().parent
+ORDER = ("smbox", "memnode", "contracts", "faults")
+SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take Python's own SIGINT handler back: a background shell hands it down as ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the core's tests first: when they fail, the rest only repeats it."""
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(TESTS).parts[0]
+        return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+    items.sort(key=rank)
+
+
+def _of_another_session(segment: Path) -> bool:
+    """Tell whether a living node, that no process of this test run started, owns a segment."""
+    superblock = SHM / f"smbox.{segment.name.split('.')[1]}.node"
+    try:
+        with superblock.open("rb") as file:
+            file.seek(8 * SUPERBLOCK_PID)
+            owner = psutil.Process(struct.unpack("<Q", file.read(8))[0])
+        family = {process.pid for process in [owner, *owner.parents()]}
+    except (OSError, struct.error, psutil.Error, ValueError, OverflowError):
+        return False
+    return os.getpid() not in family
 
 
 def _segments() -> set[str]:
-    return {path.name for path in SHM.glob("smbox.*")}
+    return {path.name for path in SHM.glob("smbox.*") if not _of_another_session(path)}
 
 
 def _children() -> set[int]:

@@ -1,0 +1,64 @@
+# smbox from a clean clone: `make demo` shows it at work, `make test` proves it.
+#
+# Everything lives in .venv, made once by python3 -m venv; the stamp file keeps the second
+# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install.
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+EXTRAS  = accel,bf16,demo,data,dev
+
+VENV  = .venv
+BIN   = $(VENV)/bin
+STAMP = $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format bench chaos clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*##/  make \1\t/p' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## install smbox and its tools into .venv
+
+# PyTorch goes first and alone: a pinned release keeps pip from choosing another build of it
+# (gigabytes of CUDA libraries) when it later resolves the extras.
+$(STAMP): pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "smbox needs Python 3.11 or newer as '$(PYTHON)'; have: $$($(PYTHON) --version 2>&1)."; \
+	  echo "Debian or Ubuntu:  sudo apt-get install -y python3 python3-venv"; \
+	  echo "Another one:       make $(or $(MAKECMDGOALS),venv) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments. On Debian or Ubuntu:"; \
+	  echo "  sudo apt-get install -y python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## train a small model on several workers through one memory node
+	$(BIN)/smbox demo
+
+test: $(STAMP)  ## run every test, the core's first (minutes)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## formatting, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)  ## rewrite the sources in the project's form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## measure smbox beside this machine's limits; writes out/bench.{json,md}
+	mkdir -p out
+	$(BIN)/smbox bench --json > out/bench.json
+	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
+
+chaos: $(STAMP)  ## run the fault tests five times over
+	for round in 1 2 3 4 5; do $(BIN)/python -m pytest tests/faults || exit 1; done
+
+clean:  ## remove .venv and everything that tools have left
+	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

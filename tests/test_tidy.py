@@ -1,0 +1,159 @@
+"""The form of the tree: mirrored tests, small files and functions, a core without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"smbox": ROOT, "memnode": ROOT, "smbox_torch": ROOT / "clients"}
+FILE_LINES_MAX = 300
+FUNCTION_LINES_MAX = 60
+UNMIRRORED = {"contracts", "faults", "integration"}  # suites over many modules
+CODE = ("smbox", "memnode", "clients", "tests", "examples", "benchmarks")
+
+WALK = """
+import importlib, pkgutil, sys
+for package in ("smbox", "memnode"):
+    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+print(sorted(name for name in ("torch", "smbox_torch", *EXTRA) if name in sys.modules))
+"""
+
+
+def python_files(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def modules() -> dict[Path, Path]:
+    """Every source module (packages' __init__ aside) with the test file it must have."""
+    found = {}
+    for package, home in PACKAGES.items():
+        for source in sorted((home / package).rglob("*.py")):
+            if source.name in {"__init__.py", "__main__.py"}:
+                continue
+            inside = source.relative_to(home)
+            found[source] = ROOT / "tests" / inside.parent / f"test_{inside.name}"
+    return found
+
+
+def source_of(test: Path) -> Path:
+    """The source that a mirrored test file is about; a package's own test names the package."""
+    inside = test.relative_to(ROOT / "tests")
+    home = PACKAGES[inside.parts[0]]
+    return home / inside.parent / test.name.removeprefix("test_")
+
+
+def shown(paths: Iterator[Path] | list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_every_module_has_its_test_file():
+    missing = [source for source, test in modules().items() if not test.is_file()]
+    assert shown(missing) == []
+
+
+def test_every_test_file_has_its_module():
+    tests = [
+        test
+        for test in python_files("tests")
+        if test.name.startswith("test_")
+        and test.parent != ROOT / "tests"
+        and test.relative_to(ROOT / "tests").parts[0] not in UNMIRRORED
+    ]
+    assert tests
+    orphans = [
+        test
+        for test in tests
+        if not source_of(test).is_file()
+        and not (test.name == "test_init.py" and (source_of(test).parent).is_dir())
+    ]
+    assert shown(orphans) == []
+
+
+def test_every_test_file_holds_a_test():
+    empty = [
+        path
+        for path in python_files("tests")
+        if path.name.startswith("test_")
+        and not any(name.startswith("test_") for name, _ in functions(path))
+        and "TestCase" not in path.read_text()
+    ]
+    assert shown(empty) == []
+
+
+def test_tests_have_no_packages():
+    assert shown(list((ROOT / "tests").rglob("__init__.py"))) == []
+
+
+def test_files_are_small():
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in python_files(*CODE)
+        if (count := len(path.read_text().splitlines())) > FILE_LINES_MAX
+    }
+    assert long == {}
+
+
+def test_functions_are_small():
+    long = [
+        f"{path.relative_to(ROOT)}:{name}: {count} lines"
+        for path in python_files(*CODE)
+        for name, count in functions(path)
+        if count > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_the_tour_names_every_source_file():
+    tour = (ROOT / "docs" / "architecture.md").read_text()
+    sources = [
+        source
+        for package, home in PACKAGES.items()
+        for source in sorted((home / package).rglob("*.py"))
+        if source.name != "__init__.py" or source.parent == home / package
+    ]
+    assert [name for name in shown(sources) if f"`{name}`" not in tour] == []
+
+
+def test_the_tour_names_no_file_that_is_gone():
+    tour = (ROOT / "docs" / "architecture.md").read_text()
+    named = {word for word in tour.split("`")[1::2] if word.endswith(".py") and "/" in word}
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def imported(extra: str = "()") -> str:
+    code = WALK.replace("EXTRA", extra)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_core_never_imports_torch():
+    assert imported() == "[]"
+
+
+def test_the_check_for_torch_can_fail():
+    assert imported('("numpy",)') == "['numpy']"
+
+
+@pytest.mark.parametrize("word", ["utils", "helpers", "common", "misc"])
+def test_no_module_is_a_drawer(word: str):
+    assert shown([path for path in python_files(*CODE) if path.stem == word]) == []
