@@ -1,0 +1,305 @@
+"""What regions speak to: the data path and the control path of one memory node. Pure.
+
+Two implementations of DataPath exist: ``local`` commits in this process on mapped memory,
+``remote`` sends messages. A region never knows which one it has. Requests become Work: an
+object that moves on while somebody waits for it, and that goes on exactly once after a timeout.
+
+The rules of a path:
+
+- A path is used by every thread of a Box; what belongs to a thread (writer, channel) the path
+  keeps by thread. Work belongs to the path, not to the thread that began it.
+- One thread's operations on one region take effect in the order they were begun.
+- Sources and outputs are untouchable until their Work is done; a path never copies in order
+  to let go of them earlier, unless it says so.
+- ``abandon`` is what a forked child does: forget everything, close, never unlock nor send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.address import GlobalAddress
+from smbox.dtypes import DType
+from smbox.memory.kernels import KernelCode
+
+Bytes = NDArray[np.uint8]
+ByteRange = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionInfo:
+    """What a client knows about a region; it never changes while the region lives.
+
+    Args:
+        address: of its first byte; never used again once the region is freed.
+        name: unique among the regions of its kind at one node.
+        kind: one of ``layout.RegionKind``.
+        dtype: of its elements.
+        shape: row-major.
+        nbytes: of its data.
+        consistency: one of ``layout.Consistency``.
+    """
+
+    address: GlobalAddress
+    name: str
+    kind: int
+    dtype: DType
+    shape: tuple[int, ...]
+    nbytes: int
+    consistency: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpec:
+    """What a client asks for when it creates a region.
+
+    Args:
+        init: a scalar that every element begins with; None: zeros.
+        publish: False builds a region that only its creator may write, by address, until
+            ``ControlPath.publish`` makes it visible.
+        exist_ok: an existing region of the same layout is the answer, not an error.
+    """
+
+    name: str
+    kind: int
+    dtype: DType
+    shape: tuple[int, ...]
+    consistency: int
+    init: bool | int | float | None = None
+    publish: bool = True
+    exist_ok: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What a client learned about its memory node from the handshake.
+
+    Args:
+        name: of the node; the prefix of its segments.
+        uuid: 16 bytes, of the memory: another memory has another one.
+        node_id: the upper bits of the node's addresses.
+        incarnation: how often a node has opened this memory.
+    """
+
+    name: str
+    uuid: bytes
+    node_id: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change of a range of a region's data, before it is cut into commits.
+
+    Args:
+        op: its name for errors and statistics: "put", "accumulate", "elastic", ...
+        kernel: what is done.
+        scale: a Python number, exact in the region's dtype.
+        first: byte of the region's data where the range begins; on an element boundary,
+            except for a raw put of bytes.
+        limit: byte behind the range.
+        source: C-contiguous bytes of limit - first elements' worth; for the whole kernels
+            (COMPARE_SWAP, ARRIVE, WITHDRAW) their few words.
+    """
+
+    op: str
+    kernel: KernelCode
+    scale: float
+    first: int
+    limit: int
+    source: Bytes | None
+
+
+class Sink(Protocol):
+    """Takes the old bytes of a change, committed piece by committed piece, in order."""
+
+    def __call__(self, first: int, limit: int, old: Bytes) -> None:
+        """Take the bytes that ``[first, limit)`` of the region's data held before.
+
+        Called after the commit. ``old`` is only lent for the call. When an exception (an
+        interrupt) left the last call half done, the same piece is given again: so a sink
+        gives the same result when it is called twice with the same piece.
+        """
+        ...
+
+
+class Work(Protocol):
+    """A request under way."""
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive the request until it is done or the monotonic clock passes ``deadline_s``.
+
+        A deadline in the past is one try without waiting. May be called again, by any
+        thread, after False and after an interrupt: it goes on exactly once.
+
+        Returns:
+            True when done; False at the deadline.
+
+        Raises:
+            SmboxError: the request failed for good, and fails the same way when asked again.
+        """
+        ...
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
+        ...
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the byte ranges of the region's data that are certainly done, ascending."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """Tell what else a timeout's error should say, such as the pid in the way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """One change of a batch, within one stripe; ``sink`` takes its old bytes, if wanted."""
+
+    info: RegionInfo
+    operation: Operation
+    sink: Sink | None = None
+
+
+class DataPath(Protocol):
+    """Moves bytes between this process and the regions of one node."""
+
+    @property
+    def transport(self) -> str:
+        """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
+        ...
+
+    def change_now(
+        self,
+        info: RegionInfo,
+        operation: Operation,
+        moved: NDArray[Any] | None = None,
+    ) -> int:
+        """Do as much of the change as goes at once in this process, in order.
+
+        The thin way of blocking verbs: no Work. ``moved``, of the range's elements, is the
+        worker's own array of an elastic change: ``moved -= scale * (moved - old)``.
+
+        Returns:
+            The byte up to which the change is complete; ``operation.first`` if nothing
+            was done (always, for a remote path).
+        """
+        ...
+
+    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> bool:
+        """Read the range into ``out`` if it goes at once in this process; else False."""
+        ...
+
+    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
+        """Begin the change; with a sink its old bytes come back."""
+        ...
+
+    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
+        """Begin reading bytes ``[first, limit)`` of the data into ``out``."""
+        ...
+
+    def batch(self, items: Sequence[BatchItem]) -> Work:
+        """Begin many small changes, in order; no transaction."""
+        ...
+
+    def version(self, info: RegionInfo) -> int:
+        """Return how many commits the region has seen."""
+        ...
+
+    def wait_version(self, info: RegionInfo, version: int) -> Work:
+        """Begin to wait until the region's version is at least ``version``."""
+        ...
+
+    def view(self, info: RegionInfo) -> NDArray[Any] | None:
+        """Return the region's memory, typed and shaped, if this process can map it."""
+        ...
+
+    def flush(self, deadline_s: float) -> bool:
+        """Complete every change begun before this call, by any thread; False at the deadline.
+
+        Raises:
+            SmboxError: what the first failed change failed with, if nobody waited for it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; changes under way are not waited for. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go after a fork, in the child: never send, never unlock, never unlink."""
+        ...
+
+
+class ControlPath(Protocol):
+    """The node's own services: its directory of regions. Any thread may call."""
+
+    @property
+    def node(self) -> NodeInfo:
+        """What the handshake told."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """The endpoint, such as "tcp://127.0.0.1:7070"."""
+        ...
+
+    def create(self, spec: RegionSpec, timeout_s: float) -> RegionInfo:
+        """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError."""
+        ...
+
+    def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
+        """Make a region under construction visible, or give way to one that is there.
+
+        Returns:
+            ``info``, or with ``exist_ok`` the region that won; then ours is gone.
+
+        Raises:
+            RegionExistsError: another won and ``exist_ok`` is False; ours is gone.
+        """
+        ...
+
+    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+        """Find a region by name, waiting for it; RegionNotFoundError after the timeout."""
+        ...
+
+    def locate(self, address: int, timeout_s: float) -> RegionInfo:
+        """Find the region that holds ``address``; AddressRangeError when none does."""
+        ...
+
+    def free(self, address: int, timeout_s: float) -> None:
+        """Free the region that begins at ``address``; RegionFreedError if it was freed."""
+        ...
+
+    def regions(self, timeout_s: float) -> list[RegionInfo]:
+        """List the live regions, by address."""
+        ...
+
+    def stats(self, timeout_s: float) -> dict[str, Any]:
+        """Return the node's own figures."""
+        ...
+
+    def close(self) -> None:
+        """Say goodbye and let go. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go after a fork, in the child: send nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """An opened connection: the control path and a data path over the same transport.
+
+    ``smbox.paths.opening.open_remote(address, *, key, timeout_s) -> Remote`` makes one.
+    """
+
+    control: ControlPath
+    data: DataPath
