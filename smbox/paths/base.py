@@ -55,7 +55,7 @@ class RegionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpec:
+class CreateRequest:
     """What a client asks for when it creates a region.
 
     Args:
@@ -250,7 +250,7 @@ class ControlPath(Protocol):
         """The endpoint, such as "tcp://127.0.0.1:7070"."""
         ...
 
-    def create(self, spec: RegionSpec, timeout_s: float) -> RegionInfo:
+    def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError."""
         ...
 
