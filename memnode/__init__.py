@@ -1,1 +1,1 @@
-
+"""The memory node: the process that owns the memory and serves it over the wire."""

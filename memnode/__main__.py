@@ -1,0 +1,10 @@
+"""Run a memory node: ``python -m memnode`` is the command ``memnode``."""
+
+from __future__ import annotations
+
+import sys
+
+from memnode.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The command ``memnode``: reads its arguments, starts a node, and says when it is ready."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from memnode.config import Bind, NodeConfig, parse_size
+from memnode.server import NodeServer
+from smbox.errors import ConfigError, SegmentError, SmboxError, TransportError
+
+EXIT_CLEAN: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_CONFIG: Final = 2  # argparse's own
+EXIT_MEMORY: Final = 3  # the memory has an owner already, or cannot be made
+EXIT_ADDRESS: Final = 4  # the address cannot be bound
+
+DEFAULT_BIND: Final = "tcp://127.0.0.1:7070"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+_LOG = logging.getLogger("memnode")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="memnode",
+        description="Serve a shared parameter memory: named regions that live in /dev/shm.",
+        epilog="Exit status: 0 stopped cleanly, 1 failed, 2 impossible arguments, "
+        "3 memory owned by another node or not to be had, 4 address not to be bound.",
+    )
+    add = made.add_argument
+    add(
+        "--bind",
+        action="append",
+        metavar="ADDRESS",
+        help="tcp://HOST:PORT (port 0: a free one) or ipc://PATH; may be repeated "
+        f"(default {DEFAULT_BIND})",
+    )
+    add("--name", help="name of the memory in /dev/shm (default: the port)")
+    add(
+        "--memory",
+        metavar="SIZE",
+        help="most bytes to take, for example 8GiB (default: from what /dev/shm has free)",
+    )
+    add("--json", action="store_true", help="print the ready line as a JSON object")
+    add("--keep", action="store_true", help="leave the memory in place on a clean stop")
+    add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
+    add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
+    add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
+    return made
+
+
+def config_of(options: argparse.Namespace) -> NodeConfig:
+    """Make the configuration of parsed options.
+
+    Raises:
+        ConfigError: they can never work.
+    """
+    return NodeConfig(
+        binds=tuple(Bind.parse(address) for address in options.bind or [DEFAULT_BIND]),
+        name=options.name,
+        memory_nbytes=None if options.memory is None else parse_size(options.memory),
+        keep=options.keep,
+        insecure=options.insecure,
+        parent_pid=options.parent_pid,
+    )
+
+
+def ready_line(addresses: Sequence[str], name: str, *, as_json: bool) -> str:
+    """Word the one line that says that the node serves."""
+    if not as_json:
+        return f"memnode {name} is ready at {' '.join(addresses)} (pid {os.getpid()})"
+    ready = {"event": "ready", "address": addresses[0], "addresses": list(addresses)}
+    return json.dumps(ready | {"pid": os.getpid(), "name": name})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a memory node until it is told to stop.
+
+    Args:
+        arguments: of the command line; None takes the process's.
+
+    Returns:
+        The exit status (see the constants ``EXIT_*``).
+    """
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        return _serve(config_of(options), as_json=options.json)
+    except ConfigError as error:
+        return _refuse(error, EXIT_CONFIG)
+    except TransportError as error:
+        return _refuse(error, EXIT_ADDRESS)
+    except SegmentError as error:
+        return _refuse(error, EXIT_MEMORY)
+    except SmboxError as error:
+        return _refuse(error, EXIT_FAILED)
+    except Exception:  # the last resort: say so, and leave by the table of exit codes
+        _LOG.exception("the node failed; its memory stays in place")
+        return EXIT_FAILED
+
+
+def _serve(config: NodeConfig, *, as_json: bool) -> int:
+    server = NodeServer(config)
+    with server.opened():
+        print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)
+        server.run()
+    return EXIT_CLEAN
+
+
+def _refuse(error: SmboxError, status: int) -> int:
+    print(f"memnode: {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,165 @@
+"""What a memory node was told to do: sizes, names and addresses, parsed and checked. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+from smbox.errors import ConfigError
+
+NODE_NAME_LENGTH_MAX: Final = 64
+MEMORY_NBYTES_MIN: Final = 1 << 20
+IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes: ``"8GiB"``, ``"500MB"``, ``"64k"``, ``"4096"``.
+
+    ``KiB`` counts in 1024, ``KB`` and ``K`` in 1000, as disks and networks do.
+
+    Raises:
+        ConfigError: not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
+    number, unit, binary = match.groups()
+    if binary and not unit:
+        raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
+    base = 1024 if binary else 1000
+    return int(float(number) * base ** _POWER[unit.upper()])
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One address to listen on: ``tcp://HOST:PORT`` (port 0: any free one) or ``ipc://PATH``.
+
+    Attributes:
+        address: as ZeroMQ wants it, but for port 0.
+        scheme: ``"tcp"`` or ``"ipc"``.
+        host: host of tcp, path of ipc.
+        port: of tcp; 0 for ipc.
+    """
+
+    address: str
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, address: str) -> Self:
+        """Read an address.
+
+        Raises:
+            ConfigError: neither tcp nor ipc, or no port or path in it.
+        """
+        scheme, separator, rest = address.partition("://")
+        if not separator or scheme not in {"tcp", "ipc"} or not rest:
+            raise ConfigError("bind to tcp://HOST:PORT or ipc://PATH", address=address)
+        if scheme == "ipc":
+            return cls(address, scheme, _checked_path(rest, address), 0)
+        host, _, port = rest.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError("a tcp address is tcp://HOST:PORT", address=address)
+        return cls(address, scheme, host, int(port))
+
+    @property
+    def is_private(self) -> bool:
+        """Tell whether only this host can reach the address."""
+        if self.scheme == "ipc" or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:  # an interface or host name: assume the worst
+            return False
+
+
+def _checked_path(path: str, address: str) -> str:
+    if len(path.encode()) > IPC_PATH_LENGTH_MAX:
+        raise ConfigError(
+            "the path of an ipc address is too long for a unix socket",
+            address=address,
+            length_max=IPC_PATH_LENGTH_MAX,
+        )
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything a node is told, checked when made.
+
+    Attributes:
+        binds: where to listen; at least one.
+        name: prefix of the node's segments; None takes the port of the first tcp address.
+        memory_nbytes: most bytes that all segments may take; None asks /dev/shm.
+        keep: leave the memory in place on a clean stop.
+        insecure: allow addresses that other hosts can reach.
+        parent_pid: stop when this process ends; None never.
+        session_expiry_s: forget a client after so many silent seconds.
+        regions_max: how many regions there may be.
+        clients_max: how many sessions there may be.
+    """
+
+    binds: tuple[Bind, ...]
+    name: str | None = None
+    memory_nbytes: int | None = None
+    keep: bool = False
+    insecure: bool = False
+    parent_pid: int | None = None
+    session_expiry_s: float = 300.0
+    regions_max: int = 65_536
+    clients_max: int = 1024
+
+    def __post_init__(self) -> None:
+        if not self.binds:
+            raise ConfigError("a node needs an address to listen on")
+        if self.name is not None:
+            check_node_name(self.name)
+        if self.memory_nbytes is not None and self.memory_nbytes < MEMORY_NBYTES_MIN:
+            raise ConfigError(
+                "too little memory for a node",
+                memory_nbytes=self.memory_nbytes,
+                memory_nbytes_min=MEMORY_NBYTES_MIN,
+            )
+        if self.parent_pid is not None and self.parent_pid <= 0:
+            raise ConfigError("not a process id", parent_pid=self.parent_pid)
+        if not self.insecure:
+            self._refuse_open_addresses()
+
+    def _refuse_open_addresses(self) -> None:
+        for bind in self.binds:
+            if not bind.is_private:
+                raise ConfigError(
+                    "other hosts can reach this address and nothing is encrypted or "
+                    "authenticated; pass --insecure if the network is trusted",
+                    address=bind.address,
+                )
+
+    @property
+    def known_name(self) -> str | None:
+        """The node's name, or None while it depends on a port that is still to be taken."""
+        if self.name is not None:
+            return self.name
+        first = self.binds[0]
+        if first.scheme == "tcp":
+            return str(first.port) if first.port else None
+        return re.sub(r"[^A-Za-z0-9_-]", "-", first.host.rsplit("/", 1)[-1]).strip("-") or "ipc"
+
+
+def check_node_name(name: str) -> None:
+    """Check that ``name`` can prefix names of segments.
+
+    Raises:
+        ConfigError: empty, too long, or with other letters than ``A-Za-z0-9_-``.
+    """
+    if len(name) > NODE_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
+        raise ConfigError(
+            "a node's name is 1 to 64 of A-Z a-z 0-9 _ - and begins with a letter or digit",
+            name=name,
+        )

@@ -1,0 +1,59 @@
+"""What a node counts about itself; the answer to STATS. Plain integers, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counts since the node started.
+
+    Attributes:
+        requests: requests by the name of their op.
+        refusals: error replies by the name of their status.
+        received_nbytes: bytes of bodies received.
+        sent_nbytes: bytes of bodies sent.
+        replies_dropped: replies that their client was too slow to take.
+        duplicates: changes that had been applied before and were answered again.
+        parked: requests that met a stripe held by a local client.
+        slots_recovered: journal slots of dead local clients rolled back or finished.
+        sessions_expired: clients forgotten after long silence.
+    """
+
+    requests: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    received_nbytes: int = 0
+    sent_nbytes: int = 0
+    replies_dropped: int = 0
+    duplicates: int = 0
+    parked: int = 0
+    slots_recovered: int = 0
+    sessions_expired: int = 0
+
+    def request(self, op: str, nbytes: int) -> None:
+        """Count a request of ``op`` with ``nbytes`` of body."""
+        self.requests[op] += 1
+        self.received_nbytes += nbytes
+
+    def reply(self, status: str, nbytes: int, *, is_ok: bool) -> None:
+        """Count a reply of ``nbytes`` of body; refusals by their status."""
+        self.sent_nbytes += nbytes
+        if not is_ok:
+            self.refusals[status] += 1
+
+    def facts(self) -> dict[str, int]:
+        """Return all counts under flat names, ``requests.PUT`` and the like."""
+        counted = {
+            "received_nbytes": self.received_nbytes,
+            "sent_nbytes": self.sent_nbytes,
+            "replies_dropped": self.replies_dropped,
+            "duplicates": self.duplicates,
+            "parked": self.parked,
+            "slots_recovered": self.slots_recovered,
+            "sessions_expired": self.sessions_expired,
+        }
+        counted |= {f"requests.{op}": count for op, count in sorted(self.requests.items())}
+        counted |= {f"refusals.{name}": n for name, n in sorted(self.refusals.items())}
+        return counted
