@@ -134,8 +134,14 @@ class Slot:
 
 
 class SlotState:
-    """Values of ``Slot.STATE``."""
+    """Low bits of ``Slot.STATE``; the bits above count the slot's commits.
 
+    State and count change by one store: a writer that was interrupted knows afterwards
+    whether its commit happened.
+    """
+
+    BITS: Final = 2
+    MASK: Final = (1 << BITS) - 1
     FREE: Final = 0
     ARMED: Final = 1  # a commit may have begun to change the stripe: old bytes go back
     COMMITTED: Final = 2  # the change happened: only its last words may be missing

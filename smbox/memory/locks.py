@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import weakref
 from typing import Final
 
 from smbox.errors import SegmentError
@@ -21,6 +22,9 @@ _F_OFD_SETLK: Final = 37
 # struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
 _FLOCK: Final = struct.Struct("hh4xqqi4x")
 assert _FLOCK.size == 32
+
+
+_OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 class LockFile:
@@ -39,6 +43,7 @@ class LockFile:
             self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise SegmentError(f"cannot open the locks of node {node}: {error}") from error
+        _OPEN.add(self)
 
     def try_lock(self, byte: int) -> bool:
         """Lock one byte if nobody else holds it; True if this file holds it now."""
@@ -69,6 +74,15 @@ class LockFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _close_all() -> None:
+    """Let a forked child hold no open file of its parent's, so that locks die with that."""
+    for locks in list(_OPEN):
+        locks.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def create_lock_file(node: str) -> None:

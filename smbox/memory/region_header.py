@@ -101,5 +101,5 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         token=words[RegionHeader.TOKEN_HIGH] << 64 | words[RegionHeader.TOKEN_LOW],
     )
     if spec.nbytes != words[RegionHeader.DATA_NBYTES]:
-        raise SegmentError("the header of this region is damaged", name=spec.name)
+        raise SegmentError("this region's header is damaged", name=spec.name)
     return spec

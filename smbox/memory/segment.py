@@ -55,6 +55,21 @@ class Segment:
             OutOfMemoryError: no room in /dev/shm; nothing is left.
             SegmentError: the name exists (errno EEXIST) or is refused; nothing is left.
         """
+        segment = cls.create_sparse(name, nbytes)
+        try:
+            segment.allocate(0, nbytes)
+        except BaseException:
+            segment.unlink()
+            raise
+        return segment
+
+    @classmethod
+    def create_sparse(cls, name: str, nbytes: int) -> Self:
+        """Make and map a segment without its pages: ``allocate`` before every first store.
+
+        Raises:
+            SegmentError: the name exists or is refused; nothing is left.
+        """
         try:
             memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
         except posix_ipc.ExistentialError as error:
@@ -62,7 +77,7 @@ class Segment:
         except (OSError, ValueError, posix_ipc.Error) as error:
             raise SegmentError(f"cannot create segment {name}: {error}") from error
         try:
-            _allocate(memory.fd, name, nbytes)
+            os.ftruncate(memory.fd, nbytes)
             return cls(name, memory.fd, nbytes)
         except BaseException:
             unlink(name)
@@ -90,6 +105,18 @@ class Segment:
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
         """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``."""
         return self.bytes[at_byte : at_byte + count * WORD_NBYTES].view(np.uint64)
+
+    def allocate(self, at_byte: int, nbytes: int) -> None:
+        """Make sure that pages are there for ``nbytes`` bytes from ``at_byte``.
+
+        Raises:
+            OutOfMemoryError: no room in /dev/shm; the segment stays as it was.
+        """
+        fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _allocate(fd, self.name, at_byte, nbytes)
+        finally:
+            os.close(fd)
 
     def rename(self, name: str) -> None:
         """Give the segment another name, in one step; an existing one is replaced."""
@@ -120,11 +147,10 @@ class Segment:
         self.close()
 
 
-def _allocate(fd: int, name: str, nbytes: int) -> None:
+def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
     try:
-        os.posix_fallocate(fd, 0, nbytes)
+        os.posix_fallocate(fd, at_byte, nbytes)
     except OSError as error:
-        os.close(fd)
         if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
             raise SegmentError(f"cannot size segment {name}: {error}") from error
         raise OutOfMemoryError(

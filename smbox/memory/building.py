@@ -1,0 +1,136 @@
+"""Making a region, slice by slice, and taking one away.
+
+A region is built under a temporary name and renamed when whole, so that nobody, and no
+restarted node, ever sees half of one. Large ones take a while (a first touch of a page runs
+at about 2 GB/s): ``Building.step`` does a slice, so that a node serves others in between.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from smbox.errors import OutOfMemoryError
+from smbox.memory import layout, region_header
+from smbox.memory.layout import RegionHeader, RegionState
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import Segment, room_nbytes
+
+SLICE_NBYTES: Final = 8 * 1024 * 1024
+
+
+class Building:
+    """A region that is being made.
+
+    Args:
+        node: name of the memory node.
+        spec: what it will be.
+        address: its global address, already taken.
+        init: what every element begins with; None is zero.
+
+    Raises:
+        OutOfMemoryError: /dev/shm has no room; nothing is left.
+    """
+
+    def __init__(
+        self, node: str, spec: RegionSpec, address: int, init: int | float | None = None
+    ) -> None:
+        nbytes = layout.segment_nbytes(spec.nbytes)
+        if nbytes > room_nbytes():
+            raise OutOfMemoryError(
+                "/dev/shm has no room for this region; free others, or enlarge it"
+                " (mount -o remount,size=..., docker run --shm-size=...)",
+                name=spec.name,
+                nbytes=nbytes,
+                free_nbytes=room_nbytes(),
+            )
+        self.spec = spec
+        self._node = node
+        self._address = address
+        self._init = init
+        self._next = 0
+        name = layout.building_name(node, address)
+        self._segment = Segment.create_sparse(name, nbytes)
+
+    def step(self) -> bool:
+        """Allocate and fill one slice; True when all is done.
+
+        Raises:
+            OutOfMemoryError: somebody else took the room; call ``abandon``.
+        """
+        first = self._next
+        limit = min(first + SLICE_NBYTES, self._segment.nbytes)
+        self._segment.allocate(first, limit - first)
+        if self._init:
+            self._fill(first, limit)
+        self._next = limit
+        return limit == self._segment.nbytes
+
+    def finish(self, state: int) -> MappedRegion:
+        """Write the header and give the segment its name.
+
+        Args:
+            state: ``RegionState.LIVE``, or ``BUILDING`` where its creator fills it first.
+        """
+        page = self._segment.bytes[: RegionHeader.NBYTES]
+        region_header.write(page, self.spec, self._address, state)
+        self._segment.rename(layout.region_name(self._node, self._address & OFFSET_MASK))
+        return MappedRegion(self._node, self._segment)
+
+    def abandon(self) -> None:
+        """Give up: nothing is left of it."""
+        self._segment.unlink()
+        self._segment.close()
+
+    def _fill(self, first: int, limit: int) -> None:
+        begin = layout.data_offset(self.spec.nbytes)
+        first = max(first, begin)
+        limit = min(limit, begin + self.spec.nbytes)
+        if first < limit:
+            view = self._segment.bytes[first:limit].view(self.spec.dtype.numpy)
+            np.copyto(view, np.asarray(self._init, dtype=self.spec.dtype.numpy))
+
+
+def build(
+    node: str,
+    spec: RegionSpec,
+    address: int,
+    init: int | float | None = None,
+    state: int = RegionState.LIVE,
+) -> MappedRegion:
+    """Make a region at once.
+
+    Raises:
+        OutOfMemoryError: no room; nothing is left.
+    """
+    building = Building(node, spec, address, init)
+    try:
+        while not building.step():
+            pass
+        return building.finish(state)
+    except BaseException:
+        building.abandon()
+        raise
+
+
+def free(region: MappedRegion, locks: LockFile) -> None:
+    """End a region: every operation from now on is told so.
+
+    The state goes first; then each stripe's lock is passed once, so that a commit which
+    began before has ended (a stripe whose holder does not let go, because it is stopped,
+    is left to it: its pages go with its mapping). Then the pages and the name go.
+    """
+    region.header[RegionHeader.STATE] = RegionState.FREED
+    busy = False
+    for stripe in range(region.stripe_count):
+        byte = region.lock_byte(stripe)
+        if locks.try_lock(byte):
+            locks.unlock(byte)
+        else:
+            busy = True
+    if not busy:
+        region.segment.punch(layout.data_offset(region.nbytes))
+    region.segment.unlink()

@@ -1,0 +1,149 @@
+"""Who owns a node's memory, and the offset that has never been handed out."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Self
+
+from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.memory import layout, process
+from smbox.memory.layout import LockByte, Superblock
+from smbox.memory.locks import LockFile, create_lock_file
+from smbox.memory.mapped import OFFSET_MASK
+from smbox.memory.segment import Segment
+
+
+class NodeOwnedError(SegmentError):
+    """Another living process owns the memory of this name; nothing was changed."""
+
+
+class OwnedSuperblock:
+    """The superblock, held by the one node that owns it.
+
+    Args:
+        segment: its segment.
+        locks: the open file that holds the owner's lock.
+    """
+
+    def __init__(self, segment: Segment, locks: LockFile) -> None:
+        self.segment = segment
+        self.locks = locks
+        self._words = segment.words(0, Superblock.NBYTES // layout.WORD_NBYTES)
+
+    @classmethod
+    def own(cls, node: str, memory_nbytes: int, node_id: int = 0) -> Self:
+        """Take the memory of ``node``, or make it.
+
+        Raises:
+            NodeOwnedError: a living node owns it.
+            SegmentError: it is of another format; nothing is touched.
+        """
+        create_lock_file(node)
+        locks = LockFile(node)
+        try:
+            if not locks.try_lock(LockByte.NODE):
+                _refuse(node)
+            owned = cls(_open_or_make(node, node_id), locks)
+        except BaseException:
+            locks.close()
+            raise
+        owned._take(memory_nbytes)
+        return owned
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes that name this memory; another memory has others."""
+        return self._words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
+
+    @property
+    def node_id(self) -> int:
+        """The upper bits of the node's global addresses."""
+        return int(self._words[Superblock.NODE_ID])
+
+    @property
+    def incarnation(self) -> int:
+        """How often a node has opened this memory."""
+        return int(self._words[Superblock.INCARNATION])
+
+    @property
+    def memory_nbytes(self) -> int:
+        """Most bytes that the node may use."""
+        return int(self._words[Superblock.MEMORY_NBYTES])
+
+    def take_address(self, nbytes: int) -> int:
+        """Hand out a page-aligned global address that never was and never will be another's.
+
+        Raises:
+            OutOfMemoryError: 2**48 bytes of addresses are used up.
+        """
+        offset = int(self._words[Superblock.HIGH_WATER])
+        limit = offset + layout.align(max(nbytes, 1))
+        if limit > OFFSET_MASK:
+            raise OutOfMemoryError("the node's addresses are used up; start another node")
+        self._words[Superblock.HIGH_WATER] = limit
+        return self.node_id << layout.OFFSET_BITS | offset
+
+    def close(self) -> None:
+        """Let the memory go, as it is, for the next owner."""
+        self._words[Superblock.PID] = 0
+        self._words = self._words[:0].copy()
+        self.segment.close()
+        self.locks.close()
+
+    def _take(self, memory_nbytes: int) -> None:
+        self._words[Superblock.MEMORY_NBYTES] = memory_nbytes
+        self._words[Superblock.PID], self._words[Superblock.PID_STARTED] = process.own()
+        self._words[Superblock.INCARNATION] += 1
+
+
+def owner_pid(node: str) -> int:
+    """Return the pid that the superblock of ``node`` names, or 0."""
+    try:
+        with Segment.attach(layout.node_name(node)) as segment:
+            return int(segment.words(0, 16)[Superblock.PID])
+    except SegmentError:
+        return 0
+
+
+def _refuse(node: str) -> None:
+    raise NodeOwnedError(
+        f"node {node!r} is running; stop it, or choose another --name",
+        pid=owner_pid(node),
+    )
+
+
+def _open_or_make(node: str, node_id: int) -> Segment:
+    try:
+        segment = Segment.attach(layout.node_name(node))
+    except SegmentError:
+        return _make(node, node_id)
+    words = segment.words(0, 16)
+    if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
+        raise SegmentError(f"{segment.name} is no superblock of smbox; remove or rename it")
+    known = (layout.FORMAT, layout.STRIPE_NBYTES)
+    found = (int(words[Superblock.FORMAT]), int(words[Superblock.STRIPE_NBYTES]))
+    if found != known:
+        raise SegmentError(
+            f"the memory of node {node!r} has another format; use the smbox release that made"
+            " it, or choose another --name",
+            found=found,
+            known=known,
+        )
+    return segment
+
+
+def _make(node: str, node_id: int) -> Segment:
+    unique = uuid.uuid4().bytes
+    segment = Segment.create(
+        layout.building_name(node, int.from_bytes(unique[:8])), Superblock.NBYTES
+    )
+    words = segment.words(0, 16)
+    words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
+    words[Superblock.FORMAT] = layout.FORMAT
+    words[Superblock.NODE_ID] = node_id
+    words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
+    words[Superblock.HIGH_WATER] = layout.PAGE_NBYTES  # address 0 means nothing
+    words[Superblock.UUID_LOW] = int.from_bytes(unique[:8], "little")
+    words[Superblock.UUID_HIGH] = int.from_bytes(unique[8:], "little")
+    segment.rename(layout.node_name(node))
+    return segment
