@@ -1,0 +1,156 @@
+"""Where the ranks of one host meet: counters in mapped memory, and who is still alive.
+
+Every rank owns one row of eight words and is the only one to write it, so nothing needs a
+lock or an atomic instruction: a rank raises its own counter, the others look. A store is
+seen after the stores before it (x86 keeps that order).
+
+Waiting never hangs. A rank that died is noticed by pid and start time within LOOK_S; one
+that is stopped or stuck is given up after the timeout; the first to notice writes down whom
+it blames, so that the others name the same rank and not the messenger.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from smbox.errors import WorkerLostError
+from smbox.memory import process
+
+ROW_WORDS: Final = 8
+SPINS: Final = 64  # looks that only yield the core: a few tens of microseconds
+SLEEP_FIRST_S: Final = 20e-6
+SLEEP_MAX_S: Final = 1e-3
+LOOK_S: Final = 0.25  # between two looks at the others' processes
+
+
+class Word:
+    """Words of a rank's row; the four of LANES are counters for whoever uses the rows."""
+
+    PID: Final = 0
+    STARTED: Final = 1
+    LEFT: Final = 2  # 1: this rank went away in order
+    BLAMED: Final = 3  # 1 + the local rank that this one has given up, or 0
+    LANES: Final = 4
+
+
+class Rendezvous:
+    """The counters of the ranks of one host, seen by one of them.
+
+    Args:
+        rows: ``u64[ranks, ROW_WORDS]`` in shared memory, zeros at first.
+        rank: row of this process.
+        timeout_s: for one wait, in seconds, until a living rank is given up.
+        first_rank: rank in the whole run of row 0, for messages.
+    """
+
+    def __init__(
+        self, rows: NDArray[np.uint64], rank: int, *, timeout_s: float, first_rank: int = 0
+    ) -> None:
+        self.rank = rank
+        self.size = len(rows)
+        self.timeout_s = timeout_s
+        self._rows = rows
+        self._lanes = rows[:, Word.LANES :]
+        self._first_rank = first_rank
+
+    def enter(self) -> None:
+        """Write down who this rank is; its pid, last, makes it present."""
+        pid, pid_started = process.own()
+        self._rows[self.rank, Word.STARTED] = pid_started
+        self._rows[self.rank, Word.PID] = pid
+
+    def leave(self) -> None:
+        """Go away in order: whoever waits for this rank learns it within LOOK_S."""
+        self._rows[self.rank, Word.LEFT] = 1
+
+    def raise_to(self, lane: int, value: int) -> None:
+        """Set this rank's counter in ``lane``; whoever sees it sees all that was stored before."""
+        self._lanes[self.rank, lane] = value
+
+    def counters(self, lane: int) -> list[int]:
+        """Return every rank's counter in ``lane``."""
+        return [int(value) for value in self._lanes[:, lane]]
+
+    def reached(self, lane: int, value: int) -> bool:
+        """Tell whether every rank's counter in ``lane`` is at least ``value``."""
+        return bool(self._lanes[:, lane].min() >= value)
+
+    def wait(self, lane: int, value: int) -> None:
+        """Return once every rank's counter in ``lane`` is at least ``value``.
+
+        Raises:
+            WorkerLostError: a rank died, left or did not come in time; it names the rank. The
+                counters are as they were, and the group is of no more use.
+        """
+        if not self.reached(lane, value):
+            self.wait_until(
+                lambda: self.reached(lane, value),
+                lambda rank: int(self._lanes[rank, lane]) < value,
+            )
+
+    def wait_until(self, is_done: Callable[[], bool], lags: Callable[[int], bool]) -> None:
+        """Return once ``is_done()``; until then ``lags(rank)`` tells who is waited for.
+
+        Raises:
+            WorkerLostError: as ``wait``.
+        """
+        for _ in range(SPINS):
+            if is_done():
+                return
+            os.sched_yield()
+        started_s = look_s = time.monotonic()
+        pause_s = SLEEP_FIRST_S
+        while not is_done():
+            now_s = time.monotonic()
+            if now_s >= look_s:
+                self._look(lags, is_late=now_s - started_s > self.timeout_s)
+                look_s = now_s + LOOK_S
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, SLEEP_MAX_S)
+
+    def _look(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
+        """Raise if a rank that is waited for will not come."""
+        for blamed in self._rows[:, Word.BLAMED]:
+            if blamed:
+                self._give_up(int(blamed) - 1, "was given up by another rank")
+        for rank in set(range(self.size)) - {self.rank}:
+            # The verdict comes first: a rank may do its part and end between the two looks.
+            verdict = self._verdict(rank, is_late=is_late)
+            if verdict and lags(rank):
+                self._give_up(rank, verdict)
+
+    def _verdict(self, rank: int, *, is_late: bool) -> str:
+        """Say what became of a rank; nothing for one that may still come."""
+        pid = int(self._rows[rank, Word.PID])
+        if pid and self._rows[rank, Word.LEFT]:
+            return "has left"
+        if pid and not process.is_alive(pid, int(self._rows[rank, Word.STARTED])):
+            return "died"
+        if not is_late:
+            return ""
+        return f"does not answer: it is {_status(pid)}" if pid else "never came"
+
+    def _give_up(self, rank: int, verdict: str) -> None:
+        self._rows[self.rank, Word.BLAMED] = rank + 1
+        raise WorkerLostError(
+            f"rank {self._first_rank + rank} {verdict}; the ranks of this host cannot go on"
+            " without it",
+            rank=self._first_rank + rank,
+            pid=int(self._rows[rank, Word.PID]),
+            timeout_s=self.timeout_s,
+        )
+
+
+def _status(pid: int) -> str:
+    """Say what a process does, in the kernel's word: running, sleeping, stopped."""
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.Error:
+        return "gone"
