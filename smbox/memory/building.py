@@ -11,13 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from smbox.errors import OutOfMemoryError
 from smbox.memory import layout, region_header
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import Segment, room_nbytes
+from smbox.memory.segment import Segment, no_room, room_nbytes
 
 SLICE_NBYTES: Final = 8 * 1024 * 1024
 
@@ -36,17 +35,11 @@ class Building:
     """
 
     def __init__(
-        self, node: str, spec: RegionSpec, address: int, init: int | float | None = None
+        self, node: str, spec: RegionSpec, address: int, init: float | None = None
     ) -> None:
         nbytes = layout.segment_nbytes(spec.nbytes)
         if nbytes > room_nbytes():
-            raise OutOfMemoryError(
-                "/dev/shm has no room for this region; free others, or enlarge it"
-                " (mount -o remount,size=..., docker run --shm-size=...)",
-                name=spec.name,
-                nbytes=nbytes,
-                free_nbytes=room_nbytes(),
-            )
+            raise no_room(f"region {spec.name!r}", nbytes)
         self.spec = spec
         self._node = node
         self._address = address
@@ -98,7 +91,7 @@ def build(
     node: str,
     spec: RegionSpec,
     address: int,
-    init: int | float | None = None,
+    init: float | None = None,
     state: int = RegionState.LIVE,
 ) -> MappedRegion:
     """Make a region at once.

@@ -153,12 +153,17 @@ def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
             raise SegmentError(f"cannot size segment {name}: {error}") from error
-        raise OutOfMemoryError(
-            f"{DIRECTORY} has no room for segment {name}; free regions, or enlarge it"
-            " (mount -o remount,size=..., docker run --shm-size=...)",
-            nbytes=nbytes,
-            free_nbytes=room_nbytes(),
-        ) from error
+        raise no_room(name, nbytes) from error
+
+
+def no_room(name: str, nbytes: int) -> OutOfMemoryError:
+    """Return the error of a full /dev/shm, with its cure."""
+    return OutOfMemoryError(
+        f"{DIRECTORY} has no room for {name}; free regions, or enlarge it"
+        " (mount -o remount,size=..., docker run --shm-size=...)",
+        nbytes=nbytes,
+        free_nbytes=room_nbytes(),
+    )
 
 
 def room_nbytes() -> int:

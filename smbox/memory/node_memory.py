@@ -1,0 +1,182 @@
+"""All the memory of one node: owned, recovered, and rebuilt from the directory alone."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Self
+
+from smbox.errors import LimitError, OutOfMemoryError, SegmentError
+from smbox.memory import building, journal, layout, recovery
+from smbox.memory.building import Building
+from smbox.memory.channels import ChannelTable
+from smbox.memory.journal import Writer
+from smbox.memory.layout import RegionState
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import DIRECTORY, Segment, listing, unlink
+from smbox.memory.superblock import OwnedSuperblock
+
+COOKIE_NBYTES = 32
+
+
+class NodeMemory:
+    """The memory of a node while this process owns it.
+
+    Attributes:
+        name: of the node.
+        superblock: who owns it, and its addresses.
+        writer: the journal slot of the node's own lane.
+        channels: the remote channels and their applied numbers.
+        regions: the mapped regions, by global address.
+        cookie: the nonce whose knowledge proves a shared /dev/shm.
+
+    Args:
+        name: of the node.
+        superblock: owned.
+    """
+
+    def __init__(self, name: str, superblock: OwnedSuperblock) -> None:
+        self.name = name
+        self.superblock = superblock
+        self.cookie = _make_cookie(name)
+        self.channels = ChannelTable.open(name)
+        self._recover()
+        self.regions: dict[int, MappedRegion] = {}
+        self._attach_regions()
+        self.writer = Writer.create(name)
+
+    @classmethod
+    def open(cls, name: str, memory_nbytes: int, node_id: int = 0) -> Self:
+        """Take the memory of node ``name``, or make it; recover all that its dead left open.
+
+        Raises:
+            NodeOwnedError: a living node owns it; nothing was changed.
+            SegmentError: it is of another format; nothing was changed.
+            OutOfMemoryError: no room for the node's own segments.
+        """
+        superblock = OwnedSuperblock.own(name, memory_nbytes, node_id)
+        try:
+            return cls(name, superblock)
+        except BaseException:
+            superblock.close()
+            raise
+
+    def begin(self, spec: RegionSpec, init: float | None = None) -> Building:
+        """Begin to make a region at a fresh address.
+
+        Raises:
+            OutOfMemoryError: beyond the node's limit, or no room; nothing changed.
+            LimitError: the region alone is larger than the node's memory.
+        """
+        wanted = layout.segment_nbytes(spec.nbytes)
+        limit = self.superblock.memory_nbytes
+        if wanted > limit:
+            raise LimitError(
+                "the region is larger than the node's memory; start it with more --memory",
+                name=spec.name,
+                nbytes=wanted,
+                memory_nbytes=limit,
+            )
+        used = self.used_nbytes()
+        if used + wanted > limit:
+            raise OutOfMemoryError(
+                "the node's memory is used up; free regions or start it with more --memory",
+                name=spec.name,
+                nbytes=wanted,
+                used_nbytes=used,
+                memory_nbytes=limit,
+            )
+        address = self.superblock.take_address(spec.nbytes)
+        return Building(self.name, spec, address, init)
+
+    def add(self, region: MappedRegion) -> None:
+        """Take a finished region into the directory."""
+        self.regions[region.address] = region
+
+    def publish(self, region: MappedRegion) -> None:
+        """Make a region under construction live."""
+        region.header[layout.RegionHeader.STATE] = RegionState.LIVE
+
+    def free(self, region: MappedRegion) -> None:
+        """End a region and give its memory back."""
+        del self.regions[region.address]
+        building.free(region, self.writer.locks)
+        region.close()
+
+    def used_nbytes(self) -> int:
+        """Return the bytes of all segments of this node, journals and rings counted in."""
+        return sum(_size(name) for name in self._listing())
+
+    def sweep_slots(self) -> int:
+        """Recover and remove the slots of dead local clients; return how many."""
+        return sum(self._sweep(name) for name in listing(layout.slot_name(self.name, 0)[:-16]))
+
+    def close(self, *, keep: bool) -> None:
+        """End the ownership; unless ``keep``, remove all of this node's memory."""
+        self.writer.close()
+        for region in list(self.regions.values()):
+            if keep:
+                region.close()
+            else:
+                self.free(region)
+        self.regions.clear()
+        self.channels.close()
+        if not keep:
+            for name in self._listing():
+                unlink(name)
+        self.superblock.close()
+
+    def _listing(self) -> list[str]:
+        return listing(f"{layout.PREFIX}{self.name}.")
+
+    def _recover(self) -> None:
+        for name in listing(f"{layout.PREFIX}{self.name}.building."):
+            unlink(name)
+        self.sweep_slots()
+
+    def _sweep(self, name: str) -> bool:
+        slot_id = int(name.rpartition(".")[2], 16)
+        locks = self.superblock.locks
+        byte = journal.alive_byte(slot_id)
+        if not locks.try_lock(byte):
+            return False
+        try:
+            return recovery.recover_slot(self.name, slot_id, locks)
+        finally:
+            locks.unlock(byte)
+
+    def _attach_regions(self) -> None:
+        for name in listing(layout.region_name(self.name, 0)[:-12]):
+            region = MappedRegion(self.name, Segment.attach(name))
+            if region.state == RegionState.LIVE:
+                self.regions[region.address & OFFSET_MASK | self._node_bits()] = region
+            else:  # freed in the moment of a kill, or never whole: nobody can have it
+                region.header[layout.RegionHeader.STATE] = RegionState.FREED
+                region.segment.unlink()
+                region.close()
+
+    def _node_bits(self) -> int:
+        return self.superblock.node_id << layout.OFFSET_BITS
+
+
+def _size(name: str) -> int:
+    try:
+        return (DIRECTORY / name).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _make_cookie(name: str) -> bytes:
+    """Return the node's nonce; a restarted node keeps it, for its clients know it."""
+    try:
+        with Segment.attach(layout.cookie_name(name)) as segment:
+            return segment.bytes[:COOKIE_NBYTES].tobytes()
+    except SegmentError:
+        pass
+    cookie = secrets.token_bytes(COOKIE_NBYTES)
+    token = int.from_bytes(cookie[:8]) ^ (1 << 63)
+    segment = Segment.create(layout.building_name(name, token), COOKIE_NBYTES)
+    segment.bytes[:] = list(cookie)
+    segment.rename(layout.cookie_name(name))
+    segment.close()
+    return cookie
