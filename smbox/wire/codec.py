@@ -1,0 +1,309 @@
+"""Frames to requests and replies, and back; the only door for a peer's bytes. Pure.
+
+Decoding raises RemoteProtocolError (or VersionMismatchError below it) and nothing else.
+Bodies of data are passed on as they came, never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from smbox.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    SmboxError,
+    VersionMismatchError,
+)
+from smbox.wire import header
+from smbox.wire.header import HEADER_NBYTES, NO_SCALE, REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
+from smbox.wire.ops import (
+    ANSWERS,
+    CONTROL,
+    OP_OF,
+    SOURCES,
+    WHOLE_KERNELS,
+    WHOLE_SOURCE_NBYTES_MAX,
+    Op,
+)
+from smbox.wire.status import STATUS_OF, Status, error_of, status_of
+
+CONTROL_NBYTES_MAX: Final = 1 << 20
+"""Bytes of a msgpack body."""
+
+BATCH_NBYTES_MAX: Final = 2 << 20
+"""Bytes of a batch's items and payloads together."""
+
+B = TypeVar("B", bound=Body)
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_REQUEST_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
+_REPLY_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
+_ERROR_DECODER: Final = msgspec.msgpack.Decoder(ErrorBody)
+
+
+@dataclass(slots=True)
+class Request:
+    """One request; docs/protocol.md says which fields each op uses.
+
+    Attributes:
+        request: id chosen by the client, unique within the connection.
+        number: of the first change, or for other ops the fence: the last change before it.
+        address: global address of the first byte of the range.
+        nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
+        scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
+        version: that a WAIT waits for.
+        payload: source bytes of a change.
+        body: of a control op.
+    """
+
+    op: Op
+    request: int = 0
+    number: int = 0
+    address: int = 0
+    nbytes: int = 0
+    kernel: int = 0
+    scale: bytes = NO_SCALE
+    version: int = 0
+    payload: Buffer = b""
+    body: Body | None = None
+
+
+@dataclass(slots=True)
+class Reply:
+    """One reply; op, request, number, address and nbytes repeat the request's.
+
+    Attributes:
+        version: of the region after the operation, or 0 where the node cannot tell.
+        payload: bytes read, or old bytes.
+        body: of a control op that succeeded.
+        error: set exactly when ``status`` is not OK.
+    """
+
+    op: Op
+    status: Status = Status.OK
+    request: int = 0
+    number: int = 0
+    address: int = 0
+    nbytes: int = 0
+    version: int = 0
+    payload: Buffer = b""
+    body: Body | None = None
+    error: ErrorBody | None = None
+
+    def raised(self) -> SmboxError:
+        """Build the error that a caller sees for this refusal."""
+        found = self.error or ErrorBody(message="no reason given")
+        taken = {"message", "op", "request", "status"}
+        facts = {name: value for name, value in found.facts.items() if name not in taken}
+        return error_of(
+            self.status,
+            found.message,
+            op=self.op.name.lower(),
+            request=self.request,
+            status=self.status.name,
+            **facts,
+        )
+
+
+def encode_request(request: Request) -> list[Buffer]:
+    """Build the frames of a request; its payload is passed on, not copied.
+
+    Raises:
+        LocalProtocolError: a field or body that the protocol does not allow.
+    """
+    head = header.pack(
+        request.op,
+        kernel=request.kernel,
+        request=request.request,
+        number=request.number,
+        address=request.address,
+        nbytes=request.nbytes,
+        scale=request.scale,
+        version=request.version,
+    )
+    if request.op in SOURCES or request.op is Op.BATCH:
+        return [head, request.payload]
+    if request.op not in CONTROL:
+        return [head]
+    if type(request.body) is not REQUESTS[request.op]:
+        raise LocalProtocolError("wrong body", op=request.op.name, body=type(request.body))
+    return [head, _ENCODER.encode(request.body)]
+
+
+def decode_request(frames: Sequence[Buffer]) -> Request:
+    """Check and take apart what a client sent.
+
+    Raises:
+        RemoteProtocolError: anything that docs/protocol.md does not allow.
+    """
+    head, op, body = _frames(frames)
+    _, _, _, kernel, status, request, number, address, nbytes, scale, version = head
+    if status:
+        raise RemoteProtocolError("a request has no status", status=status)
+    found = Request(op, request, number, address, nbytes, kernel, scale, version)
+    if op in CONTROL:
+        found.body = _body(_REQUEST_DECODERS[op], body)
+    elif op in SOURCES:
+        found.payload = _source(kernel, nbytes, body)
+    elif op is Op.BATCH:
+        found.payload = _limited(body, BATCH_NBYTES_MAX)
+    elif body is not None:
+        raise RemoteProtocolError("one frame expected", op=op.name)
+    elif op is Op.GET and nbytes > REQUEST_NBYTES_MAX:
+        raise RemoteProtocolError("too long a range", nbytes=nbytes)
+    return found
+
+
+def encode_reply(reply: Reply) -> list[Buffer]:
+    """Build the frames of a reply; its payload is passed on, not copied.
+
+    Raises:
+        LocalProtocolError: a field or body that the protocol does not allow.
+    """
+    head = header.pack(
+        reply.op,
+        status=reply.status,
+        request=reply.request,
+        number=reply.number,
+        address=reply.address,
+        nbytes=reply.nbytes,
+        version=reply.version,
+    )
+    if reply.status is not Status.OK:
+        return [head, encode_body(reply.error or ErrorBody())]
+    if reply.op in ANSWERS:
+        return [head, reply.payload]
+    if reply.op not in CONTROL:
+        return [head]
+    if type(reply.body) is not REPLIES[reply.op]:
+        raise LocalProtocolError("wrong body", op=reply.op.name, body=type(reply.body))
+    return [head, encode_body(reply.body)]
+
+
+def decode_reply(frames: Sequence[Buffer]) -> Reply:
+    """Check and take apart what the node sent.
+
+    Raises:
+        RemoteProtocolError: anything that docs/protocol.md does not allow.
+    """
+    head, op, body = _frames(frames)
+    _, _, _, _, code, request, number, address, nbytes, _, version = head
+    status = STATUS_OF.get(code, Status.ERROR)
+    found = Reply(op, status, request, number, address, nbytes, version)
+    if status is not Status.OK:
+        found.error = _body(_ERROR_DECODER, body)
+    elif op in CONTROL:
+        found.body = _body(_REPLY_DECODERS[op], body)
+    elif op in ANSWERS:
+        found.payload = _answer(op, nbytes, body)
+    elif body is not None:
+        raise RemoteProtocolError("one frame expected", op=op.name)
+    return found
+
+
+def refuse(
+    request: Request, error: SmboxError, *, applied: int = 0, status: Status | None = None
+) -> Reply:
+    """Build the reply that refuses ``request`` because of ``error``.
+
+    Args:
+        request: what is refused.
+        error: gives message, facts and, unless told, the status.
+        applied: number of the last change applied on the channel.
+        status: for what no class says (GAP, NO_SESSION).
+    """
+    facts = {name: _plain(value) for name, value in error.facts.items()}
+    return Reply(
+        request.op,
+        status_of(error) if status is None else status,
+        request.request,
+        request.number,
+        request.address,
+        request.nbytes,
+        error=ErrorBody(message=error.message, facts=facts, applied=applied),
+    )
+
+
+def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
+    """Build the reply to what ``decode_request`` refused, if it can be addressed at all."""
+    if not frames or len(frames[0]) != HEADER_NBYTES:
+        return None
+    try:
+        fields = header.unpack(frames[0])
+    except VersionMismatchError:
+        return refuse(Request(Op.HELLO), error)
+    except RemoteProtocolError:
+        return None
+    return refuse(Request(OP_OF.get(fields[2], Op.PING), fields[5], fields[6]), error)
+
+
+def encode_body(body: Body) -> bytes:
+    """Write a control body as msgpack.
+
+    Raises:
+        LocalProtocolError: it holds what msgpack cannot write.
+    """
+    try:
+        return _ENCODER.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error
+
+
+def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]:
+    if not 1 <= len(frames) <= 2:
+        raise RemoteProtocolError("one or two frames expected", frames=len(frames))
+    head = header.unpack(frames[0])
+    op = OP_OF.get(head[2])
+    if op is None:
+        raise RemoteProtocolError("unknown op", op=head[2])
+    return head, op, frames[1] if len(frames) == 2 else None
+
+
+def _limited(body: Buffer | None, limit: int) -> Buffer:
+    if body is None:
+        raise RemoteProtocolError("two frames expected")
+    if len(body) > limit:
+        raise RemoteProtocolError("frame too long", nbytes=len(body), limit=limit)
+    return body
+
+
+def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
+    try:
+        return decoder.decode(_limited(body, CONTROL_NBYTES_MAX))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
+
+
+def _source(kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
+    """Check the source bytes of a change of ``nbytes``."""
+    source = _limited(body, REQUEST_NBYTES_MAX)
+    if nbytes > REQUEST_NBYTES_MAX:
+        raise RemoteProtocolError("too long a range", nbytes=nbytes)
+    if kernel in WHOLE_KERNELS:
+        return _limited(source, WHOLE_SOURCE_NBYTES_MAX)
+    if len(source) != nbytes:
+        raise RemoteProtocolError("source and range differ", source=len(source), nbytes=nbytes)
+    return source
+
+
+def _answer(op: Op, nbytes: int, body: Buffer | None) -> Buffer:
+    if op is Op.BATCH:
+        return _limited(body, BATCH_NBYTES_MAX)
+    answer = _limited(body, REQUEST_NBYTES_MAX)
+    if len(answer) != nbytes:
+        raise RemoteProtocolError("answer and range differ", answer=len(answer), nbytes=nbytes)
+    return answer
+
+
+def _plain(value: object) -> Any:
+    """Make a fact writable as msgpack: ints, floats, strings, None; else its text."""
+    if isinstance(value, bool | float | str | None):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 64 else str(int(value))
+    return str(value)

@@ -1,0 +1,109 @@
+"""The 64 bytes that begin every message. Pure.
+
+docs/protocol.md is authoritative; a test decodes its example with this file.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
+
+Buffer = bytes | bytearray | memoryview
+"""What a frame is: anything that gives its bytes without a copy."""
+
+Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int]
+"""A header taken apart: magic, protocol, op, kernel, status, request, number, address,
+nbytes, scale, version. A plain tuple: an object per message would cost more than parsing."""
+
+MAGIC: Final = b"SMBX"
+PROTOCOL: Final = 1
+HEADER_NBYTES: Final = 64
+NO_SCALE: Final = bytes(8)
+
+REQUEST_NBYTES_MAX: Final = 1 << 20
+"""Bytes of region data in one request, and the alignment at which requests are cut."""
+
+_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQ8x")
+_SCALES: Final = {
+    kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)
+}
+
+
+def pack(  # noqa: PLR0913 -- one argument for each field
+    op: int,
+    *,
+    kernel: int = 0,
+    status: int = 0,
+    request: int = 0,
+    number: int = 0,
+    address: int = 0,
+    nbytes: int = 0,
+    scale: bytes = NO_SCALE,
+    version: int = 0,
+) -> bytes:
+    """Build the header frame.
+
+    Raises:
+        LocalProtocolError: a field does not fit its bits.
+    """
+    try:
+        return _LAYOUT.pack(
+            MAGIC,
+            PROTOCOL,
+            op,
+            kernel,
+            status,
+            request,
+            number,
+            address,
+            nbytes,
+            scale,
+            version,
+        )
+    except struct.error as error:
+        raise LocalProtocolError("a header field does not fit", op=op, number=number) from error
+
+
+def unpack(frame: Buffer) -> Fields:
+    """Take the header frame apart.
+
+    Raises:
+        VersionMismatchError: the peer speaks another protocol version.
+        RemoteProtocolError: wrong length or magic.
+    """
+    if len(frame) != HEADER_NBYTES:
+        raise RemoteProtocolError("a header has 64 bytes", nbytes=len(frame))
+    fields: Fields = _LAYOUT.unpack_from(frame)
+    if fields[0] != MAGIC:
+        raise RemoteProtocolError("not a message of smbox", magic=fields[0])
+    if fields[1] != PROTOCOL:
+        raise VersionMismatchError(
+            "install matching releases of smbox", peer=fields[1], ours=PROTOCOL
+        )
+    return fields
+
+
+def pack_scale(scale: float, kind: str) -> bytes:
+    """Write a scale as the 8 bytes that the region's dtype asks for.
+
+    Args:
+        scale: the factor; an int for integer regions.
+        kind: ``"i"`` signed, ``"u"`` unsigned, ``"b"`` bool, ``"f"`` any float.
+
+    Raises:
+        LocalProtocolError: the scale has no exact form of that kind.
+    """
+    try:
+        return _SCALES[kind].pack(scale)
+    except (struct.error, KeyError, OverflowError) as error:
+        raise LocalProtocolError(
+            "scale does not fit the dtype", scale=scale, kind=kind
+        ) from error
+
+
+def unpack_scale(scale: bytes, kind: str) -> int | float:
+    """Read the 8 bytes of a scale; the inverse of ``pack_scale``."""
+    value: int | float = _SCALES[kind].unpack(scale)[0]
+    return value

@@ -1,0 +1,226 @@
+"""Bodies of the control messages: msgspec structs, one for each request and reply. Pure.
+
+They travel as msgpack maps. Unknown names are ignored and new names have defaults, so both
+ends can gain a field within one protocol version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from smbox.wire.ops import Op
+
+Id16 = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+"""Sixteen random bytes: a client, a node, a creation."""
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Kind = Annotated[int, msgspec.Meta(ge=1, le=255)]
+"""1 array, 2 counter, 3 barrier; names live apart by kind."""
+
+Consistency = Annotated[int, msgspec.Meta(ge=1, le=255)]
+"""1 stripe, 2 region, 3 none."""
+
+ARRAY: Final = 1
+STRIPE: Final = 1
+
+
+class Body(msgspec.Struct, frozen=True):
+    """Base of all bodies."""
+
+
+class Hello(Body, frozen=True):
+    """Opens or resumes the session of one channel of a client on this connection.
+
+    Attributes:
+        client_id: the process's Box; the same on every channel and reconnect.
+        channel: the client's number of this channel (one thread, one socket).
+        cookie: contents of the node's nonce segment, or empty when it cannot be read.
+        pid: process id of the client, for error messages.
+        host: name of the client's host, for error messages and lists.
+        software: the client's release.
+        lane: reserved for nodes of several lanes; 0.
+    """
+
+    client_id: Id16
+    channel: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+    cookie: Annotated[bytes, msgspec.Meta(max_length=256)] = b""
+    pid: Count = 0
+    host: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    software: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    lane: Count = 0
+
+
+class Welcome(Body, frozen=True):
+    """Answers HELLO: who the node is, its limits, and what it has applied of this channel.
+
+    Attributes:
+        node_name: prefix of its segments.
+        node_uuid: of its memory; another uuid is another memory.
+        node_id: upper 16 bits of its addresses.
+        incarnation: how often a node has opened this memory.
+        epoch: grows when the memory was restored from a snapshot.
+        memory_format: version of the layout in shared memory, for local clients.
+        stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
+        request_nbytes_max: bytes of region data in one request.
+        window: requests of one channel that may be unanswered.
+        ring_entries: number n may be sent once n - ring_entries is acknowledged.
+        applied: number of the last change applied on this channel; 0 for a new one.
+        resumed: the node knew this channel.
+        software: the node's release.
+    """
+
+    node_name: str
+    node_uuid: Id16
+    node_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+    incarnation: Count
+    stripe_nbytes: Annotated[int, msgspec.Meta(gt=0)]
+    request_nbytes_max: Annotated[int, msgspec.Meta(gt=0)]
+    window: Annotated[int, msgspec.Meta(gt=0)]
+    ring_entries: Annotated[int, msgspec.Meta(gt=0)]
+    applied: Count
+    epoch: Count = 0
+    memory_format: Count = 0
+    resumed: bool = False
+    software: str = ""
+
+
+class Empty(Body, frozen=True):
+    """Body of requests and replies that say all by their op: BYE, PING, FREE's reply."""
+
+
+class Create(Body, frozen=True, kw_only=True):
+    """Makes a region.
+
+    Attributes:
+        init: value of every element, or None: zeros.
+        publish: False leaves it BUILDING: only its creator knows it, by address.
+        exist_ok: an equal region that exists is the answer, not an error.
+        token: random; a repeated request finds its own region by it.
+    """
+
+    name: Name
+    kind: Kind = ARRAY
+    dtype: str
+    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=8)]
+    consistency: Consistency = STRIPE
+    init: bool | int | float | None = None
+    publish: bool = True
+    exist_ok: bool = False
+    token: Id16
+
+
+class Publish(Body, frozen=True):
+    """Makes a BUILDING region live under its name, or gives way to one that is there.
+
+    When another won, ours is freed; ``exist_ok`` then asks for the winner as the answer
+    (``created`` is False) instead of REGION_EXISTS.
+    """
+
+    address: Count
+    exist_ok: bool = False
+
+
+class Attach(Body, frozen=True):
+    """Asks for a region: a live one by name, or the one that holds an address.
+
+    Exactly one of both is given. No such name is REGION_NOT_FOUND, no such address
+    ADDRESS_RANGE, an address of freed memory REGION_FREED.
+    """
+
+    name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    kind: Kind = ARRAY
+    address: Count | None = None
+
+
+class Free(Body, frozen=True):
+    """Frees the region that begins at ``address``."""
+
+    address: Count
+
+
+class ListRegions(Body, frozen=True):
+    """Asks for live regions by address, those above ``after``."""
+
+    after: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    limit: Annotated[int, msgspec.Meta(gt=0, le=1000)] = 1000
+
+
+class RegionBody(Body, frozen=True):
+    """Describes one region; answers CREATE, PUBLISH and ATTACH.
+
+    Attributes:
+        created: this request (or an earlier copy of it) made the region.
+        live: False while BUILDING.
+    """
+
+    address: Count
+    name: str
+    kind: Kind
+    dtype: str
+    shape: tuple[Count, ...]
+    nbytes: Count
+    consistency: Consistency
+    version: Count = 0
+    created: bool = False
+    live: bool = True
+
+
+class Regions(Body, frozen=True):
+    """Answers LIST, sorted by address; ``more``: ask again after the last one."""
+
+    regions: tuple[RegionBody, ...]
+    more: bool = False
+
+
+class Stats(Body, frozen=True):
+    """Asks for the node's figures."""
+
+
+class StatsReply(Body, frozen=True):
+    """Answers STATS: named figures; docs/protocol.md lists those every node gives."""
+
+    facts: dict[str, Any]
+
+
+class ErrorBody(Body, frozen=True):
+    """Body of every reply whose status is not OK.
+
+    Attributes:
+        message: for people.
+        facts: named values for the error that the client raises.
+        applied: number of the last change applied on this channel.
+    """
+
+    message: str = ""
+    facts: dict[str, Any] = {}
+    applied: Count = 0
+
+
+REQUESTS: Final[dict[Op, type[Body]]] = {
+    Op.HELLO: Hello,
+    Op.BYE: Empty,
+    Op.PING: Empty,
+    Op.CREATE: Create,
+    Op.PUBLISH: Publish,
+    Op.ATTACH: Attach,
+    Op.FREE: Free,
+    Op.LIST: ListRegions,
+    Op.STATS: Stats,
+}
+"""Body of each control request."""
+
+REPLIES: Final[dict[Op, type[Body]]] = {
+    Op.HELLO: Welcome,
+    Op.BYE: Empty,
+    Op.PING: Empty,
+    Op.CREATE: RegionBody,
+    Op.PUBLISH: RegionBody,
+    Op.ATTACH: RegionBody,
+    Op.FREE: Empty,
+    Op.LIST: Regions,
+    Op.STATS: StatsReply,
+}
+"""Body of each control reply with status OK."""

@@ -1,0 +1,54 @@
+"""The operations of the protocol and what each one carries, as tables. Pure.
+
+docs/protocol.md is authoritative; a test compares its table with this one.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Op(IntEnum):
+    """What a request asks; a number is never given a second meaning."""
+
+    HELLO = 1
+    BYE = 2
+    PING = 3
+    CREATE = 4
+    PUBLISH = 5
+    ATTACH = 6
+    FREE = 7
+    LIST = 8
+    STATS = 9
+    GET = 16
+    PUT = 17
+    ACCUMULATE = 18
+    ELASTIC = 19
+    FETCH = 20
+    WAIT = 21
+    BATCH = 22
+
+
+CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
+"""Operations whose body is one msgpack map of messages.py."""
+
+CHANGES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH})
+"""Operations that change memory: each takes a number for every stripe it touches."""
+
+ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH})
+"""Operations whose reply carries bytes: a repeated request needs that reply again."""
+
+SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
+"""Operations whose request carries source bytes as its second frame."""
+
+UNFENCED: Final = frozenset({Op.HELLO, Op.BYE})
+"""Operations that do not wait for earlier changes; their number is 0."""
+
+WHOLE_KERNELS: Final = frozenset({6, 7, 8})
+"""Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a length of its own."""
+
+WHOLE_SOURCE_NBYTES_MAX: Final = 64
+
+OP_OF: Final = {int(op): op for op in Op}
+"""Operation by number: a dict is six times faster than calling the enum."""

@@ -1,0 +1,87 @@
+"""Status numbers of replies and the error class of each: one table, both ways. Pure.
+
+Numbers are never reused. 1-63 become an error of the caller; 64 and up are answered by the
+session itself and never reach a caller.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from smbox.errors import (
+    AccessDeniedError,
+    AddressRangeError,
+    LayoutMismatchError,
+    LimitError,
+    NodeStoppingError,
+    OutOfMemoryError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    SessionExpiredError,
+    SmboxError,
+    VersionMismatchError,
+)
+
+
+class Status(IntEnum):
+    """How a request ended."""
+
+    OK = 0
+    ERROR = 1
+    REGION_NOT_FOUND = 2
+    REGION_EXISTS = 3
+    REGION_FREED = 4
+    ADDRESS_RANGE = 5
+    LAYOUT_MISMATCH = 6
+    OUT_OF_MEMORY = 7
+    LIMIT = 8
+    ACCESS_DENIED = 9
+    SESSION_EXPIRED = 10
+    STOPPING = 11
+    TIMEOUT = 12
+    BAD_MESSAGE = 13
+    VERSION = 14
+    NO_SESSION = 64
+    GAP = 65
+
+
+ERRORS: Final[dict[Status, type[SmboxError]]] = {
+    Status.ERROR: RemoteError,
+    Status.REGION_NOT_FOUND: RegionNotFoundError,
+    Status.REGION_EXISTS: RegionExistsError,
+    Status.REGION_FREED: RegionFreedError,
+    Status.ADDRESS_RANGE: AddressRangeError,
+    Status.LAYOUT_MISMATCH: LayoutMismatchError,
+    Status.OUT_OF_MEMORY: OutOfMemoryError,
+    Status.LIMIT: LimitError,
+    Status.ACCESS_DENIED: AccessDeniedError,
+    Status.SESSION_EXPIRED: SessionExpiredError,
+    Status.STOPPING: NodeStoppingError,
+    Status.TIMEOUT: RequestTimeoutError,
+    Status.BAD_MESSAGE: RemoteProtocolError,
+    Status.VERSION: VersionMismatchError,
+}
+"""Error class that a caller sees for a status."""
+
+_STATUS_OF: Final = {error: status for status, error in ERRORS.items()}
+
+STATUS_OF: Final = {int(status): status for status in Status}
+"""Status by number."""
+
+
+def status_of(error: SmboxError) -> Status:
+    """Return the status of an error: its class's, or that of the nearest base in the table."""
+    for base in type(error).__mro__:
+        if base in _STATUS_OF:
+            return _STATUS_OF[base]
+    return Status.ERROR
+
+
+def error_of(status: Status, message: str, /, **facts: object) -> SmboxError:
+    """Build the error that a caller sees for ``status``."""
+    return ERRORS.get(status, RemoteError)(message, **facts)
