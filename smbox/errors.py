@@ -119,7 +119,13 @@ class PeerLostError(TransportError):
 
 
 class RequestTimeoutError(SmboxError, TimeoutError):
-    """An operation did not end in time; ``facts["outcome"]`` tells what is known."""
+    """An operation did not end in time; ``facts["outcome"]`` tells what is known.
+
+    ``handle`` is the request's Handle where it can be waited for again; it stays behind when
+    the error travels to another process.
+    """
+
+    handle: object = None
 
 
 class SegmentError(SmboxError, OSError):

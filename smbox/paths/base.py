@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,8 +92,7 @@ class NodeInfo:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One change of a range of a region's data, before it is cut into commits.
 
     Args:
@@ -155,6 +154,13 @@ class Work(Protocol):
 
     def facts(self) -> dict[str, object]:
         """Tell what else a timeout's error should say, such as the pid in the way."""
+        ...
+
+    def cancel(self) -> None:
+        """Begin nothing more of it: its arrays are about to change (an interrupted verb).
+
+        What is committed stays; what is on its way may still land. Never waits.
+        """
         ...
 
 

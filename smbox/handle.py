@@ -1,0 +1,137 @@
+"""A request that is under way: ask whether it is done, wait for it, take its result."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from smbox.errors import RequestTimeoutError, SmboxError
+
+T = TypeVar("T")
+
+
+class Drive(Protocol):
+    """What a handle needs of the request it stands for."""
+
+    def advance(self, deadline_s: float) -> bool:
+        """Go on until done (True) or the monotonic deadline (False)."""
+        ...
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
+        ...
+
+    def ranges_done(self) -> list[tuple[int, int]]:
+        """List the byte ranges that are certainly done."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """Tell what else is worth saying about a timeout."""
+        ...
+
+    def cancel(self) -> None:
+        """Begin nothing more of it."""
+        ...
+
+
+class Handle(Generic[T]):
+    """A request under way, as every ``_nb`` verb returns it.
+
+    The arrays given to the verb are untouchable until the request is done. Dropping a
+    handle cancels nothing: the request goes on while other requests or ``flush`` run.
+
+    Args:
+        op: the verb, for errors.
+        drive: the request.
+        result: called once, when it is done; its value is what ``result()`` returns.
+        timeout_s: how long ``wait`` waits when it is not told.
+    """
+
+    __slots__ = ("_drive", "_error", "_is_done", "_op", "_result", "_timeout_s", "_value")
+
+    def __init__(
+        self, op: str, drive: Drive, result: Callable[[], T], timeout_s: float = math.inf
+    ) -> None:
+        self._op = op
+        self._drive = drive
+        self._result: Callable[[], T] | None = result
+        self._timeout_s = timeout_s
+        self._is_done = False
+        self._error: SmboxError | None = None
+        self._value: T | None = None
+
+    def done(self) -> bool:
+        """Tell whether the request has ended, well or not, after one try to move it on."""
+        if not self._is_done:
+            try:
+                self._is_done = self._drive.advance(0.0)
+            except SmboxError as error:
+                self._fail(error)
+        return self._is_done
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the request is done.
+
+        Args:
+            timeout_s: seconds; None: the timeout of the box; ``math.inf`` waits for ever.
+
+        Raises:
+            RequestTimeoutError: not done in time. ``error.facts["outcome"]`` tells what is
+                known of the effect and ``error.handle`` is this handle: waiting on it
+                again continues the request exactly once.
+            SmboxError: the request failed; the same at every call.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._is_done:
+            return
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            self._is_done = self._drive.advance(time.monotonic() + timeout_s)
+        except SmboxError as error:
+            self._fail(error)
+            raise
+        if not self._is_done:
+            raise self._timeout(timeout_s)
+
+    def finish(self, timeout_s: float | None = None) -> T:
+        """Wait and return the result, as a blocking verb does.
+
+        Anything but an error of smbox (a KeyboardInterrupt first of all) cancels what has
+        not begun: nobody is left who could keep the request's arrays untouched.
+        """
+        try:
+            self.wait(timeout_s)
+        except SmboxError:
+            raise
+        except BaseException:
+            self._drive.cancel()
+            raise
+        return self.result()
+
+    def result(self) -> T:
+        """Wait as ``wait()`` does and return what the verb returns."""
+        self.wait()
+        if self._result is not None:
+            self._value = self._result()
+            self._result = None
+        return self._value  # type: ignore[return-value] - T itself may be None
+
+    def _fail(self, error: SmboxError) -> None:
+        self._error = error
+        self._is_done = True
+
+    def _timeout(self, timeout_s: float) -> RequestTimeoutError:
+        outcome = self._drive.outcome()
+        facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s, "outcome": outcome}
+        if outcome == "partial":
+            facts["ranges_done"] = self._drive.ranges_done()
+        error = RequestTimeoutError(
+            f"{self._op} was not done in time; wait on the error's handle to go on",
+            **facts,
+            **self._drive.facts(),
+        )
+        error.handle = self
+        return error
