@@ -1,1 +1,1 @@
-
+"""What carries messages between a client and a memory node."""

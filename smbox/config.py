@@ -1,0 +1,117 @@
+"""What a client may be told from outside: one frozen object, checked when it is made. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from smbox.errors import ConfigError
+
+TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
+SCHEMES: Final = ("tcp", "ipc", "inproc")
+WINDOW_MAX: Final = 16
+"""Requests under way on one channel; the node keeps the answers of two stripes for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Settings of a client; every one has an environment variable.
+
+    Args:
+        address: of the memory node, ``tcp://host:port`` or ``ipc://path``; ``$SMBOX_ADDRESS``.
+        transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
+            ``$SMBOX_TRANSPORT``.
+        timeout_s: how long a call waits when it is not told otherwise; ``$SMBOX_TIMEOUT_S``.
+        window: requests under way per thread, 1 to 16; ``$SMBOX_WINDOW``.
+        resend_after_s: without any reply for so long, a thread opens a fresh connection and
+            sends again what is unanswered; doubles up to ``resend_after_max_s``;
+            ``$SMBOX_RESEND_AFTER_S``.
+        resend_after_max_s: the longest such pause; ``$SMBOX_RESEND_AFTER_MAX_S``.
+
+    Raises:
+        ConfigError: a value that can never work.
+    """
+
+    address: str | None = None
+    transport: str = "auto"
+    timeout_s: float = 10.0
+    window: int = WINDOW_MAX
+    resend_after_s: float = 1.0
+    resend_after_max_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.address is not None:
+            scheme_of(self.address)
+        if self.transport not in TRANSPORTS:
+            raise ConfigError(
+                f"transport is one of {', '.join(TRANSPORTS)}", transport=self.transport
+            )
+        if not 1 <= self.window <= WINDOW_MAX:
+            raise ConfigError(f"window is 1 to {WINDOW_MAX} requests", window=self.window)
+        _check_duration("timeout_s", self.timeout_s)
+        _check_duration("resend_after_s", self.resend_after_s)
+        _check_duration("resend_after_max_s", self.resend_after_max_s)
+        if self.resend_after_max_s < self.resend_after_s:
+            raise ConfigError(
+                "resend_after_max_s is at least resend_after_s",
+                resend_after_s=self.resend_after_s,
+                resend_after_max_s=self.resend_after_max_s,
+            )
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> ClientConfig:
+        """Read the settings from ``environment``; what is not there keeps its default.
+
+        Raises:
+            ConfigError: a value that cannot be read; names its variable.
+        """
+        config = cls()
+        if address := environment.get("SMBOX_ADDRESS"):
+            config = replace(config, address=address)
+        if transport := environment.get("SMBOX_TRANSPORT"):
+            config = replace(config, transport=transport)
+        if "SMBOX_WINDOW" in environment:
+            config = replace(config, window=int(_number(environment, "SMBOX_WINDOW", 0)))
+        first_s = _number(environment, "SMBOX_RESEND_AFTER_S", config.resend_after_s)
+        last_s = max(first_s, config.resend_after_max_s)
+        return replace(
+            config,
+            timeout_s=_number(environment, "SMBOX_TIMEOUT_S", config.timeout_s),
+            resend_after_s=first_s,
+            resend_after_max_s=_number(environment, "SMBOX_RESEND_AFTER_MAX_S", last_s),
+        )
+
+
+def scheme_of(address: str) -> str:
+    """Return the scheme of ``address``: "tcp", "ipc" or "inproc".
+
+    Raises:
+        ConfigError: no address of ours.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in SCHEMES or not rest:
+        raise ConfigError(
+            "an address is tcp://host:port or ipc://path", address=address
+        ) from None
+    if scheme == "tcp":
+        host, colon, port = rest.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise ConfigError("a tcp address is tcp://host:port", address=address)
+    return scheme
+
+
+def _number(environment: Mapping[str, str], variable: str, default: float) -> float:
+    text = environment.get(variable)
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"{variable} is no number", value=text) from error
+
+
+def _check_duration(name: str, value_s: float) -> None:
+    if math.isnan(value_s) or value_s <= 0:
+        raise ConfigError(f"{name} is a positive number of seconds", value=value_s)

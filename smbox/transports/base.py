@@ -1,0 +1,54 @@
+"""What carries messages between a client's thread and a memory node: frames in, frames out.
+
+A transport knows nothing of the protocol. It may lose whole messages, and it keeps the order
+of those that arrive. One thread uses it at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+Frame: TypeAlias = bytes | bytearray | memoryview
+
+
+class Transport(Protocol):
+    """One connection of one thread."""
+
+    @property
+    def name(self) -> str:
+        """Name how the bytes travel: "tcp", "ipc" or "inproc"."""
+        ...
+
+    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
+        """Send one message; never waits.
+
+        Args:
+            frames: the message. With ``lent``, large frames but the first are sent from the
+                caller's memory, which must not change until ``close`` has returned or the
+                reply is here.
+            lent: the caller keeps the memory of the frames as it is.
+
+        Returns:
+            False: no room; nothing was sent.
+        """
+        ...
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:
+        """Return the next message, or None after ``timeout_s``; 0 does not wait.
+
+        Frames are valid as long as they are held; they are read-only.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop what is unsent; when this returns, lent memory is no longer read. Idempotent."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go in a forked child, leaving the parent's connection as it is."""
+        ...
+
+
+OpenTransport: TypeAlias = Callable[[], Transport]
+"""Makes a fresh connection to one node; what it cannot connect to yet, it tries by itself."""

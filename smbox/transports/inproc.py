@@ -1,0 +1,103 @@
+"""A node in the same process without sockets: the double that makes tests exact.
+
+``InprocHub`` stands between clients and a handler of frames. Messages are copied as a network
+would. With one client thread everything is deterministic: a message is handled inside the
+``send`` that brings it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from smbox.errors import TransportError
+from smbox.transports.base import Frame
+
+IDLE_S: Final = 0.001
+
+Answers: TypeAlias = Iterable[tuple[bytes, Sequence[Frame]]]
+Handler: TypeAlias = Callable[[bytes, list[Frame]], Answers]
+"""Takes a connection and its message, or no frames when a client waits for nothing new;
+returns messages, each with the connection that it is for."""
+
+
+class InprocHub:
+    """Joins any number of client connections to one handler.
+
+    Args:
+        handler: called by one thread at a time.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._lock = threading.Lock()
+        self._inboxes: dict[bytes, deque[list[Frame]]] = {}
+        self._names = itertools.count(1)
+
+    def connect(self) -> InprocTransport:
+        """Open a fresh connection."""
+        name = b"inproc-%d" % next(self._names)
+        self._inboxes[name] = deque()
+        return InprocTransport(self, name)
+
+    def deliver(self, connection: bytes, frames: Sequence[Frame]) -> None:
+        """Hand a message to the handler and its answers to those that they are for."""
+        with self._lock:
+            copies: list[Frame] = [bytes(frame) for frame in frames]
+            for peer, answer in self._handler(connection, copies):
+                if peer in self._inboxes:
+                    self._inboxes[peer].append([bytes(frame) for frame in answer])
+
+    def inbox(self, connection: bytes) -> deque[list[Frame]] | None:
+        """Return what has arrived for ``connection``; None once it is closed."""
+        return self._inboxes.get(connection)
+
+    def disconnect(self, connection: bytes) -> None:
+        """Forget a connection; messages for it are dropped from now on."""
+        self._inboxes.pop(connection, None)
+
+
+class InprocTransport:
+    """One connection of a hub; made by ``InprocHub.connect``."""
+
+    def __init__(self, hub: InprocHub, connection: bytes) -> None:
+        self.name: str = "inproc"
+        self._hub = hub
+        self._connection = connection
+
+    def _arrived(self) -> deque[list[Frame]]:
+        inbox = self._hub.inbox(self._connection)
+        if inbox is None:
+            raise TransportError("the connection is closed")
+        return inbox
+
+    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+        """Hand the message over; there is always room."""
+        self._arrived()
+        self._hub.deliver(self._connection, frames)
+        return True
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:
+        """Return the next message; while there is none, let the handler see time pass."""
+        limit_s = time.monotonic() + timeout_s
+        inbox = self._arrived()
+        while not inbox:
+            self._hub.deliver(self._connection, ())
+            if inbox:
+                break
+            if time.monotonic() >= limit_s:
+                return None
+            time.sleep(IDLE_S)
+        return inbox.popleft()
+
+    def close(self) -> None:
+        """Disconnect; nothing lent is ever kept."""
+        self._hub.disconnect(self._connection)
+
+    def abandon(self) -> None:
+        """Disconnect: a child's hub is its own copy."""
+        self.close()

@@ -1,0 +1,139 @@
+"""tcp and ipc over ZeroMQ: one DEALER socket, without an identity and without lingering.
+
+Identity is in our own header: ZeroMQ delivers nothing to a second socket of the same routing
+id, and old messages to a restarted node. So a reconnect is a fresh socket.
+
+Lent memory: large frames go out from the caller's memory (a copy would cost a third of the
+bandwidth of tcp on one host). ``close`` therefore waits until ZeroMQ has let go of it: the
+closing itself is asynchronous, and until then a sender in the background still reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from smbox.config import scheme_of
+from smbox.errors import TransportError
+from smbox.transports.base import Frame
+
+_LOG = logging.getLogger(__name__)
+
+LENT_NBYTES_MIN: Final = 64 * 1024
+"""Smaller frames are copied: below, lending costs more than the copy (pyzmq's threshold)."""
+
+FRAME_NBYTES_MAX: Final = 64 << 20
+"""A peer that announces more is not a memory node."""
+
+RECONNECT_FIRST_MS: Final = 50
+RECONNECT_LAST_MS: Final = 1000
+LET_GO_TIMEOUT_S: Final = 30.0
+
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+
+
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    """Return this process's own context; a forked child never uses its parent's."""
+    pid = os.getpid()
+    if pid not in _contexts:
+        _contexts[pid] = zmq.Context()
+    return _contexts[pid]
+
+
+class ZmqTransport:
+    """A DEALER socket that is connected, or will be as soon as the node is there.
+
+    Args:
+        address: ``tcp://host:port`` or ``ipc://path``.
+        queue_max: messages that may wait in either direction; more are refused by ``send``,
+            or left with the peer.
+
+    Raises:
+        TransportError: ZeroMQ cannot make such a connection at all.
+    """
+
+    def __init__(self, address: str, *, queue_max: int) -> None:
+        self.address = address
+        self.name: str = scheme_of(address)
+        self._receive_ms = -2  # no value of ZeroMQ's: the first receive sets it
+        self._lent: deque[zmq.MessageTracker] = deque()
+        self._socket = _context().socket(zmq.DEALER)
+        try:
+            self._configure(queue_max)
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            raise TransportError("cannot connect", address=address) from error
+
+    def _configure(self, queue_max: int) -> None:
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.SNDHWM, queue_max),
+            (zmq.RCVHWM, queue_max),
+            (zmq.IPV6, 1),
+            (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
+            (zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS),
+            (zmq.MAXMSGSIZE, FRAME_NBYTES_MAX),
+        ):
+            self._socket.setsockopt(option, value)
+
+    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
+        """Send one message, or return False when there is no room."""
+        last = len(frames) - 1
+        try:
+            for index, frame in enumerate(frames):
+                flags = zmq.NOBLOCK | zmq.SNDMORE if index < last else zmq.NOBLOCK
+                if lent and index and len(frame) >= LENT_NBYTES_MIN:
+                    self._lend(frame, flags)
+                else:
+                    self._socket.send(frame, flags)
+        except zmq.Again:
+            return False  # ZeroMQ has room for all frames of a message, or for none
+        except zmq.ZMQError as error:
+            raise TransportError("cannot send", address=self.address) from error
+        return True
+
+    def _lend(self, frame: Frame, flags: int) -> None:
+        tracker = self._socket.send(frame, flags, copy=False, track=True)
+        while self._lent and self._lent[0].done:
+            self._lent.popleft()
+        self._lent.append(tracker)
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:
+        """Return the next message, or None after ``timeout_s``."""
+        receive_ms = max(0, min(int(timeout_s * 1000), 3_600_000))
+        try:
+            # ZeroMQ's own waiting is half as long as a poll and a receive.
+            if receive_ms != self._receive_ms:
+                self._socket.setsockopt(zmq.RCVTIMEO, receive_ms)
+                self._receive_ms = receive_ms
+            frame = self._socket.recv(copy=False)
+            frames: list[Frame] = [frame.buffer]
+            while frame.more:
+                frame = self._socket.recv(copy=False)
+                frames.append(frame.buffer)
+        except zmq.Again:
+            return None
+        except zmq.ZMQError as error:
+            raise TransportError("cannot receive", address=self.address) from error
+        return frames
+
+    def close(self) -> None:
+        """Close without lingering and wait until lent memory is no longer read."""
+        self._socket.close(linger=0)
+        while self._lent:
+            try:
+                self._lent[0].wait(LET_GO_TIMEOUT_S)
+            except zmq.NotDone:
+                _LOG.warning("%s: memory that was being sent is still held", self.address)
+            self._lent.popleft()
+
+    def abandon(self) -> None:
+        """Forget the socket in a forked child; pyzmq leaves the parent's alone."""
+        self._lent.clear()
+        self._socket.close()

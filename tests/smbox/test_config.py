@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from smbox.config import ClientConfig, scheme_of
+from smbox.errors import ConfigError
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert ClientConfig.from_env({}) == ClientConfig()
+
+
+def test_every_setting_has_its_variable():
+    config = ClientConfig.from_env(
+        {
+            "SMBOX_ADDRESS": "tcp://10.0.0.5:7070",
+            "SMBOX_TRANSPORT": "tcp",
+            "SMBOX_TIMEOUT_S": "2.5",
+            "SMBOX_WINDOW": "4",
+            "SMBOX_RESEND_AFTER_S": "0.25",
+            "SMBOX_RESEND_AFTER_MAX_S": "0.5",
+        }
+    )
+    assert config == ClientConfig("tcp://10.0.0.5:7070", "tcp", 2.5, 4, 0.25, 0.5)
+
+
+def test_a_long_first_pause_lengthens_the_longest():
+    assert ClientConfig.from_env({"SMBOX_RESEND_AFTER_S": "9"}).resend_after_max_s == 9.0
+
+
+def test_an_endless_timeout_is_a_timeout():
+    assert ClientConfig.from_env({"SMBOX_TIMEOUT_S": "inf"}).timeout_s == math.inf
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"address": "10.0.0.5:7070"},
+        {"transport": "rdma"},
+        {"timeout_s": 0},
+        {"timeout_s": math.nan},
+        {"window": 0},
+        {"window": 17},
+        {"resend_after_s": -1.0},
+        {"resend_after_s": 2.0, "resend_after_max_s": 1.0},
+    ],
+)
+def test_what_can_never_work_is_refused(settings):
+    with pytest.raises(ConfigError):
+        ClientConfig(**settings)
+
+
+def test_a_variable_that_is_no_number_is_named():
+    with pytest.raises(ConfigError, match="SMBOX_TIMEOUT_S"):
+        ClientConfig.from_env({"SMBOX_TIMEOUT_S": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("address", "scheme"),
+    [
+        ("tcp://h:1", "tcp"),
+        ("tcp://[::1]:7070", "tcp"),
+        ("ipc:///tmp/a", "ipc"),
+        ("inproc://a", "inproc"),
+    ],
+)
+def test_the_scheme_chooses_the_transport(address, scheme):
+    assert scheme_of(address) == scheme
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "tcp://", "tcp://host", "tcp://:7070", "tcp://h:x", "tcp://h:70000", "udp://h:1"],
+)
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(ConfigError):
+        scheme_of(address)

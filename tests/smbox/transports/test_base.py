@@ -1,0 +1,58 @@
+"""One contract, every transport: messages whole and in order, and an end that is an end."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import zmq
+
+from smbox.transports.inproc import InprocHub
+from smbox.transports.zeromq import ZmqTransport
+
+WAIT_S = 30.0
+
+
+def serve_echo(socket, ready):
+    ready.set()
+    while (message := socket.recv_multipart())[1] != b"stop":
+        socket.send_multipart(message)
+    socket.close(linger=0)
+
+
+@pytest.fixture(params=["tcp", "inproc"])
+def transport(request):
+    if request.param == "inproc":
+        yield InprocHub(lambda peer, frames: [(peer, frames)] if frames else []).connect()
+        return
+    context = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+    ready = threading.Event()
+    node = threading.Thread(target=serve_echo, args=(socket, ready))
+    node.start()
+    opened = ZmqTransport(f"tcp://127.0.0.1:{port}", queue_max=16)
+    yield opened
+    opened.close()
+    last = ZmqTransport(f"tcp://127.0.0.1:{port}", queue_max=16)
+    last.send([b"stop"])
+    node.join(WAIT_S)
+    last.close()
+    context.term()
+
+
+def test_messages_arrive_whole_and_in_order(transport):
+    sizes = [0, 1, 64, 4096, 1 << 20]
+    for size in sizes:
+        assert transport.send([b"header %d" % size, b"x" * size], lent=True)
+    for size in sizes:
+        frames = transport.receive(WAIT_S)
+        assert [bytes(frame) for frame in frames] == [b"header %d" % size, b"x" * size]
+    assert transport.receive(0.0) is None
+
+
+def test_received_frames_outlive_the_next_receive(transport):
+    for text in (b"first", b"second"):
+        transport.send([text])
+    first, second = transport.receive(WAIT_S), transport.receive(WAIT_S)
+    assert (bytes(first[0]), bytes(second[0])) == (b"first", b"second")

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import zmq
+
+from smbox.errors import TransportError
+from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
+
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def router():
+    context = zmq.Context()
+    socket = context.socket(zmq.ROUTER)
+    socket.linger = 0
+    socket.rcvtimeo = int(WAIT_S * 1000)
+    yield socket
+    socket.close()
+    context.term()
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def address(request, router, tmp_path):
+    if request.param == "tcp":
+        return f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
+    router.bind(f"ipc://{tmp_path}/node")
+    return f"ipc://{tmp_path}/node"
+
+
+@pytest.fixture
+def transport(address):
+    opened = ZmqTransport(address, queue_max=4)
+    yield opened
+    opened.close()
+
+
+def test_frames_go_there_and_back(transport, router, address):
+    assert transport.send([b"header", b"body"])
+    peer, *frames = router.recv_multipart()
+    assert frames == [b"header", b"body"]
+    router.send_multipart([peer, b"reply", b"", b"more"])
+    assert [bytes(frame) for frame in transport.receive(WAIT_S)] == [b"reply", b"", b"more"]
+    assert transport.name == address.partition(":")[0]
+
+
+def test_frames_are_read_only(transport, router):
+    transport.send([b"?"])
+    peer, _ = router.recv_multipart()
+    router.send_multipart([peer, b"reply"])
+    [frame] = transport.receive(WAIT_S)
+    assert isinstance(frame, memoryview)
+    assert len(frame) == 5
+
+
+def test_nothing_to_receive_is_none(transport):
+    assert transport.receive(0.0) is None
+    assert transport.receive(0.01) is None
+
+
+def test_a_full_queue_refuses_whole_messages():
+    transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=2)  # nobody listens: all wait here
+    try:
+        sent = [transport.send([b"header", b"body"]) for _ in range(8)]
+        assert sent[0]
+        assert not sent[-1]
+        assert sent == sorted(sent, reverse=True)
+    finally:
+        transport.close()
+
+
+def test_lent_memory_arrives_whole(transport, router):
+    body = os.urandom(LENT_NBYTES_MIN * 3)
+    assert transport.send([b"header", memoryview(body)], lent=True)
+    assert router.recv_multipart()[1:] == [b"header", body]
+
+
+def test_after_close_lent_memory_is_no_longer_read():
+    transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
+    body = bytearray(LENT_NBYTES_MIN)
+    transport.send([b"header", memoryview(body)], lent=True)
+    with pytest.raises(BufferError):
+        body.clear()  # lent: the bytearray cannot be resized
+    transport.close()
+    body.clear()
+
+
+def test_close_can_be_repeated_and_ends_use(transport):
+    transport.close()
+    transport.close()
+    with pytest.raises(TransportError):
+        transport.send([b"header"])
+    with pytest.raises(TransportError):
+        transport.receive(0.0)
+
+
+def test_an_address_that_zeromq_refuses(tmp_path):
+    with pytest.raises(TransportError):
+        ZmqTransport(f"ipc://{tmp_path}/{'x' * 200}", queue_max=4)
+
+
+def test_a_forked_child_leaves_the_parents_connection_alone(transport, router):
+    transport.send([b"before"])
+    peer, _ = router.recv_multipart()
+    child = os.fork()
+    if child == 0:
+        transport.abandon()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    router.send_multipart([peer, b"reply"])
+    assert bytes(transport.receive(WAIT_S)[0]) == b"reply"
+
+
+def test_a_forked_child_can_open_its_own(address, router):
+    child = os.fork()
+    if child == 0:
+        own = ZmqTransport(address, queue_max=4)
+        own.send([b"child"])
+        code = 0 if own.receive(WAIT_S) is not None else 1
+        own.close()
+        os._exit(code)
+    peer, frame = router.recv_multipart()
+    router.send_multipart([peer, frame])
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_another_thread_may_take_over(transport, router):
+    thread = threading.Thread(target=transport.send, args=([b"from a thread"],))
+    thread.start()
+    thread.join()
+    peer, frame = router.recv_multipart()
+    router.send_multipart([peer, frame])
+    assert bytes(transport.receive(WAIT_S)[0]) == b"from a thread"
