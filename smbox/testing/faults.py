@@ -1,0 +1,158 @@
+"""Faults by script: a transport that drops, doubles, delays or cuts the messages it is told to.
+
+    script = FaultScript().drop(Op.PUT, nth=2).cut(Op.FETCH, side="reply")
+    link = Link(script.around(open_transport), ...)
+    ...
+    assert script.is_over()
+
+Nothing is random and nothing waits: the n-th message of an op meets its fate.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+from smbox.transports.base import Frame, OpenTransport, Transport
+from smbox.wire import header
+from smbox.wire.ops import Op
+
+Side: TypeAlias = Literal["request", "reply"]
+Fate: TypeAlias = Literal["drop", "duplicate", "delay", "cut"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to the ``nth`` message of ``op`` (of any op: None) on one side.
+
+    Attributes:
+        behind: messages of that side that a delayed one lets pass first.
+        seen: matching messages so far, over all connections.
+    """
+
+    fate: Fate
+    op: Op | None
+    nth: int
+    side: Side
+    behind: int = 0
+    seen: int = 0
+
+    def strikes(self, side: Side, op: int) -> bool:
+        """Count the message if it matches, and tell whether it is the one."""
+        if side != self.side or self.op not in (None, op):
+            return False
+        self.seen += 1
+        return self.seen == self.nth
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the message that it waits for has come."""
+        return self.seen >= self.nth
+
+
+@dataclass(slots=True)
+class FaultScript:
+    """A list of faults, each of which strikes once; its methods add one and can be chained."""
+
+    faults: list[Fault] = field(default_factory=list)
+
+    def drop(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
+        """Lose the message; the connection lives."""
+        return self._with(Fault("drop", op, nth, side))
+
+    def duplicate(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
+        """Deliver the message twice."""
+        return self._with(Fault("duplicate", op, nth, side))
+
+    def delay(
+        self, op: Op | None = None, *, nth: int = 1, side: Side = "request", behind: int = 1
+    ) -> Self:
+        """Deliver the message after ``behind`` later ones; if none follow, never."""
+        return self._with(Fault("delay", op, nth, side, behind))
+
+    def cut(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
+        """Lose the message and all later ones of its connection; a fresh one works."""
+        return self._with(Fault("cut", op, nth, side))
+
+    def _with(self, fault: Fault) -> Self:
+        self.faults.append(fault)
+        return self
+
+    def around(self, open_transport: OpenTransport) -> OpenTransport:
+        """Return what opens connections that suffer this script."""
+        return lambda: FaultyTransport(open_transport(), self)
+
+    def judge(self, side: Side, op: int) -> Fault | None:
+        """Return what strikes this message; every fault counts it."""
+        struck = [fault for fault in self.faults if fault.strikes(side, op)]
+        return struck[0] if struck else None
+
+    def is_over(self) -> bool:
+        """Tell whether every fault has struck."""
+        return all(fault.is_over for fault in self.faults)
+
+
+@dataclass(slots=True)
+class _Held:
+    behind: int
+    frames: list[Frame]
+
+
+class FaultyTransport:
+    """A transport that does to messages what its script says.
+
+    Args:
+        inner: carries what passes; closed with this one.
+        script: shared with other connections of the same script.
+    """
+
+    def __init__(self, inner: Transport, script: FaultScript) -> None:
+        self.name: str = inner.name
+        self._inner = inner
+        self._script = script
+        self._is_cut = False
+        self._held: dict[Side, list[_Held]] = {"request": [], "reply": []}
+        self._arrived: deque[list[Frame]] = deque()
+
+    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
+        """Send what is left of the message after its fault."""
+        out = self._suffer("request", frames)
+        return all(self._inner.send(message, lent=lent) for message in out)
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:
+        """Return the next message that survives; None after a message that did not."""
+        if not self._arrived and not self._is_cut:
+            frames = self._inner.receive(timeout_s)
+            if frames is not None:
+                self._arrived.extend(self._suffer("reply", frames))
+        return self._arrived.popleft() if self._arrived else None
+
+    def _suffer(self, side: Side, frames: Sequence[Frame]) -> list[list[Frame]]:
+        """Return the messages that go on now, in order."""
+        fault = self._script.judge(side, header.unpack(frames[0])[2])
+        fate = fault.fate if fault is not None else None
+        self._is_cut = self._is_cut or fate == "cut"
+        if self._is_cut or fate == "drop":
+            return []
+        if fault is not None and fate == "delay":
+            # Lent memory may change while a message is held: keep a copy.
+            self._held[side].append(_Held(fault.behind, [bytes(frame) for frame in frames]))
+            return []
+        return [list(frames)] * (2 if fate == "duplicate" else 1) + self._released(side)
+
+    def _released(self, side: Side) -> list[list[Frame]]:
+        for held in self._held[side]:
+            held.behind -= 1
+        out = [held.frames for held in self._held[side] if held.behind <= 0]
+        self._held[side] = [held for held in self._held[side] if held.behind > 0]
+        return out
+
+    def close(self) -> None:
+        """Close the inner connection."""
+        self._inner.close()
+
+    def abandon(self) -> None:
+        """Abandon the inner connection."""
+        self._inner.abandon()
