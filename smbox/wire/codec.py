@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,10 +16,10 @@ from smbox.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     SmboxError,
-    VersionMismatchError,
 )
 from smbox.wire import header
-from smbox.wire.header import HEADER_NBYTES, NO_SCALE, REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
+from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
 from smbox.wire.ops import (
     ANSWERS,
@@ -30,13 +30,10 @@ from smbox.wire.ops import (
     WHOLE_SOURCE_NBYTES_MAX,
     Op,
 )
-from smbox.wire.status import STATUS_OF, Status, error_of, status_of
+from smbox.wire.status import STATUS_OF, Status, error_of
 
-CONTROL_NBYTES_MAX: Final = 1 << 20
-"""Bytes of a msgpack body."""
-
-BATCH_NBYTES_MAX: Final = 2 << 20
-"""Bytes of a batch's items and payloads together."""
+CONTROL_NBYTES_MAX: Final = 2 << 20
+"""Bytes of a msgpack body; an error may bring the old bytes of what was done before it."""
 
 B = TypeVar("B", bound=Body)
 
@@ -59,6 +56,7 @@ class Request:
         version: that a WAIT waits for.
         payload: source bytes of a change.
         body: of a control op.
+        items: of a BATCH.
     """
 
     op: Op
@@ -71,6 +69,7 @@ class Request:
     version: int = 0
     payload: Buffer = b""
     body: Body | None = None
+    items: tuple[Item, ...] = ()
 
 
 @dataclass(slots=True)
@@ -126,13 +125,15 @@ def encode_request(request: Request) -> list[Buffer]:
         scale=request.scale,
         version=request.version,
     )
-    if request.op in SOURCES or request.op is Op.BATCH:
+    if request.op in SOURCES:
         return [head, request.payload]
+    if request.op is Op.BATCH:
+        return [head, pack_items(request.items)]
     if request.op not in CONTROL:
         return [head]
     if type(request.body) is not REQUESTS[request.op]:
         raise LocalProtocolError("wrong body", op=request.op.name, body=type(request.body))
-    return [head, _ENCODER.encode(request.body)]
+    return [head, encode_body(request.body)]
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
@@ -151,7 +152,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     elif op in SOURCES:
         found.payload = _source(kernel, nbytes, body)
     elif op is Op.BATCH:
-        found.payload = _limited(body, BATCH_NBYTES_MAX)
+        found.items = unpack_items(nbytes, _limited(body, BATCH_NBYTES_MAX))
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     elif op is Op.GET and nbytes > REQUEST_NBYTES_MAX:
@@ -206,42 +207,6 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     return found
 
 
-def refuse(
-    request: Request, error: SmboxError, *, applied: int = 0, status: Status | None = None
-) -> Reply:
-    """Build the reply that refuses ``request`` because of ``error``.
-
-    Args:
-        request: what is refused.
-        error: gives message, facts and, unless told, the status.
-        applied: number of the last change applied on the channel.
-        status: for what no class says (GAP, NO_SESSION).
-    """
-    facts = {name: _plain(value) for name, value in error.facts.items()}
-    return Reply(
-        request.op,
-        status_of(error) if status is None else status,
-        request.request,
-        request.number,
-        request.address,
-        request.nbytes,
-        error=ErrorBody(message=error.message, facts=facts, applied=applied),
-    )
-
-
-def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
-    """Build the reply to what ``decode_request`` refused, if it can be addressed at all."""
-    if not frames or len(frames[0]) != HEADER_NBYTES:
-        return None
-    try:
-        fields = header.unpack(frames[0])
-    except VersionMismatchError:
-        return refuse(Request(Op.HELLO), error)
-    except RemoteProtocolError:
-        return None
-    return refuse(Request(OP_OF.get(fields[2], Op.PING), fields[5], fields[6]), error)
-
-
 def encode_body(body: Body) -> bytes:
     """Write a control body as msgpack.
 
@@ -292,18 +257,7 @@ def _source(kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
 
 
 def _answer(op: Op, nbytes: int, body: Buffer | None) -> Buffer:
-    if op is Op.BATCH:
-        return _limited(body, BATCH_NBYTES_MAX)
     answer = _limited(body, REQUEST_NBYTES_MAX)
-    if len(answer) != nbytes:
+    if op is not Op.BATCH and len(answer) != nbytes:
         raise RemoteProtocolError("answer and range differ", answer=len(answer), nbytes=nbytes)
     return answer
-
-
-def _plain(value: object) -> Any:
-    """Make a fact writable as msgpack: ints, floats, strings, None; else its text."""
-    if isinstance(value, bool | float | str | None):
-        return value
-    if isinstance(value, int):
-        return int(value) if -(1 << 63) <= value < 1 << 64 else str(int(value))
-    return str(value)

@@ -192,11 +192,13 @@ class ErrorBody(Body, frozen=True):
         message: for people.
         facts: named values for the error that the client raises.
         applied: number of the last change applied on this channel.
+        old: old bytes of those commits of a refused ELASTIC, FETCH or BATCH that happened.
     """
 
     message: str = ""
     facts: dict[str, Any] = {}
     applied: Count = 0
+    old: bytes = b""
 
 
 REQUESTS: Final[dict[Op, type[Body]]] = {

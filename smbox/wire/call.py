@@ -1,0 +1,60 @@
+"""One request on its way, from the moment it is wanted until its reply. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smbox.wire.codec import Reply, Request, encode_request
+from smbox.wire.header import Buffer
+from smbox.wire.ops import ANSWERS
+from smbox.wire.status import Status
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request, what became of it, and where it stands.
+
+    Whoever began it looks at ``reply``, which is stored before anything else happens: a
+    caller that is interrupted in the middle of receiving loses nothing.
+
+    Attributes:
+        request: as it was or will be sent; the session owns its ``number``.
+        numbers: how many numbers it takes; 0 for what changes nothing.
+        reply: the answer, once it is there.
+        connection: the connection it was last sent on; 0: has to be sent (again).
+        offers: how often it was given out for sending; 0: certainly not sent.
+    """
+
+    request: Request
+    numbers: int = 0
+    reply: Reply | None = None
+    connection: int = 0
+    offers: int = 0
+
+    @property
+    def is_change(self) -> bool:
+        """Whether the request takes numbers."""
+        return self.numbers > 0
+
+    @property
+    def last(self) -> int:
+        """Number of the last commit, if all of them happen."""
+        return self.request.number + self.numbers - 1
+
+    @property
+    def done(self) -> int:
+        """How many of its commits are known to have happened, from the first on."""
+        if self.reply is None:
+            return 0
+        if self.reply.status is Status.OK or self.reply.error is None:
+            return self.numbers
+        return max(0, min(self.numbers, self.reply.error.applied - self.request.number + 1))
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether to know that it was applied is not enough."""
+        return not self.is_change or self.request.op in ANSWERS
+
+    def frames(self) -> list[Buffer]:
+        """Encode the request; its payload is not copied."""
+        return encode_request(self.request)

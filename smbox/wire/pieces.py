@@ -1,0 +1,26 @@
+"""How a range of a region becomes requests, and how many numbers each one takes. Pure.
+
+All ranges are bytes of one region's data, ``[first, limit)``; stripes and requests are cut at
+multiples of their size from the region's first byte, not from address 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from smbox.wire.header import REQUEST_NBYTES_MAX
+
+
+def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:
+    """Cut a range at the multiples of ``unit``, ascending; an empty range gives nothing."""
+    while first < limit:
+        end = min(limit, (first // unit + 1) * unit)
+        yield first, end
+        first = end
+
+
+def count(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> int:
+    """Count the pieces of ``cut``: the numbers of a change, or the requests of a transfer."""
+    if first >= limit:
+        return 0
+    return (limit - 1) // unit - first // unit + 1
