@@ -18,9 +18,10 @@ UNMIRRORED = {"contracts", "faults", "integration"}  # suites over many modules
 CODE = ("smbox", "memnode", "clients", "tests", "examples", "benchmarks")
 
 WALK = """
-import importlib, pkgutil, sys
+import importlib, sys
+from pkgutil import walk_packages
 for package in ("smbox", "memnode"):
-    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+    for found in walk_packages(importlib.import_module(package).__path__, package + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 print(sorted(name for name in ("torch", "smbox_torch", *EXTRA) if name in sys.modules))

@@ -1,0 +1,1 @@
+"""`smbox bench`: what smbox moves, each figure beside a limit measured in the same run."""

@@ -1,0 +1,94 @@
+"""Several client processes at once, each doing the same job, told when to begin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from smbox.cli.bench.worker import Job, Share
+from smbox.errors import WorkerLostError
+
+END_S: Final = 30.0
+
+
+class Crowd:
+    """Worker processes that have attached their region and wait for the word.
+
+    Args:
+        workers: the processes, each with pipes as its standard input and output.
+    """
+
+    def __init__(self, workers: list[subprocess.Popen[str]]) -> None:
+        self.workers = workers
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self.workers]
+
+    def begin(self, seconds: float, count: int) -> None:
+        """Let the first ``count`` workers run for ``seconds``."""
+        for worker in self.workers[:count]:
+            _say(worker, f"{seconds}\n")
+
+    def end(self, count: int) -> list[Share]:
+        """Wait for the first ``count`` workers and return what each did."""
+        return [
+            msgspec.json.decode(_hear(rank, worker), type=Share)
+            for rank, worker in enumerate(self.workers[:count])
+        ]
+
+    def rate(self, seconds: float, count: int) -> float:
+        """Run the first ``count`` workers together; return their bytes per second, summed."""
+        self.begin(seconds, count)
+        return sum(share.nbytes / share.seconds for share in self.end(count))
+
+
+@contextmanager
+def crowd(job: Job, count: int) -> Iterator[Crowd]:
+    """Start ``count`` workers, wait until all are ready, and end them afterwards."""
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "smbox.cli.bench.worker", job.to_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    try:
+        for rank, worker in enumerate(workers):
+            _hear(rank, worker)
+        yield Crowd(workers)
+    finally:
+        for worker in workers:
+            _stop(worker)
+
+
+def _say(worker: subprocess.Popen[str], line: str) -> None:
+    if worker.stdin is not None:
+        worker.stdin.write(line)
+        worker.stdin.flush()
+
+
+def _hear(rank: int, worker: subprocess.Popen[str]) -> str:
+    line = worker.stdout.readline() if worker.stdout is not None else ""
+    if not line:
+        raise WorkerLostError("a worker of the benchmark ended", rank=rank, exit=worker.wait())
+    return line
+
+
+def _stop(worker: subprocess.Popen[str]) -> None:
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        worker.wait(END_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

@@ -1,0 +1,134 @@
+"""Rows of many clients at once: on one local region, over tcp, and what the node keeps."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from smbox.cli.bench.crowd import Crowd, crowd
+from smbox.cli.bench.lab import Lab, ones
+from smbox.cli.bench.measure import percentile
+from smbox.cli.bench.result import (
+    GIGABYTE,
+    MEBIBYTE,
+    Result,
+    at_least,
+    figure_at_most,
+    size_name,
+)
+from smbox.cli.bench.worker import Job
+
+LOCAL_CLIENTS: Final = 4
+TCP_CLIENTS: Final = 8
+TCP_NBYTES: Final = 16 * MEBIBYTE
+SMALL_NBYTES: Final = 4096
+P99_GOAL_MS: Final = 80.0
+GROWTH_GOAL_MIB: Final = 32.0
+
+
+def local_crowd(lab: Lab) -> Iterator[Result]:
+    """Let four local clients add to one region, and a small client wait beside them."""
+    nbytes = lab.scale.big_nbytes
+    with lab.region(lab.local, nbytes) as region, lab.region(lab.local, SMALL_NBYTES) as small:
+        job = Job(lab.address, "shm", region.name, "accumulate", nbytes)
+        with crowd(job, LOCAL_CLIENTS) as clients:
+            rates = _rates(lab, clients, (1, LOCAL_CLIENTS))
+            yield Result(
+                row="local crowd",
+                case=f"{LOCAL_CLIENTS} clients accumulate {size_name(nbytes)}",
+                figure=rates[LOCAL_CLIENTS],
+                unit="GB/s",
+                goal=at_least(1.0),
+                limit=rates[1],
+                limit_name="one client",
+            )
+            mine, part = ones(SMALL_NBYTES), region[: SMALL_NBYTES // 4]
+            clients.begin(lab.scale.crowd_s, LOCAL_CLIENTS)
+            busy = _while_busy(lambda: part.accumulate(mine), lab.scale.crowd_s * 0.9)
+            clients.end(LOCAL_CLIENTS)
+        alone = _while_busy(lambda: small.accumulate(mine), lab.scale.crowd_s * 0.2)
+        yield Result(
+            row="local crowd",
+            case="accumulate 4 KiB p99 beside them",
+            figure=percentile(busy, 99) * 1e3,
+            unit="ms",
+            goal=figure_at_most(P99_GOAL_MS),
+            limit=percentile(alone, 99) * 1e3,
+            limit_name="the same alone",
+        )
+
+
+def tcp_crowd(lab: Lab) -> Iterator[Result]:
+    """Compare eight clients at once with the best that one to four of them reach."""
+    with lab.region(lab.remote, TCP_NBYTES) as region:
+        for verb in ("get", "put"):
+            job = Job(lab.address, "tcp", region.name, verb, TCP_NBYTES)
+            with crowd(job, TCP_CLIENTS) as clients:
+                rates = _rates(lab, clients, (1, 2, 3, 4, TCP_CLIENTS))
+            best = max((rates[count], count) for count in (1, 2, 3, 4))
+            yield Result(
+                row="tcp crowd",
+                case=f"{TCP_CLIENTS} clients {verb} {size_name(TCP_NBYTES)}",
+                figure=rates[TCP_CLIENTS],
+                unit="GB/s",
+                goal=at_least(0.8),
+                limit=best[0],
+                limit_name=f"best of 1 to 4: {best[1]}",
+            )
+
+
+def node_growth(lab: Lab) -> Iterator[Result]:
+    """Watch the node's own memory while eight clients put a large array each."""
+    nbytes = lab.scale.huge_nbytes
+    with lab.region(lab.remote, nbytes) as region:
+        before = anonymous_nbytes(lab.node_pid)
+        job = Job(lab.address, "tcp", region.name, "put", nbytes)
+        with crowd(job, TCP_CLIENTS) as clients:
+            most = before
+            clients.begin(lab.scale.crowd_s, TCP_CLIENTS)
+            deadline = time.monotonic() + lab.scale.crowd_s
+            while time.monotonic() < deadline:
+                most = max(most, anonymous_nbytes(lab.node_pid))
+                time.sleep(0.01)
+            clients.end(TCP_CLIENTS)
+    yield Result(
+        row="node growth",
+        case=f"{TCP_CLIENTS} clients put {size_name(nbytes)}",
+        figure=(most - before) / MEBIBYTE,
+        unit="MiB",
+        goal=figure_at_most(GROWTH_GOAL_MIB),
+        limit=before / MEBIBYTE,
+        limit_name="before",
+    )
+
+
+def anonymous_nbytes(pid: int) -> int:
+    """Return the bytes of a process's own memory: neither files nor shared segments."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _rates(lab: Lab, clients: Crowd, counts: tuple[int, ...]) -> dict[int, float]:
+    """Measure the summed rate of so many clients in GB/s: medians of interleaved rounds."""
+    rounds = max(2, lab.scale.rounds // 2)
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(rounds):
+        for count in counts:
+            found[count].append(clients.rate(lab.scale.crowd_s, count) / GIGABYTE)
+    return {count: statistics.median(rates) for count, rates in found.items()}
+
+
+def _while_busy(call: Callable[[], object], seconds: float) -> list[float]:
+    """Time calls one by one for so many seconds."""
+    samples: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        begin = time.perf_counter()
+        call()
+        samples.append(time.perf_counter() - begin)
+    return samples

@@ -1,0 +1,161 @@
+"""Where the benchmark takes place: a memory node of its own, a peer for the limits, boxes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.cli.bench.limits import BareZmq, RawStream
+from smbox.cli.bench.measure import Clocks, Timing, cpu_seconds, interleave
+from smbox.cli.bench.result import MEBIBYTE
+from smbox.client import Box, connect
+from smbox.errors import ConnectError
+from smbox.region import Region
+
+STOP_S: Final = 30.0
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much the benchmark measures.
+
+    Attributes:
+        sizes: bytes of local transfers.
+        big_nbytes: bytes of the middling transfers (100 MiB).
+        huge_nbytes: bytes of the largest transfers (528 MiB, a VGG16).
+        rounds: how often A and B take turns.
+        calls: how many small calls a median is taken from.
+        crowd_s: seconds that processes run together.
+        memory: the node's limit, as memnode reads it.
+    """
+
+    sizes: tuple[int, ...]
+    big_nbytes: int
+    huge_nbytes: int
+    rounds: int
+    calls: int
+    crowd_s: float
+    memory: str
+
+
+FULL: Final = Scale(
+    sizes=tuple(size * MEBIBYTE for size in (1, 16, 100, 528)),
+    big_nbytes=100 * MEBIBYTE,
+    huge_nbytes=528 * MEBIBYTE,
+    rounds=7,
+    calls=2000,
+    crowd_s=2.0,
+    memory="3GiB",
+)
+QUICK: Final = Scale(
+    sizes=(MEBIBYTE, 16 * MEBIBYTE),
+    big_nbytes=16 * MEBIBYTE,
+    huge_nbytes=32 * MEBIBYTE,
+    rounds=3,
+    calls=200,
+    crowd_s=0.3,
+    memory="512MiB",
+)
+
+
+class Lab:
+    """What every row works with.
+
+    Attributes:
+        scale: how much to measure.
+        local: a box over shared memory.
+        remote: a box over tcp, forced.
+        stream: the raw TCP limit.
+        bare: the bare ZeroMQ limit.
+        node_pid: process id of the memory node.
+        address: of the memory node.
+    """
+
+    def __init__(self, scale: Scale, node: dict[str, Any], peer: dict[str, Any]) -> None:
+        self.scale = scale
+        self.address: str = node["address"]
+        self.node_pid: int = node["pid"]
+        self._peer_pid: int = peer["pid"]
+        with ExitStack() as opened:
+            self.local: Box = opened.enter_context(connect(self.address, transport="shm"))
+            self.remote: Box = opened.enter_context(connect(self.address, transport="tcp"))
+            self.stream = RawStream(peer["tcp_port"])
+            opened.callback(self.stream.close)
+            self.bare = BareZmq(peer["zmq_port"])
+            opened.callback(self.bare.close)
+            self._opened = opened.pop_all()
+
+    def time(
+        self, calls: dict[str, Callable[[], object]], *, rounds: int | None = None
+    ) -> dict[str, Timing]:
+        """Time the calls against each other; CPU time is this process's, node's and peer's."""
+        pids = [os.getpid(), self.node_pid, self._peer_pid]
+        clocks = Clocks(time.perf_counter, lambda: cpu_seconds(pids))
+        return interleave(calls, rounds=rounds or self.scale.rounds, clocks=clocks)
+
+    @contextmanager
+    def region(self, box: Box, nbytes: int, consistency: str = "stripe") -> Iterator[Region]:
+        """Create a float32 region of ``nbytes`` zeros and free it afterwards."""
+        name = f"bench-{time.monotonic_ns():x}"
+        yield box.create(
+            name, shape=(nbytes // 4,), dtype="float32", init=0.0, consistency=consistency
+        )
+        box.free(name)
+
+    def close(self) -> None:
+        """Close boxes and connections."""
+        self._opened.close()
+
+
+def ones(nbytes: int) -> Floats:
+    """Return an array of ``nbytes`` whose pages have been touched."""
+    return np.ones(nbytes // 4, np.float32)
+
+
+@contextmanager
+def open_lab(scale: Scale) -> Iterator[Lab]:
+    """Start a node and a peer, and stop them afterwards."""
+    node = [sys.executable, "-m", "memnode", "--bind", "tcp://127.0.0.1:0", "--json"]
+    node += ["--memory", scale.memory, "--parent-pid", str(os.getpid())]
+    peer = [sys.executable, "-m", "smbox.cli.bench.peer"]
+    with _started(node) as node_line, _started(peer) as peer_line:
+        lab = Lab(scale, node_line, peer_line)
+        try:
+            yield lab
+        finally:
+            lab.close()
+
+
+@contextmanager
+def _started(command: list[str]) -> Iterator[dict[str, Any]]:
+    """Run a program that says in a line of JSON when it is ready."""
+    program = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        line = program.stdout.readline() if program.stdout is not None else ""
+        if not line:
+            raise ConnectError("a program of the benchmark ended", command=command[2])
+        yield json.loads(line)
+    finally:
+        program.terminate()
+        for pipe in (program.stdin, program.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            program.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()

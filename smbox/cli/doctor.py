@@ -1,0 +1,125 @@
+"""`smbox doctor`: what this machine and this environment give smbox, and what they do not."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import typer
+
+from smbox.cli import orphans, output
+from smbox.cli.regions import Address, Json
+from smbox.client import Box, connect
+from smbox.errors import SegmentError, SmboxError
+from smbox.memory import accel, segment
+
+PACKAGES: Final = (
+    "smbox",
+    "numpy",
+    "pyzmq",
+    "posix_ipc",
+    "msgspec",
+    "numba",
+    "ml_dtypes",
+    "torch",
+)
+SMALL_SHM_NBYTES: Final = 1 << 30
+
+
+def doctor(*, address: Address = None, json: Json = False) -> None:
+    """Show versions, room in shared memory, compiled kernels and how a node is reached.
+
+    Exits with 3 where an address is known and no node answers there.
+    """
+    node = about_node(address)
+    report = {"versions": versions(), "host": about_host(), "node": node}
+    if json:
+        output.print_json(report)
+    else:
+        for title, facts in report.items():
+            print(title)
+            output.print_facts({f"  {name}": value for name, value in facts.items()})
+    if node.get("reachable") is False:
+        raise typer.Exit(3)
+
+
+def versions() -> dict[str, str]:
+    """Return the releases of Python and of the packages that smbox can use."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def about_host() -> dict[str, Any]:
+    """Return what this host has: system, cores, shared memory, compiled kernels."""
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "shared memory": _room(),
+        "dead memory": _dead_memory(),
+        "compiled kernels": _accel(),
+    }
+
+
+def _room() -> str:
+    try:
+        free = segment.room_nbytes()
+    except OSError as error:
+        return f"none: {error}"
+    advice = ""
+    if free < SMALL_SHM_NBYTES:
+        advice = "; little: mount -o remount,size=..., or docker run --shm-size=..."
+    return f"{output.human_nbytes(free)} free in {segment.DIRECTORY}{advice}"
+
+
+def _dead_memory() -> str:
+    try:
+        dead = [memory for memory in orphans.survey() if memory.state == "dead"]
+    except (OSError, SegmentError) as error:
+        return f"cannot tell: {error}"
+    nbytes = output.human_nbytes(sum(memory.nbytes for memory in dead))
+    return f"{nbytes} of {len(dead)} nodes that died; `smbox gc` shows it" if dead else "none"
+
+
+def _accel() -> str:
+    return accel.describe()
+
+
+def about_node(address: str | None) -> dict[str, Any]:
+    """Return where a memory node is, how it is reached and why not faster."""
+    known = address or os.environ.get("SMBOX_ADDRESS")
+    if known is None:
+        return {"address": "none: pass --address or set SMBOX_ADDRESS"}
+    try:
+        with connect(known) as box:
+            return _about_box(box, known)
+    except SmboxError as error:
+        return {"address": known, "reachable": False, "error": str(error)}
+
+
+def _about_box(box: Box, address: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "address": address,
+        "reachable": True,
+        "transport": box.transport,
+        "why not faster": _why_not_mapped(box, address),
+    }
+    return facts | box.stats()
+
+
+def _why_not_mapped(box: Box, address: str) -> str:
+    """Ask for shared memory by force: its refusal says what stands in the way."""
+    if box.transport == "shm":
+        return "it is the fastest: the memory is mapped"
+    try:
+        connect(address, transport="shm").close()
+    except SmboxError as error:
+        return str(error)
+    return f"shared memory works; {box.transport} was asked for"

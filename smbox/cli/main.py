@@ -1,0 +1,58 @@
+"""`smbox`: the commands, and how an error of theirs ends the program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from smbox.cli import doctor, orphans, plugins, regions
+from smbox.cli.bench import command as bench
+from smbox.cli.output import complain, exit_code
+from smbox.errors import SmboxError
+
+COMMANDS = {
+    "ls": regions.ls,
+    "stat": regions.stat,
+    "rm": regions.rm,
+    "doctor": doctor.doctor,
+    "gc": orphans.gc,
+    "bench": bench.bench,
+}
+"""The commands of the core; plug-ins add to them."""
+
+
+def build(argv: Sequence[str]) -> typer.Typer:
+    """Make the application with its own commands and the plug-ins that ``argv`` calls for."""
+    app = typer.Typer(
+        name="smbox",
+        help="A shared memory box: named arrays outside your processes.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, function in COMMANDS.items():
+        app.command(name)(function)
+    for point in plugins.wanted(argv, plugins.available()):
+        plugins.add(app, point)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; exits with its code (docs/cli.md) and never with a traceback of ours.
+
+    Args:
+        argv: arguments after the program's name; None takes the process's own.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        build(words)(args=words, prog_name="smbox")
+    except SmboxError as error:
+        complain(str(error))
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `smbox ls | head`
+        sys.stderr.close()
+        sys.exit(0)

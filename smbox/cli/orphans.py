@@ -1,0 +1,164 @@
+"""`smbox gc`: find and remove memory whose owner is dead.
+
+Only segments in this host's /dev/shm are looked at, and no node is asked. An owner is a
+process by pid *and* start time, so that a pid used again protects nobody's rubbish and a
+living owner is never taken for a dead one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from smbox.cli import output
+from smbox.errors import SegmentError
+from smbox.memory import layout, process, segment
+from smbox.memory.layout import LockByte, Superblock
+from smbox.memory.locks import LockFile
+from smbox.memory.segment import Segment
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """All segments of one node name.
+
+    Attributes:
+        node: name of the node.
+        segments: names of its segments.
+        nbytes: their size together.
+        owner_pid: pid of the node's process, 0 where the superblock is gone.
+        state: ``"alive"``, ``"dead"`` or ``"unknown"`` (no superblock says who owned it).
+    """
+
+    node: str
+    segments: tuple[str, ...]
+    nbytes: int
+    owner_pid: int
+    state: str
+
+
+def survey() -> list[NodeMemory]:
+    """List the memory of every node in this /dev/shm, by name."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name in segment.listing(layout.PREFIX):
+        names[name.removeprefix(layout.PREFIX).split(".")[0]].append(name)
+    return [_look_at(node, tuple(found)) for node, found in sorted(names.items())]
+
+
+def _look_at(node: str, segments: tuple[str, ...]) -> NodeMemory:
+    owner = _recorded_owner(node)
+    pid = 0 if owner is None else owner[0]
+    return NodeMemory(node, segments, sum(map(_nbytes, segments)), pid, _state(node, owner))
+
+
+def _recorded_owner(node: str) -> tuple[int, int] | None:
+    """Return pid and start time of the process that last owned the memory, if it says so."""
+    try:
+        with Segment.attach(layout.node_name(node)) as superblock:
+            words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
+    except SegmentError:
+        return None
+    if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
+        return None
+    return int(words[Superblock.PID]), int(words[Superblock.PID_STARTED])
+
+
+def _state(node: str, owner: tuple[int, int] | None) -> str:
+    if owner is None:
+        return "unknown"
+    return "alive" if process.is_alive(*owner) or _is_locked(node) else "dead"
+
+
+def _is_locked(node: str) -> bool:
+    """Tell whether a process holds the node's lock: it may be opening the memory just now."""
+    try:
+        locks = LockFile(node)
+    except SegmentError:
+        return False
+    try:
+        return locks.is_held(LockByte.NODE)
+    finally:
+        locks.close()
+
+
+def _nbytes(name: str) -> int:
+    try:
+        return (segment.DIRECTORY / name).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def remove(memory: NodeMemory) -> bool:
+    """Remove the memory of a dead node; False if somebody owns it by now.
+
+    The node's lock is held meanwhile, so that a node that starts just now is not robbed.
+    """
+    with ExitStack() as held:
+        try:
+            locks = LockFile(memory.node)
+        except SegmentError:
+            pass  # no lock file: no node can be starting on this memory
+        else:
+            held.callback(locks.close)
+            if not locks.try_lock(LockByte.NODE):
+                return False
+        owner = _recorded_owner(memory.node)
+        if owner is None or process.is_alive(*owner):
+            return False
+        for name in memory.segments:
+            segment.unlink(name)
+        return True
+
+
+def gc(
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; else only show.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
+
+    A node that was killed leaves its memory on purpose: started again under its name, it
+    goes on with it. Remove only what nobody will come back for.
+    """
+    found = survey()
+    gone = {
+        memory.node for memory in found if memory.state == "dead" and yes and remove(memory)
+    }
+    if json:
+        output.print_json([_shown(memory, gone) for memory in found])
+        return
+    output.print_table(
+        ["NODE", "OWNER", "STATE", "SEGMENTS", "SIZE", "ACTION"],
+        [
+            [
+                memory.node,
+                memory.owner_pid or "-",
+                memory.state,
+                len(memory.segments),
+                output.human_nbytes(memory.nbytes),
+                _action(memory, gone),
+            ]
+            for memory in found
+        ],
+    )
+
+
+def _action(memory: NodeMemory, gone: set[str]) -> str:
+    if memory.node in gone:
+        return "removed"
+    return "would remove (--yes)" if memory.state == "dead" else "keep"
+
+
+def _shown(memory: NodeMemory, gone: set[str]) -> dict[str, object]:
+    return {
+        "node": memory.node,
+        "owner_pid": memory.owner_pid,
+        "state": memory.state,
+        "segments": list(memory.segments),
+        "nbytes": memory.nbytes,
+        "removed": memory.node in gone,
+    }

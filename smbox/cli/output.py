@@ -1,0 +1,78 @@
+"""What the commands print: tables for people, JSON for programs, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from smbox.errors import (
+    ConfigError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+    SmboxError,
+    TransportError,
+)
+
+EXIT_CODES: tuple[tuple[type[SmboxError], int], ...] = (
+    (ConfigError, 2),
+    (TransportError, 3),
+    (RequestTimeoutError, 4),
+    (RegionNotFoundError, 5),
+    (SmboxError, 1),
+)
+"""Exit code of each kind of error, the first that fits; docs/cli.md lists them."""
+
+
+def exit_code(error: SmboxError) -> int:
+    """Return the exit code for an error."""
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def complain(message: str) -> None:
+    """Print one line about what went wrong to stderr."""
+    print(f"smbox: {message}", file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON, indented; anything JSON lacks is printed as text."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under their column names; numbers stand to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
+        is_number = all(isinstance(row[index], int | float) for row in rows)
+        table.add_column(
+            column, justify="right" if rows and is_number else "left", no_wrap=True
+        )
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    _console().print(table)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Print names and values, one pair a line, aligned."""
+    width = max((len(name) for name in facts), default=0)
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def human_nbytes(nbytes: int) -> str:
+    """Return a size in the largest binary unit that keeps it above one."""
+    size = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _console() -> Console:
+    """Make a console that never wraps what is piped into another program."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(width=200)

@@ -1,0 +1,107 @@
+"""`smbox ls`, `stat` and `rm`: the regions of a memory node."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from smbox.cli import output
+from smbox.client import Box, connect
+from smbox.errors import RegionNotFoundError
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths.base import RegionInfo
+
+KINDS: Final = {
+    RegionKind.ARRAY: "array",
+    RegionKind.COUNTER: "counter",
+    RegionKind.BARRIER: "barrier",
+}
+CONSISTENCIES: Final = {
+    Consistency.STRIPE: "stripe",
+    Consistency.REGION: "region",
+    Consistency.NONE: "none",
+}
+
+Address = Annotated[
+    str | None,
+    typer.Option("--address", "-a", help="Of the memory node; else $SMBOX_ADDRESS."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="Name of the region, counter or barrier.")]
+
+
+def ls(*, address: Address = None, json: Json = False) -> None:
+    """List the regions of a memory node."""
+    with connect(address) as box:
+        found = box.regions()
+    if json:
+        output.print_json([described(info) for info in found])
+        return
+    output.print_table(
+        ["NAME", "KIND", "DTYPE", "SHAPE", "SIZE", "CONSISTENCY", "ADDRESS"],
+        [
+            [
+                info.name,
+                KINDS[info.kind],
+                info.dtype.name,
+                "x".join(map(str, info.shape)) or "scalar",
+                output.human_nbytes(info.nbytes),
+                CONSISTENCIES[info.consistency],
+                f"{int(info.address):#x}",
+            ]
+            for info in found
+        ],
+    )
+
+
+def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
+    """Show one region: what it is, its version, and how this process reaches it."""
+    with connect(address) as box:
+        facts: dict[str, Any] = {}
+        for info in named(box, name):
+            facts = described(info) | _state(box, info)
+            if json:
+                output.print_json(facts)
+            else:
+                output.print_facts(facts)
+
+
+def rm(name: Name, *, address: Address = None) -> None:
+    """Free a region; whoever still uses it gets RegionFreedError."""
+    with connect(address) as box:
+        box.free(name)
+
+
+def named(box: Box, name: str) -> list[RegionInfo]:
+    """Return what has this name: at most one of each kind.
+
+    Raises:
+        RegionNotFoundError: nothing has.
+    """
+    found = [info for info in box.regions() if info.name == name]
+    if not found:
+        raise RegionNotFoundError("no region has this name; `smbox ls` lists them", name=name)
+    return found
+
+
+def described(info: RegionInfo) -> dict[str, Any]:
+    """Return what is known of a region, for people and for JSON."""
+    return {
+        "name": info.name,
+        "kind": KINDS[info.kind],
+        "dtype": info.dtype.name,
+        "shape": list(info.shape),
+        "nbytes": info.nbytes,
+        "consistency": CONSISTENCIES[info.consistency],
+        "address": int(info.address),
+    }
+
+
+def _state(box: Box, info: RegionInfo) -> dict[str, Any]:
+    if info.kind == RegionKind.COUNTER:
+        return {"value": box.counter(info.name).value}
+    if info.kind == RegionKind.BARRIER:
+        return {}
+    region = box.attach(info.name)
+    return {"version": region.version, "is_local": region.is_local}

@@ -1,0 +1,116 @@
+"""Memory whose owner is dead, and nothing else, is collected."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from smbox.cli import orphans
+from smbox.memory import layout, process, segment
+from smbox.memory.layout import LockByte, Superblock
+from smbox.memory.locks import LockFile, create_lock_file
+from smbox.memory.segment import Segment
+
+
+@pytest.fixture
+def node() -> Iterator[str]:
+    name = f"t{secrets.token_hex(6)}"
+    yield name
+    for left in segment.listing(f"{layout.PREFIX}{name}."):
+        segment.unlink(left)
+
+
+def make(node: str, pid: int, started: int, magic: int = Superblock.MAGIC_VALUE) -> None:
+    create_lock_file(node)
+    with Segment.create(layout.node_name(node), Superblock.NBYTES) as superblock:
+        words = superblock.words(0, 16)
+        words[Superblock.MAGIC] = magic
+        words[Superblock.PID] = pid
+        words[Superblock.PID_STARTED] = started
+    Segment.create(layout.region_name(node, 4096), 8192).close()
+
+
+def find(node: str) -> orphans.NodeMemory:
+    return next(memory for memory in orphans.survey() if memory.node == node)
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_memory_of_a_living_owner_is_alive(node):
+    make(node, *process.own())
+    found = find(node)
+    assert (found.state, found.owner_pid, len(found.segments)) == ("alive", os.getpid(), 3)
+    assert found.nbytes == Superblock.NBYTES + 8192
+    assert not orphans.remove(found)
+    assert find(node) == found
+
+
+def test_memory_of_a_dead_owner_is_removed(node, dead_pid):
+    make(node, dead_pid, 12345)
+    found = find(node)
+    assert (found.state, found.owner_pid) == ("dead", dead_pid)
+    assert orphans.remove(found)
+    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
+def test_a_pid_that_is_used_again_protects_nothing(node):
+    pid, started = process.own()
+    make(node, pid, started + 1)
+    assert find(node).state == "dead"
+
+
+def test_memory_that_is_just_being_opened_is_kept(node, dead_pid):
+    make(node, dead_pid, 12345)
+    before = find(node)
+    locks = LockFile(node)
+    try:
+        assert locks.try_lock(LockByte.NODE)
+        assert find(node).state == "alive"
+        assert not orphans.remove(before)
+    finally:
+        locks.close()
+    assert find(node) == before
+
+
+@pytest.mark.parametrize("magic", [0, 7])
+def test_memory_without_a_superblock_of_ours_is_kept(node, dead_pid, magic):
+    make(node, dead_pid, 12345, magic)
+    found = find(node)
+    assert found.state == "unknown"
+    assert not orphans.remove(found)
+    assert find(node) == found
+
+
+def test_segments_without_a_node_are_unknown(node):
+    Segment.create(layout.region_name(node, 4096), 4096).close()
+    assert (find(node).state, find(node).owner_pid) == ("unknown", 0)
+
+
+def test_gc_shows_and_keeps_without_yes(node, dead_pid, capsys):
+    make(node, dead_pid, 12345)
+    orphans.gc()
+    line = next(row for row in capsys.readouterr().out.splitlines() if node in row)
+    assert "dead" in line
+    assert "would remove" in line
+    assert find(node).state == "dead"
+
+
+def test_gc_removes_with_yes_and_tells_programs(node, dead_pid, capsys, monkeypatch):
+    make(node, dead_pid, 12345)
+    mine = find(node)
+    monkeypatch.setattr(orphans, "survey", lambda: [mine])  # never another session's memory
+    orphans.gc(yes=True, json=True)
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["node"], told["removed"], told["owner_pid"]) == (node, True, dead_pid)
+    assert segment.listing(f"{layout.PREFIX}{node}.") == []

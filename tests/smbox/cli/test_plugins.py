@@ -1,0 +1,71 @@
+"""Commands that other packages bring."""
+
+from __future__ import annotations
+
+import typer
+from typer.testing import CliRunner
+
+from smbox.cli import plugins
+
+
+class Point:
+    """An entry point that loads what the test says."""
+
+    def __init__(self, name: str, loaded: object) -> None:
+        self.name = name
+        self._loaded = loaded
+
+    def load(self) -> object:
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+
+def hello(name: str) -> None:
+    """Say hello."""
+    print(f"hello {name}")
+
+
+def app_with(point: Point) -> typer.Typer:
+    app = typer.Typer()
+    app.command("own")(lambda: None)
+    plugins.add(app, point)
+    return app
+
+
+POINTS = {"run": Point("run", hello), "demo": Point("demo", hello)}
+
+
+def test_only_the_plugin_that_is_called_is_loaded():
+    assert [p.name for p in plugins.wanted(["run", "--help"], POINTS)] == ["run"]
+    assert plugins.wanted(["ls"], POINTS) == []
+
+
+def test_help_shows_all_plugins():
+    assert [p.name for p in plugins.wanted(["--help"], POINTS)] == ["run", "demo"]
+    assert [p.name for p in plugins.wanted([], POINTS)] == ["run", "demo"]
+
+
+def test_a_function_becomes_a_command():
+    result = CliRunner().invoke(app_with(Point("run", hello)), ["run", "you"])
+    assert (result.exit_code, result.output) == (0, "hello you\n")
+
+
+def test_an_application_becomes_a_group():
+    inner = typer.Typer()
+    inner.command("one")(hello)
+    inner.command("two")(hello)
+    result = CliRunner().invoke(app_with(Point("demo", inner)), ["demo", "two", "all"])
+    assert (result.exit_code, result.output) == (0, "hello all\n")
+
+
+def test_a_plugin_that_cannot_be_imported_says_what_it_needs():
+    point = Point("demo", ModuleNotFoundError("No module named 'torch'"))
+    result = CliRunner().invoke(app_with(point), ["demo", "--workers", "2"])
+    assert result.exit_code == 1
+    assert "No module named 'torch'" in result.output
+    assert "smbox[demo]" in result.output
+
+
+def test_the_installed_plugins_are_entry_points():
+    assert all(point.group == plugins.GROUP for point in plugins.available().values())
