@@ -1,0 +1,64 @@
+"""Torch tensors as arrays: what lets every verb of smbox take a tensor.
+
+Importing smbox_torch registers :func:`as_array`, so ``region.put(tensor)`` works for CPU
+tensors of any dtype that a region can have. A tensor that requires gradients is read and
+written as its data: memory transfers are no part of the autograd graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smbox.array import register_adapter
+from smbox.errors import ConfigError
+
+__all__ = ["as_array", "dtype_name", "register"]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return smbox's name of a torch dtype, e.g. ``"float32"``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """View a tensor's memory as a numpy array; nothing is copied.
+
+    Args:
+        tensor: any dtype of smbox, on the CPU, C-contiguous or not.
+
+    Returns:
+        Array of the tensor's shape and dtype on the same memory (bfloat16 as ml_dtypes').
+
+    Raises:
+        TypeError: the tensor is on another device, or sparse.
+        ConfigError: bfloat16 without ml_dtypes.
+    """
+    data = tensor.detach()
+    if data.device.type != "cpu" or data.layout is not torch.strided:
+        raise TypeError(
+            f"only dense CPU tensors can be shared with a region, not {data.layout} on "
+            f"{data.device}: use tensor.cpu()"
+        )
+    if data.dtype is torch.bfloat16:
+        return _bfloat16(data)
+    array: NDArray[Any] = data.numpy()
+    return array
+
+
+def _bfloat16(data: torch.Tensor) -> NDArray[Any]:
+    """View bfloat16, which numpy lacks, through 16-bit integers."""
+    try:
+        import ml_dtypes  # noqa: PLC0415 - an extra, needed by bfloat16 alone
+    except ImportError as missing:
+        raise ConfigError("bfloat16 needs ml_dtypes: pip install smbox[bf16]") from missing
+    bits: NDArray[np.int16] = data.view(torch.int16).numpy()
+    return bits.view(ml_dtypes.bfloat16)
+
+
+def register() -> None:
+    """Make smbox accept torch tensors wherever it takes an array; repeating it is harmless."""
+    register_adapter(torch.Tensor, as_array)

@@ -1,0 +1,85 @@
+"""What the algorithms ask of a memory box: satisfied by ``smbox.Box`` and by ``ModelBox``.
+
+Protocols only. Arrays are numpy arrays of the region's dtype and shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+__all__ = ["BoxLike", "CounterLike", "RegionLike"]
+
+Array = NDArray[Any]
+
+
+class RegionLike(Protocol):
+    """A named, typed, shaped array that all workers share."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its data."""
+
+    @property
+    def version(self) -> int:
+        """How many stripe commits it has had."""
+
+    def put(self, x: Any) -> Any:
+        """Replace the contents by ``x``."""
+
+    def get(self, out: Any = None) -> Array:
+        """Return a copy of the contents, in ``out`` where it is given."""
+
+    def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> Any:
+        """Add ``scale * x`` to the contents (or take the minimum, maximum ...)."""
+
+    def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
+        """Move ``x`` and the contents together; or leave ``x`` and return the move."""
+
+    def fetch_and_op(self, x: Any, op: str = "sum") -> Array:
+        """Accumulate ``x`` and return the old contents."""
+
+    def wait(self, *, version: int, timeout_s: float = ...) -> Any:
+        """Return when the version is reached."""
+
+    def __getitem__(self, key: slice) -> RegionLike:
+        """Return a slice along axis 0 with the same verbs."""
+
+
+class CounterLike(Protocol):
+    """A named integer that all workers share."""
+
+    @property
+    def value(self) -> int:
+        """Its value now."""
+
+    def add(self, amount: int = 1) -> int:
+        """Add to it; the answer is not relied upon."""
+
+    def compare_and_swap(self, expected: int, desired: int) -> Any:
+        """Set it to ``desired`` if it is ``expected``."""
+
+    def wait(self, *, at_least: int, timeout_s: float = ...) -> Any:
+        """Return when the value is reached."""
+
+
+class BoxLike(Protocol):
+    """A connection to a memory node."""
+
+    def create(
+        self,
+        name: str,
+        *,
+        shape: Any,
+        dtype: Any = "float32",
+        init: Any = 0.0,
+        exist_ok: bool = False,
+    ) -> RegionLike:
+        """Create a region; with ``exist_ok`` an equal one that exists is the answer."""
+
+    def counter(self, name: str) -> CounterLike:
+        """Return the counter of this name, created at zero if it is new."""
+
+    def barrier(self, name: str, *, parties: int, timeout_s: float = ...) -> Any:
+        """Return when so many parties have arrived."""

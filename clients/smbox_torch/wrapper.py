@@ -1,0 +1,258 @@
+"""The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
+
+A wrapper is a ``torch.optim.Optimizer``: schedulers, gradient scalers and hooks take it as
+one. Its parameter groups and state are those of the optimizer inside. A subclass says in
+``_advance`` what one step is: a local step and the exchanges that are due.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.center import Center
+from smbox_torch.elastic import default_workers
+from smbox_torch.flat import FlatParameters, float_buffers
+from smbox_torch.stats import Recorder, Stats
+
+__all__ = ["BoxOptimizer"]
+
+
+class BoxOptimizer(torch.optim.Optimizer):
+    """An optimizer whose steps also exchange the parameters with a memory box.
+
+    Wrapping makes the parameters views of flat buffers and sets them to the center: the
+    first worker's values, or what the center has become since. Parameter groups cannot be
+    added later, and the model cannot be moved to another device or dtype.
+
+    Args:
+        optimizer: does the local steps; its parameters are what is exchanged.
+        box: the memory; closing it stays the caller's.
+        name: of the run: prefix of all regions, counters and barriers.
+        model: also exchange its floating-point buffers (batch norm), in regions of their own.
+        workers: number of workers; None: WORLD_SIZE of the environment, else 1.
+        gradients: keep the gradients in flat buffers too.
+
+    Attributes:
+        inner: the optimizer inside.
+        steps: local steps so far.
+
+    Raises:
+        ConfigError: impossible arguments; nothing was created.
+        LayoutMismatchError: the center of this name belongs to another model.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        model: torch.nn.Module | None = None,
+        workers: int | None = None,
+        gradients: bool = False,
+    ) -> None:
+        self.inner = optimizer
+        self._adopt()
+        self.box = box
+        self.name = name
+        self.workers = default_workers(workers)
+        self.steps = 0
+        self.recorder = Recorder()
+        self._flat_gradients = gradients
+        members = (p for group in optimizer.param_groups for p in group["params"])
+        self.flat = FlatParameters(members, gradients=gradients)
+        self.center = Center(box, name, self.flat)
+        self.buffers = self._buffer_center(model)
+
+    def _adopt(self) -> None:
+        """Take groups and state of the optimizer inside; they are the same objects."""
+        inner = self.inner
+        super().__setstate__(
+            {
+                "defaults": inner.defaults,
+                "state": inner.state,
+                "param_groups": inner.param_groups,
+            }
+        )
+
+    def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
+        tensors = float_buffers(model) if model is not None else []
+        if not tensors:
+            return None
+        return Center(self.box, f"{self.name}.buffers", FlatParameters(tensors))
+
+    # ------------------------------------------------------------------ the optimizer's part
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do one local step and the exchanges that are due.
+
+        Args:
+            closure: evaluates the model once and returns the loss; optional.
+
+        Returns:
+            What the closure returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._advance()
+        return loss
+
+    def _advance(self) -> None:
+        """Do one step; gradients are in place."""
+        raise NotImplementedError
+
+    def _local_step(self) -> None:
+        """Let the optimizer inside do its step."""
+        self.inner.step()
+        self._count_step()
+
+    def _count_step(self) -> None:
+        self.steps += 1
+        self.recorder.steps += 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Clear the gradients; flat gradients are set to zero and stay where they are."""
+        if self._flat_gradients:
+            self.flat.zero_gradients()
+        else:
+            self.inner.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
+        """Refuse: the center's layout is fixed when the optimizer is wrapped."""
+        raise ConfigError("wrap the optimizer after all parameter groups have been added")
+
+    # ------------------------------------------------------------------ exchanges
+
+    @contextmanager
+    def _exchanging(self, nbytes: int) -> Iterator[None]:
+        """Count what happens inside as one exchange that the training thread waits for."""
+        self._begin_exchange()
+        began_s = time.monotonic()
+        yield
+        took_s = time.monotonic() - began_s
+        self.recorder.exchange(took_s=took_s, nbytes=nbytes)
+        self.recorder.waited(took_s)
+
+    def _begin_exchange(self) -> None:
+        self.flat.check()
+        self.center.use()
+
+    def _centers(self) -> Iterator[Center]:
+        """Iterate over parameters' and, if there are any, buffers' centers."""
+        yield self.center
+        if self.buffers is not None:
+            yield self.buffers
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is exchanged, one direction."""
+        return sum(center.nbytes for center in self._centers())
+
+    def stats(self) -> Stats:
+        """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
+        return self.recorder.snapshot()
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center's parameters (and buffers) into a model, to evaluate or save it.
+
+        Args:
+            model: of the same parameters in the same order as the optimizer's groups. The
+                worker's own model works too, and then loses the worker's values.
+
+        Raises:
+            ConfigError: the parameters differ; the model may be partly written.
+        """
+        _fill(list(model.parameters()), self.center)
+        if self.buffers is not None:
+            _fill(float_buffers(model), self.buffers)
+
+    # ------------------------------------------------------------------ resuming and ending
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that :meth:`load_state_dict` needs to go on exactly.
+
+        That is the inner optimizer's state, the worker's parameters, a copy of the center,
+        and what the algorithm keeps itself.
+        """
+        return {
+            "algorithm": type(self).__name__,
+            "steps": self.steps,
+            "inner": self.inner.state_dict(),
+            "parameters": {b.dtype: b.flat.detach().cpu().clone() for b in self.flat.buffers},
+            "centers": [center.values() for center in self._centers()],
+            "extra": self._extra_state(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Go on where :meth:`state_dict` was taken.
+
+        The center is restored only where no worker has exchanged anything with it yet (the
+        memory is new); of several workers that load, one restores it.
+
+        Args:
+            state_dict: as returned by :meth:`state_dict` of the same algorithm.
+            force: restore the center in any case.
+
+        Raises:
+            ConfigError: it belongs to another algorithm; nothing was changed.
+        """
+        if state_dict.get("algorithm") != type(self).__name__:
+            raise ConfigError(
+                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+            )
+        self.inner.load_state_dict(state_dict["inner"])
+        self._adopt()
+        self.steps = state_dict["steps"]
+        for buffer in self.flat.buffers:
+            buffer.flat.detach().copy_(state_dict["parameters"][buffer.dtype])
+        for center, values in zip(self._centers(), state_dict["centers"], strict=True):
+            center.restore(values, force=force)
+        self._load_extra_state(state_dict["extra"])
+
+    def _extra_state(self) -> dict[str, Any]:
+        """Return the algorithm's own state as tensors and numbers."""
+        return {}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        """Take back what :meth:`_extra_state` returned."""
+
+    def close(self) -> None:
+        """Leave the run: end threads and what is under way; the center stays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _fill(tensors: list[torch.Tensor], center: Center) -> None:
+    """Copy a center's values into its own tensors if they are among these, else by order."""
+    for (buffer, _), values in zip(center, center.values().values(), strict=True):
+        own = {id(tensor) for tensor in buffer.tensors}
+        targets: list[torch.Tensor] = list(buffer.tensors)
+        if not any(id(tensor) in own for tensor in tensors):
+            targets = [t for t in tensors if t.dtype == buffer.flat.dtype]
+        sources = buffer.split(values)
+        shapes = [tuple(t.shape) for t in targets]
+        if shapes != [tuple(s.shape) for s in sources]:
+            raise ConfigError("the model's parameters are not the optimizer's", shapes=shapes)
+        with torch.no_grad():
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source)

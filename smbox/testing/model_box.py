@@ -1,0 +1,200 @@
+"""A box without a node: a dict of numpy arrays with Box's and Region's verbs, in one process.
+
+What a memory node does, in the fewest lines, one lock around everything: the reference that
+other boxes are compared with, and a memory for unit tests of algorithms. Several workers of
+one process share it, each through a client of its own, and its log says who did what when.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from smbox.dtypes import by_name
+from smbox.errors import (
+    LayoutMismatchError,
+    RegionExistsError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+)
+from smbox.testing.model_region import ModelRegion, Stored
+
+__all__ = ["Entry", "ModelBox", "ModelCounter", "Store"]
+
+TIMEOUT_S = 30.0
+
+
+class Entry(NamedTuple):
+    """One operation on a region, in the order in which they took effect."""
+
+    client: str
+    op: str
+    region: str
+
+
+@dataclass
+class Store:
+    """What all clients of one ModelBox share; ``changed`` is its lock."""
+
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    regions: dict[str, Stored] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    arrived: dict[str, int] = field(default_factory=dict)
+    log: list[Entry] = field(default_factory=list)
+
+    def wait_for(self, is_true: Callable[[], bool], op: str, timeout_s: float) -> None:
+        """Wait, with the lock held, until something is true; RequestTimeoutError if never."""
+        if not self.changed.wait_for(is_true, timeout_s):
+            raise RequestTimeoutError(
+                "it did not happen", op=op, timeout_s=timeout_s, outcome="unknown"
+            )
+
+
+class ModelBox:
+    """One client of a model memory.
+
+    Args:
+        client: its name in the log.
+        store: the memory; None makes a new one.
+    """
+
+    address = "model://"
+
+    def __init__(self, client: str = "", store: Store | None = None) -> None:
+        self.name = client
+        self.store = store or Store()
+
+    def client(self, name: str) -> ModelBox:
+        """Return another client of the same memory."""
+        return ModelBox(name, self.store)
+
+    @property
+    def log(self) -> list[Entry]:
+        """Operations on regions so far, of all clients."""
+        return self.store.log
+
+    def order(self, region: str, *ops: str) -> list[str]:
+        """Return which client did one of these ops on the region, in order."""
+        return [e.client for e in self.log if e.region == region and e.op in ops]
+
+    def create(
+        self,
+        name: str,
+        *,
+        shape: int | tuple[int, ...],
+        dtype: Any = "float32",
+        init: Any = 0.0,
+        exist_ok: bool = False,
+        consistency: str = "stripe",
+    ) -> ModelRegion:
+        """Create a region filled with ``init``, or find an equal one with ``exist_ok``."""
+        contents = np.empty(
+            shape, dtype=by_name(dtype).numpy if isinstance(dtype, str) else dtype
+        )
+        contents[...] = init
+        with self.store.changed:
+            found = self.store.regions.get(name)
+            if found is None:
+                self.store.regions[name] = Stored(contents, consistency)
+                self.store.changed.notify_all()
+            elif not exist_ok:
+                raise RegionExistsError("this name is taken", name=name)
+            elif (found.data.shape, found.data.dtype) != (contents.shape, contents.dtype):
+                raise LayoutMismatchError("it exists with another layout", name=name)
+        return self._region(name)
+
+    def attach(self, name: str, *, timeout_s: float = TIMEOUT_S) -> ModelRegion:
+        """Return an existing region; wait until it exists."""
+        with self.store.changed:
+            if not self.store.changed.wait_for(lambda: name in self.store.regions, timeout_s):
+                raise RegionNotFoundError("no region has this name", name=name)
+        return self._region(name)
+
+    def _region(self, name: str) -> ModelRegion:
+        def note(op: str) -> None:
+            self.store.log.append(Entry(self.name, op, name))
+
+        return ModelRegion(name, self.store.regions[name], self.store, note)
+
+    def free(self, name: str) -> None:
+        """Free a region: its operations raise RegionFreedError from now on."""
+        with self.store.changed:
+            if name not in self.store.regions:
+                raise RegionNotFoundError("no region has this name", name=name)
+            self.store.regions.pop(name).freed = True
+            self.store.changed.notify_all()
+
+    def regions(self) -> list[str]:
+        """Return the names of all regions."""
+        with self.store.changed:
+            return sorted(self.store.regions)
+
+    def counter(self, name: str) -> ModelCounter:
+        """Return the counter of this name; it begins at zero."""
+        with self.store.changed:
+            self.store.counters.setdefault(name, 0)
+        return ModelCounter(name, self.store)
+
+    def barrier(self, name: str, *, parties: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Return when ``parties`` calls have been made, and again for each further round."""
+        with self.store.changed:
+            mine = self.store.arrived.get(name, 0)
+            self.store.arrived[name] = mine + 1
+            self.store.changed.notify_all()
+            needed = (mine // parties + 1) * parties
+            self.store.wait_for(
+                lambda: self.store.arrived[name] >= needed, "barrier", timeout_s
+            )
+
+    def flush(self, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Return at once: every operation is complete when it returns."""
+
+    def close(self) -> None:
+        """Do nothing: the memory lives as long as somebody holds it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ModelCounter:
+    """A shared integer."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self._store = store
+
+    @property
+    def value(self) -> int:
+        """Its value now."""
+        with self._store.changed:
+            return self._store.counters[self.name]
+
+    def add(self, amount: int = 1) -> int:
+        """Add to it; return the value before."""
+        return self._change(lambda old: old + amount)
+
+    def compare_and_swap(self, expected: int, desired: int) -> int:
+        """Set it to ``desired`` if it is ``expected``; return the value before."""
+        return self._change(lambda old: desired if old == expected else old)
+
+    def wait(self, *, at_least: int, timeout_s: float = TIMEOUT_S) -> int:
+        """Return the value as soon as it is ``at_least`` so much."""
+        with self._store.changed:
+            self._store.wait_for(
+                lambda: self._store.counters[self.name] >= at_least, "wait", timeout_s
+            )
+            return self._store.counters[self.name]
+
+    def _change(self, change: Callable[[int], int]) -> int:
+        with self._store.changed:
+            old = self._store.counters[self.name]
+            self._store.counters[self.name] = change(old)
+            self._store.changed.notify_all()
+            return old

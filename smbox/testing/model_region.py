@@ -1,0 +1,230 @@
+"""A region without a memory node: the verbs of ``smbox.Region`` on a numpy array.
+
+The arithmetic is written out here once more, in plain numpy on whole arrays, so that the
+kernels of the real memory have something independent to be compared with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.array import output_array, source_array
+from smbox.errors import RegionFreedError
+from smbox.handle import Handle
+from smbox.memory.layout import STRIPE_NBYTES
+
+__all__ = ["ModelRegion", "Shared", "Stored"]
+
+Array = NDArray[Any]
+TIMEOUT_S = 30.0
+
+OPS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "replace": lambda _, x: x,
+}
+
+
+class Shared(Protocol):
+    """What a region needs of the memory it lies in."""
+
+    changed: threading.Condition
+
+    def wait_for(self, is_true: Callable[[], bool], op: str, timeout_s: float) -> None:
+        """Wait, with the lock held, until something is true."""
+
+
+@dataclass
+class Stored:
+    """Contents of a region and the count of its stripe commits."""
+
+    data: Array
+    consistency: str = "stripe"
+    version: int = 0
+    freed: bool = False
+
+
+class ModelRegion:
+    """A region, or a slice of one along axis 0."""
+
+    is_local = False
+
+    def __init__(
+        self,
+        name: str,
+        stored: Stored,
+        shared: Shared,
+        note: Callable[[str], None],
+        window: slice = slice(None),
+    ) -> None:
+        self.name = name
+        self._stored = stored
+        self._shared = shared
+        self._note = note
+        self._window = window
+
+    @property
+    def _data(self) -> Array:
+        return (
+            self._stored.data
+            if self._stored.data.ndim == 0
+            else self._stored.data[self._window]
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self._data.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
+        return self._data.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its data."""
+        return self._data.nbytes
+
+    @property
+    def version(self) -> int:
+        """How many stripes have been committed, of the whole region."""
+        with self._shared.changed:
+            return self._stored.version
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, key: slice) -> ModelRegion:
+        """Return a slice along axis 0 with the same verbs."""
+        inside = range(len(self._stored.data))[self._window][key]
+        window = slice(inside.start, inside.stop)
+        return ModelRegion(self.name, self._stored, self._shared, self._note, window)
+
+    def put(self, x: Any) -> None:
+        """Replace the contents by ``x``."""
+        self._change("put", x, lambda _, new: new)
+
+    def get(self, out: Any = None) -> Array:
+        """Return a copy of the contents, in ``out`` where it is given."""
+        with self._shared.changed:
+            self._check("get")
+            if out is None:
+                return self._data.copy()
+            target = output_array(out, self.dtype, self.shape)
+            target[...] = self._data
+            return target
+
+    def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> None:
+        """Combine ``scale * x`` with the contents by ``op``."""
+        self._change("accumulate", x, lambda old, new: OPS[op](old, self._scaled(new, scale)))
+
+    def fetch_and_op(self, x: Any, op: str = "sum") -> Array:
+        """Combine ``x`` with the contents by ``op``; return the old contents."""
+        return self._change("fetch_and_op", x, OPS[op])
+
+    def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
+        """Move ``x`` and the contents together; with ``delta`` return the move, leave ``x``."""
+        source = source_array(x, self.dtype, self.shape)
+        move: Array = np.empty_like(source) if delta is None else delta
+        move = output_array(move, self.dtype, self.shape)
+
+        def pull(old: Array, new: Array) -> Array:
+            move[...] = self._scaled(new - old, moving_rate)
+            return old + move
+
+        self._change("elastic", source, pull)
+        if delta is not None:
+            return delta
+        target = output_array(x, self.dtype, self.shape)
+        target -= move
+        return x
+
+    def accumulate_from(self, source: ModelRegion, scale: float = 1.0) -> None:
+        """Add ``scale`` times another region's contents."""
+        self.accumulate(source.get(), scale)
+
+    def wait(self, *, version: int, timeout_s: float = TIMEOUT_S) -> int:
+        """Return the version as soon as it is at least ``version``."""
+        with self._shared.changed:
+            self._shared.wait_for(lambda: self._stored.version >= version, "wait", timeout_s)
+            return self._stored.version
+
+    def put_nb(self, x: Any) -> Handle[None]:
+        """Like put; the handle is done at once."""
+        self.put(x)
+        return _done("put", None)
+
+    def get_nb(self, out: Any = None) -> Handle[Array]:
+        """Like get; the handle is done at once."""
+        return _done("get", self.get(out))
+
+    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+        """Like accumulate; the handle is done at once."""
+        self.accumulate(x, scale, op)
+        return _done("accumulate", None)
+
+    def fetch_and_op_nb(self, x: Any, op: str = "sum") -> Handle[Array]:
+        """Like fetch_and_op; the handle is done at once."""
+        return _done("fetch_and_op", self.fetch_and_op(x, op))
+
+    def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
+        """Like elastic; the handle is done at once."""
+        return _done("elastic", self.elastic(x, moving_rate, delta))
+
+    def _scaled(self, x: Array, scale: float) -> Array:
+        return x if scale == 1 else x * self.dtype.type(scale)
+
+    def _check(self, op: str) -> None:
+        if self._stored.freed:
+            raise RegionFreedError("the region was freed", region=self.name)
+        self._note(op)
+
+    def _change(self, op: str, x: Any, kernel: Callable[[Array, Array], Array]) -> Array:
+        """Run a kernel on the contents, atomically; return the old ones."""
+        source = source_array(x, self.dtype, self.shape)
+        with self._shared.changed:
+            self._check(op)
+            old = self._data.copy()
+            self._data[...] = kernel(old, source)
+            self._stored.version += self._stripes()
+            self._shared.changed.notify_all()
+            return old
+
+    def _stripes(self) -> int:
+        """Count the stripes that this window touches."""
+        if self.nbytes == 0:
+            return 0
+        whole = self._stored.data
+        first = range(len(whole))[self._window].start * whole.strides[0] if whole.ndim else 0
+        return (first + self.nbytes - 1) // STRIPE_NBYTES - first // STRIPE_NBYTES + 1
+
+
+class _Done:
+    """The drive of a request that is over."""
+
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to wait for
+        return True
+
+    def outcome(self) -> str:
+        return "not-sent"
+
+    def ranges_done(self) -> list[tuple[int, int]]:
+        return []
+
+    def facts(self) -> dict[str, object]:
+        return {}
+
+    def cancel(self) -> None:
+        return None
+
+
+def _done(op: str, value: Any) -> Handle[Any]:
+    return Handle(op, _Done(), lambda: value)
