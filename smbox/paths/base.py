@@ -111,7 +111,7 @@ class Operation(NamedTuple):
     scale: float
     first: int
     limit: int
-    source: Bytes | None
+    source: Bytes
 
 
 class Sink(Protocol):
@@ -182,24 +182,22 @@ class DataPath(Protocol):
         ...
 
     def change_now(
-        self,
-        info: RegionInfo,
-        operation: Operation,
-        moved: NDArray[Any] | None = None,
-    ) -> int:
-        """Do as much of the change as goes at once in this process, in order.
+        self, info: RegionInfo, operation: Operation, sink: Sink | None = None
+    ) -> Work | None:
+        """Do the change at once, without Work, if nothing is in the way.
 
-        The thin way of blocking verbs: no Work. ``moved``, of the range's elements, is the
-        worker's own array of an elastic change: ``moved -= scale * (moved - old)``.
+        The thin way of blocking verbs. A remote path returns ``self.change(...)``.
 
         Returns:
-            The byte up to which the change is complete; ``operation.first`` if nothing
-            was done (always, for a remote path).
+            None when the change is complete; else the Work for what is left of it.
         """
         ...
 
-    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> bool:
-        """Read the range into ``out`` if it goes at once in this process; else False."""
+    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
+        """Read at once if nothing is in the way: None; else the Work of reading.
+
+        A remote path returns ``self.read(...)``.
+        """
         ...
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
@@ -304,7 +302,7 @@ class ControlPath(Protocol):
 class Remote:
     """An opened connection: the control path and a data path over the same transport.
 
-    ``smbox.paths.opening.open_remote(address, *, key, timeout_s) -> Remote`` makes one.
+    ``smbox.paths.opening.open_remote(config: ClientConfig) -> Remote`` makes one.
     """
 
     control: ControlPath

@@ -1,0 +1,170 @@
+"""The path of a client on the memory's own host: commits in this process, on mapped regions.
+
+No byte of a region's data goes through the node, and the node is not told. Each thread
+commits through its own writer; mapped regions are shared by all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from smbox.address import OFFSET_MAX
+from smbox.memory.layout import RegionState
+from smbox.memory.mapped import MappedRegion
+from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.lane import Lane, LaneWork
+from smbox.paths.local_now import commit_now, read_now
+from smbox.paths.local_work import LocalBatch, LocalChange, LocalRead, LocalWait
+
+LaneT = TypeVar("LaneT", bound=LaneWork)
+
+
+class LocalPath:
+    """DataPath on mapped memory; docs/memory_model.md is its contract.
+
+    Args:
+        node: name of the memory node, the prefix of its segments.
+    """
+
+    transport = "shm"
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._regions: dict[int, MappedRegion] = {}
+        self._lanes: list[Lane] = []
+        self._mutex = threading.Lock()
+        self._mine = threading.local()
+
+    def change_now(
+        self, info: RegionInfo, operation: Operation, sink: Sink | None = None
+    ) -> Work | None:
+        """Commit at once if no writer is in the way; see DataPath."""
+        lane = self._lane()
+        region = self._map(info)
+        at = operation.first
+        with lane.mutex:
+            if not lane.queue and not lane.is_closed:
+                at = commit_now(lane.writer, region, operation, sink)
+        if at == operation.limit:
+            return None
+        return _begin(lane, LocalChange(lane, region, operation, sink, at))
+
+    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
+        """Read at once if no writer is in the way; see DataPath."""
+        lane = self._lane()
+        region = self._map(info)
+        at = first
+        with lane.mutex:
+            if not lane.queue and not lane.is_closed:
+                at = read_now(lane.writer, region, first, limit, out)
+        if at == limit:
+            return None
+        return _begin(lane, LocalRead(lane, region, first, limit, out))
+
+    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
+        """Begin a change; see DataPath."""
+        lane = self._lane()
+        work = LocalChange(lane, self._map(info), operation, sink, operation.first)
+        return _begin(lane, work)
+
+    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
+        """Begin a read; see DataPath."""
+        lane = self._lane()
+        return _begin(lane, LocalRead(lane, self._map(info), first, limit, out))
+
+    def batch(self, items: Sequence[BatchItem]) -> Work:
+        """Begin many changes; see DataPath."""
+        return LocalBatch([self._change_item(item) for item in items])
+
+    def _change_item(self, item: BatchItem) -> LocalChange:
+        lane, operation = self._lane(), item.operation
+        region = self._map(item.info)
+        return _begin(lane, LocalChange(lane, region, operation, item.sink, operation.first))
+
+    def version(self, info: RegionInfo) -> int:
+        """Return the region's version; RegionFreedError."""
+        region = self._map(info)
+        region.check_usable()
+        return region.version()
+
+    def wait_version(self, info: RegionInfo, version: int) -> Work:
+        """Begin to wait for a version; see DataPath."""
+        return LocalWait(self._map(info), version)
+
+    def view(self, info: RegionInfo) -> NDArray[Any] | None:
+        """Return the region's memory itself; RegionFreedError."""
+        region = self._map(info)
+        region.check_usable()
+        return region.array()
+
+    def flush(self, deadline_s: float) -> bool:
+        """Drive what every thread has in line; see DataPath."""
+        return all(lane.drain(deadline_s) for lane in self._all_lanes())
+
+    def close(self) -> None:
+        """Remove this process's writers; views of regions stay valid."""
+        with self._mutex:
+            lanes, self._lanes = self._lanes, []
+            self._regions.clear()
+            self._mine = threading.local()
+        for lane in lanes:
+            lane.close()
+
+    def abandon(self) -> None:
+        """Drop all in a forked child, where other threads' mutexes may be held for ever."""
+        for lane in self._lanes:
+            lane.abandon()
+        self._lanes = []
+        self._regions = {}
+        self._mine = threading.local()
+
+    def _lane(self) -> Lane:
+        try:
+            lane: Lane = self._mine.lane
+        except AttributeError:
+            lane = self._mine.lane = self._new_lane()
+        return lane
+
+    def _new_lane(self) -> Lane:
+        lane = Lane(self._node)
+        with self._mutex:
+            left = [other for other in self._lanes if other.is_left()]
+            self._lanes = [other for other in self._lanes if other not in left] + [lane]
+        for other in left:
+            other.close()
+        return lane
+
+    def _all_lanes(self) -> list[Lane]:
+        with self._mutex:
+            return list(self._lanes)
+
+    def _map(self, info: RegionInfo) -> MappedRegion:
+        region = self._regions.get(info.address)
+        return self._attach(info) if region is None else region
+
+    def _attach(self, info: RegionInfo) -> MappedRegion:
+        """Map a region, and let go of those that were freed meanwhile."""
+        with self._mutex:
+            freed = [
+                address
+                for address, region in self._regions.items()
+                if region.state == RegionState.FREED
+            ]
+            for address in freed:
+                del self._regions[address]
+            region = MappedRegion.attach(self._node, info.address & OFFSET_MAX)
+            return self._regions.setdefault(info.address, region)
+
+
+def _begin(lane: Lane, work: LaneT) -> LaneT:
+    """Put work in line; an interrupt here leaves nobody who would wait for it."""
+    try:
+        lane.begin(work)
+    except BaseException:
+        lane.drop(work)
+        raise
+    return work

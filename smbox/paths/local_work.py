@@ -1,0 +1,181 @@
+"""Requests of the local path: changes, reads and waits on memory that this process maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smbox.memory.change import Change
+from smbox.memory.commit import commit, commits
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KERNELS
+from smbox.memory.mapped import MappedRegion, Piece, pieces
+from smbox.memory.reading import read_piece
+from smbox.paths.base import ByteRange, Bytes, Operation, Sink
+from smbox.paths.lane import Lane, LaneWork, Pause
+
+
+class LocalChange(LaneWork):
+    """A change of a range: one commit per stripe, ascending.
+
+    Args:
+        lane: of the thread that began it.
+        region: mapped.
+        operation: what is done.
+        sink: takes the old bytes of each commit.
+        at: where to begin: what is before it is committed.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        region: MappedRegion,
+        operation: Operation,
+        sink: Sink | None,
+        at: int,
+    ) -> None:
+        super().__init__(lane)
+        self._region = region
+        self._operation = operation
+        self._sink = sink
+        self._at = at
+        self._open: tuple[Piece, int] | None = None
+
+    def step(self, writer: Writer) -> None:
+        """Commit the pieces that are left."""
+        if self._open is not None:
+            self._settle(writer)
+        operation = self._operation
+        self._region.check_usable()
+        for piece in pieces(self._at, operation.limit):
+            self._commit(writer, piece)
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range committed so far."""
+        first = self._operation.first
+        return [(first, self._at)] if self._at > first else []
+
+    def _commit(self, writer: Writer, piece: Piece) -> None:
+        """Commit one piece and hand its old bytes on: both or neither, interrupted or not."""
+        change = piece_change(self._operation, piece)
+        self._open = piece, commits(writer)
+        try:
+            commit(writer, self._region, piece, change)
+            self._take(writer, piece)
+        except BaseException:
+            self._settle(writer)
+            raise
+
+    def _settle(self, writer: Writer) -> None:
+        """Hand on what an interrupted commit did, if it did; however often interrupted."""
+        while self._open is not None:
+            try:
+                piece, before = self._open
+                if commits(writer) != before:
+                    self._take(writer, piece)
+                self._open = None
+            except KeyboardInterrupt:
+                continue
+
+    def _take(self, writer: Writer, piece: Piece) -> None:
+        if self._sink is not None:
+            self._sink(piece.first, piece.limit, writer.old[: piece.limit - piece.first])
+        self._at = piece.limit
+        self._open = None
+
+
+def piece_change(operation: Operation, piece: Piece) -> Change:
+    """Cut the source of an operation to one piece."""
+    source = operation.source
+    if not KERNELS[operation.kernel].is_whole:
+        source = source[piece.first - operation.first : piece.limit - operation.first]
+    return Change(operation.kernel, source, operation.scale)
+
+
+class LocalRead(LaneWork):
+    """A read of a range, stripe by stripe; the same Args as ``DataPath.read``."""
+
+    def __init__(
+        self, lane: Lane, region: MappedRegion, first: int, limit: int, out: Bytes
+    ) -> None:
+        super().__init__(lane)
+        self._region = region
+        self._first = self._at = first
+        self._limit = limit
+        self._out = out
+
+    def step(self, writer: Writer) -> None:
+        """Read the pieces that are left."""
+        self._region.check_usable()
+        for piece in pieces(self._at, self._limit):
+            out = self._out[piece.first - self._first : piece.limit - self._first]
+            read_piece(self._region, piece, out, writer.locks)
+            self._at = piece.limit
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range read so far."""
+        return [(self._first, self._at)] if self._at > self._first else []
+
+
+class LocalBatch:
+    """Many changes of one lane as one request."""
+
+    def __init__(self, works: Sequence[LocalChange]) -> None:
+        self._works = works
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive the changes in order; the first failure is raised, the others still run."""
+        return all(work.advance(deadline_s) for work in self._works)
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect of the batch as a whole."""
+        return "partial" if self.ranges_done() else "not-sent"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges done, change by change."""
+        return [done for work in self._works for done in work.ranges_done()]
+
+    def facts(self) -> dict[str, object]:
+        """Name what is in the way of the first change that waits."""
+        return next((work.facts() for work in self._works if not work.is_done), {})
+
+    def cancel(self) -> None:
+        """Leave the lane with all that has not begun."""
+        for work in self._works:
+            work.cancel()
+
+
+class LocalWait:
+    """A wait for a region's version; polls, because a local writer tells nobody."""
+
+    def __init__(self, region: MappedRegion, version: int) -> None:
+        self._region = region
+        self._version = version
+
+    def advance(self, deadline_s: float) -> bool:
+        """Look at the version until it is there.
+
+        Raises:
+            RegionFreedError: the region was freed meanwhile.
+        """
+        pause = Pause()
+        while True:
+            self._region.check_usable()
+            if self._region.version() >= self._version:
+                return True
+            if not pause.sleep(deadline_s):
+                return False
+
+    def outcome(self) -> str:
+        """Waiting changes nothing."""
+        return "not-sent"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """Waiting changes nothing."""
+        return []
+
+    def facts(self) -> dict[str, object]:
+        """Tell how far the region is."""
+        return {"version": self._region.version(), "wanted": self._version}
+
+    def cancel(self) -> None:
+        """Nothing to stop."""

@@ -1,0 +1,109 @@
+"""From a verb's request to its result, on whatever path: at once, later, or in a batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from smbox.handle import Handle
+from smbox.memory.kernels import KERNELS
+from smbox.memory.mapped import pieces
+from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.link import Link
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Request(Generic[T]):
+    """One change as a verb wants it; its arrays are untouchable until it is done.
+
+    Args:
+        info: the region.
+        operation: what is done to it.
+        sink: takes the old bytes, if the verb needs them.
+        result: what the verb returns once the change is complete.
+    """
+
+    info: RegionInfo
+    operation: Operation
+    sink: Sink | None
+    result: T
+
+
+def nothing() -> None:
+    """Be the result of verbs that have none."""
+
+
+def change(link: Link, request: Request[T], timeout_s: float | None) -> T:
+    """Do a change and return the verb's result, as a blocking verb does."""
+    operation = request.operation
+    if operation.first == operation.limit:
+        return change_nb(link, request).finish(timeout_s)
+    work = link.data().change_now(request.info, operation, request.sink)
+    if work is not None:
+        Handle(operation.op, work, nothing, link.timeout_s).finish(timeout_s)
+    return request.result
+
+
+def change_nb(link: Link, request: Request[T]) -> Handle[T]:
+    """Begin a change."""
+    operation, data = request.operation, link.data()
+    if operation.first == operation.limit:  # no byte to commit: only see that it still lives
+        work = data.wait_version(request.info, 0)
+    else:
+        work = data.change(request.info, operation, request.sink)
+    return Handle(operation.op, work, lambda: request.result, link.timeout_s)
+
+
+def read(
+    link: Link, info: RegionInfo, first: int, limit: int, out: Bytes, timeout_s: float | None
+) -> None:
+    """Read bytes of a region's data, as a blocking verb does."""
+    data = link.data()
+    if first == limit:
+        work: Work | None = data.wait_version(info, 0)
+    else:
+        work = data.read_now(info, first, limit, out)
+    if work is not None:
+        Handle("get", work, nothing, link.timeout_s).finish(timeout_s)
+
+
+def read_nb(
+    link: Link, info: RegionInfo, first: int, limit: int, out: Bytes, result: Callable[[], T]
+) -> Handle[T]:
+    """Begin to read."""
+    data = link.data()
+    empty = first == limit
+    work = data.wait_version(info, 0) if empty else data.read(info, first, limit, out)
+    return Handle("get", work, result, link.timeout_s)
+
+
+def wait_version(
+    link: Link, info: RegionInfo, version: int, timeout_s: float | None, *, op: str = "wait"
+) -> None:
+    """Wait for a region's version, as a blocking verb does."""
+    work = link.data().wait_version(info, version)
+    Handle(op, work, nothing, link.timeout_s).finish(timeout_s)
+
+
+def batch_items(request: Request[T]) -> list[BatchItem]:
+    """Cut a request into the commits it is made of."""
+    operation, source = request.operation, request.operation.source
+    is_whole = KERNELS[operation.kernel].is_whole
+    items = []
+    for piece in pieces(operation.first, operation.limit):
+        part = slice(piece.first - operation.first, piece.limit - operation.first)
+        cut = operation._replace(
+            first=piece.first, limit=piece.limit, source=source if is_whole else source[part]
+        )
+        items.append(BatchItem(request.info, cut, request.sink))
+    return items
+
+
+def deadline_of(timeout_s: float) -> float:
+    """Return the monotonic time at which ``timeout_s`` from now has passed."""
+    return math.inf if timeout_s == math.inf else time.monotonic() + timeout_s
