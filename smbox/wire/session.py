@@ -99,16 +99,27 @@ class ClientSession:
             SessionExpiredError: the node has forgotten this session; begin another.
             LocalProtocolError: a change without numbers, or the other way round.
         """
+        call = Call(request, numbers)
+        self.enqueue(call)
+        return call
+
+    def enqueue(self, call: Call) -> None:
+        """Queue a call that its owner keeps already: as ``begin``, and safe to repeat.
+
+        Who was interrupted in here (or in ``begin``, which may leave a call that nobody
+        knows) enqueues again; a call that is queued, under way or answered stays as it is.
+        """
         if self.expired is not None:
             raise self.expired
-        if (request.op in CHANGES) != (numbers > 0):
+        if (call.request.op in CHANGES) != (call.numbers > 0):
             raise LocalProtocolError(
-                "changes take numbers", op=request.op.name, numbers=numbers
+                "changes take numbers", op=call.request.op.name, numbers=call.numbers
             )
-        request.request = next(self._ids)
-        call = Call(request, numbers)
+        if call.reply or call in self._waiting or call.request.request in self._window.calls:
+            return
+        if not call.request.request:
+            call.request.request = next(self._ids)
         self._waiting.append(call)
-        return call
 
     def withdraw(self, call: Call) -> bool:
         """Take back a request that was never given out; False: it may have been sent."""
