@@ -1,7 +1,137 @@
-"""Whether the compiled kernels are there, and the door through which commits reach them."""
+"""Whether the compiled kernels are there, and the door through which a commit reaches them.
+
+They are: with numba installed, unless SMBOX_ACCEL=0. Everything works without them, at some
+half of the speed. Importing numba takes a process a third of a second (and the first one on
+a host two seconds more), so it happens once enough work has come by to pay for it, or when
+``load`` asks for it.
+"""
 
 from __future__ import annotations
 
-from smbox.memory.kernels import journaled
+import logging
+import os
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
-__all__ = ["journaled"]
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.dtypes import DType
+from smbox.memory import compile_cache, kernels
+from smbox.memory.kernels import KernelCode, Scale
+from smbox.memory.modes import Mode, factors, flat, mode_of
+
+LOAD_AFTER_NBYTES: Final = 32 * 1024 * 1024
+CALL_NBYTES: Final = 8 * 1024
+"""What one call counts for besides its bytes: 4096 small ones are work enough."""
+_NUMPY: Final = int(Mode.NUMPY)
+
+log = logging.getLogger(__name__)
+
+
+class Engine(NamedTuple):
+    """The compiled entry points.
+
+    Attributes:
+        journaled: see ``compiled.journaled``.
+        commit_stripes: see ``compiled_runs.commit_stripes``; None where the machine may
+            reorder stores: only x86 keeps the order that readers of ``seq`` rely on.
+        read_stripes: see ``compiled_runs.read_stripes``; None likewise.
+    """
+
+    journaled: Callable[..., None]
+    commit_stripes: Callable[..., int] | None
+    read_stripes: Callable[..., int] | None
+
+
+class Accel:
+    """Loads the engine at most once.
+
+    Args:
+        environ: where SMBOX_ACCEL is looked up.
+        machine: the processor's name, as ``platform.machine`` tells it.
+    """
+
+    def __init__(self, environ: Mapping[str, str], machine: str) -> None:
+        self.engine: Engine | None = None
+        self._is_settled = environ.get("SMBOX_ACCEL") == "0"
+        self._machine = machine
+        self._seen_nbytes = 0
+        self._loading = threading.Lock()
+
+    def prepare(self, nbytes: int) -> Engine | None:
+        """Return the engine if it is loaded; load it once enough has been asked for.
+
+        May take seconds, once: not to be called with a lock held. While another thread
+        loads it, this one goes on in numpy.
+
+        Args:
+            nbytes: bytes that the caller is about to change or read.
+        """
+        if self._is_settled:
+            return self.engine
+        self._seen_nbytes += nbytes + CALL_NBYTES
+        if self._seen_nbytes < LOAD_AFTER_NBYTES or self._loading.locked():
+            return None
+        return self.load()
+
+    def load(self) -> Engine | None:
+        """Return the engine, loading it now if that can be done here; None if it cannot."""
+        with self._loading:
+            if not self._is_settled:
+                self.engine = self._try_load()
+                self._is_settled = True
+        return self.engine
+
+    def _try_load(self) -> Engine | None:
+        try:
+            with compile_cache.in_use():
+                return _load(has_runs=self._machine in {"x86_64", "AMD64"})
+        except ModuleNotFoundError as error:
+            log.info("no compiled kernels, numpy does the same: %s", error)
+        except Exception:
+            log.warning("the compiled kernels cannot be loaded, numpy goes on", exc_info=True)
+        return None
+
+
+def _load(*, has_runs: bool) -> Engine:
+    from smbox.memory import compiled  # noqa: PLC0415 - imports numba
+
+    if not has_runs:
+        return Engine(compiled.journaled, None, None)
+    from smbox.memory import compiled_runs  # noqa: PLC0415 - imports numba
+
+    return Engine(compiled.journaled, compiled_runs.commit_stripes, compiled_runs.read_stripes)
+
+
+_accel: Final = Accel(os.environ, platform.machine())
+prepare: Final = _accel.prepare
+load: Final = _accel.load
+
+
+def journaled(
+    code: KernelCode,
+    data: NDArray[np.uint8],
+    source: NDArray[Any],
+    old: NDArray[np.uint8],
+    dtype: DType,
+    scale: Scale,
+    progress: NDArray[np.uint64],
+    progress_at: int,
+) -> None:
+    """Do what ``kernels.journaled`` does, by the compiled kernels where they are loaded.
+
+    They save and change 4 KiB at a time instead of the whole piece at once; arguments,
+    errors and resulting bits are the same. Never loads anything: its caller holds a lock.
+    """
+    engine = _accel.engine
+    mode = _NUMPY if engine is None else mode_of(code, dtype)
+    operand = flat(source)
+    fits = operand.size == data.size <= old.size and data.size % dtype.itemsize == 0
+    if engine is None or mode == _NUMPY or not fits:
+        kernels.journaled(code, data, source, old, dtype, scale, progress, progress_at)
+        return
+    factor, whole = factors(code, dtype, scale)
+    engine.journaled(mode, data, operand, old, factor, whole, progress, progress_at)

@@ -1,0 +1,109 @@
+"""The fast way for a local client: commits of many free stripes in one compiled call.
+
+It does what ``commit`` does for each stripe in turn, as long as nothing is in the way, and
+leaves everything else (a held lock, a commit that a dead writer left open, a freed region,
+a kernel that is not compiled) to ``commit``, which goes on where the run stopped.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import ConfigError
+from smbox.memory import accel
+from smbox.memory.change import Change
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.modes import Back, Mode, factors, flat, mode_of
+
+_NUMPY: Final = int(Mode.NUMPY)
+_NOTHING: Final = np.empty(0, np.uint8)
+_NO_BACK: Final = (_NOTHING, int(Back.NONE))
+
+
+def commit_run(
+    writer: Writer,
+    region: MappedRegion,
+    first: int,
+    limit: int,
+    change: Change,
+    *,
+    moved: NDArray[Any] | None = None,
+    delta: NDArray[Any] | None = None,
+    answer: NDArray[Any] | None = None,
+) -> int:
+    """Commit a change stripe by stripe from byte ``first``, up to the first obstacle.
+
+    Holds no GIL meanwhile, and no Python signal handler runs inside; ``commits(writer)``
+    counts one more for each stripe, should an exception hide the answer.
+
+    Args:
+        writer: the calling thread's.
+        region: a region of consistency "stripe"; others are left to ``commit``.
+        first: first byte of the region's data to change, at an element.
+        limit: byte behind the last.
+        change: kernel and operand; the source has ``limit - first`` bytes.
+        moved: of ELASTIC, the worker's x: each stripe's share ``-= scale * (moved - old)``
+            once that stripe is committed. C-contiguous, ``limit - first`` bytes.
+        delta: of ELASTIC, instead of ``moved``: receives ``scale * (source - old)``.
+        answer: receives the old bytes.
+
+    Returns:
+        The byte up to which everything is committed and handed back; ``first`` if nothing.
+
+    Raises:
+        ConfigError: scale or arrays do not fit; nothing changed.
+    """
+    engine = accel.prepare(limit - first)
+    dtype = region.spec.dtype
+    mode = mode_of(change.kernel, dtype)
+    if engine is None or engine.commit_stripes is None or mode == _NUMPY:
+        return first
+    if first < 0 or (first | limit) % dtype.itemsize:
+        return first
+    scale, whole = factors(change.kernel, dtype, change.scale)
+    back, how = _NO_BACK
+    if moved is not None or delta is not None or answer is not None:
+        back, how = _back(change.kernel, limit - first, moved, delta, answer)
+    return engine.commit_stripes(
+        region.header,
+        region.table,
+        region.data,
+        writer.words,
+        writer.old,
+        writer.locks.fd,
+        first,
+        limit,
+        mode,
+        change.kernel,
+        scale,
+        whole,
+        flat(change.source),
+        back,
+        how,
+    )
+
+
+def _back(
+    kernel: KernelCode,
+    nbytes: int,
+    moved: NDArray[Any] | None,
+    delta: NDArray[Any] | None,
+    answer: NDArray[Any] | None,
+) -> tuple[NDArray[np.uint8], int]:
+    """Return the bytes that the caller wants back, and which they are."""
+    wanted = [
+        (array, how)
+        for array, how in ((moved, Back.MOVED), (delta, Back.DELTA), (answer, Back.OLD))
+        if array is not None
+    ]
+    array, how = wanted[0]
+    if len(wanted) > 1 or (how != Back.OLD and kernel != KernelCode.ELASTIC):
+        raise ConfigError("moved or delta (of an elastic exchange only) or answer, one of them")
+    if array.nbytes != nbytes or not array.flags.writeable:
+        raise ConfigError("nowhere to write to", nbytes=array.nbytes, wanted=nbytes)
+    return flat(array), int(how)
