@@ -71,7 +71,7 @@ class Rendezvous:
         self._rows[self.rank, Word.LEFT] = 1
 
     def raise_to(self, lane: int, value: int) -> None:
-        """Set this rank's counter in ``lane``; whoever sees it sees all that was stored before."""
+        """Set this rank's counter: whoever sees it sees all that was stored before."""
         self._lanes[self.rank, lane] = value
 
     def counters(self, lane: int) -> list[int]:

@@ -1,0 +1,223 @@
+"""Synchronous SGD among the workers of one host, through memory they share.
+
+The inner half of ShmCaffe-H (ICDCS 2018): the workers of a host compute the gradients of
+their own batches, and every one of them steps with the mean. g_i the gradient of worker i at
+the common x, w_i its weight (1 unless told otherwise), f the step of the optimizer inside:
+
+    g = sum_i(w_i * g_i) / sum_i(w_i);    x = f(x, g)           on every worker alike
+
+The paper's workers use NCCL; here the mean is a reduce-scatter and all-gather in mapped
+memory (``gradient_sync``), without messages and without a memory node. One worker computes
+each part of the mean, so all workers hold the same bits at every step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.flat import unique
+from smbox_torch.gradient_sync import PUBLISHED, WRITTEN, GradientSync
+from smbox_torch.stats import Stats
+from smbox_torch.world import World
+
+__all__ = ["SyncGroup"]
+
+BUCKET_NBYTES: Final = 4 << 20
+TIMEOUT_S: Final = 300.0
+"""A rank may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
+
+
+class SyncGroup(torch.optim.Optimizer):
+    """An optimizer that steps with the mean gradient of all workers of this host.
+
+    After ``backward`` the gradients are the mean already, so clipping and gradient scaling
+    work as in a run of one worker. Parameters and buffers begin as those of local rank 0;
+    after every step buffers are those of the first rank that had a batch.
+
+    Args:
+        optimizer: does the steps; its parameters that require gradients are kept in step.
+        model: also keep its buffers in step (batch norm).
+        world: who this process is; None: torchrun's variables.
+        name: of the shared memory; a run with several groups at once names each.
+        bucket_nbytes: most bytes of gradients that are announced at once.
+        timeout_s: until a living rank that does not answer is given up, in seconds.
+
+    Attributes:
+        inner: the optimizer inside.
+
+    Raises:
+        ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
+        WorkerLostError: a rank never came; nothing is left.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | None = None,
+        *,
+        world: World | None = None,
+        name: str = "sync",
+        bucket_nbytes: int = BUCKET_NBYTES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self.inner = optimizer
+        self._adopt()
+        self.world = World.from_env(os.environ) if world is None else world
+        members = unique(p for group in optimizer.param_groups for p in group["params"])
+        self._sync = GradientSync(
+            [p for p in members if p.requires_grad],
+            unique(model.buffers()) if model is not None else [],
+            self.world,
+            name=name,
+            bucket_nbytes=bucket_nbytes,
+            timeout_s=timeout_s,
+        )
+        self._joins = 0
+
+    def _adopt(self) -> None:
+        """Take groups and state of the optimizer inside; they are the same objects."""
+        inner = self.inner
+        super().__setstate__(
+            {
+                "defaults": inner.defaults,
+                "state": inner.state,
+                "param_groups": inner.param_groups,
+            }
+        )
+
+    @property
+    def weight(self) -> float:
+        """How much this rank's next gradients count; with a mean loss, its batch size."""
+        return self._sync.weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        if not 0.0 < weight < math.inf:
+            raise ConfigError("a weight is a number above zero", weight=weight)
+        self._sync.weight = float(weight)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step with the mean gradient; returns what the closure returned.
+
+        Raises:
+            WorkerLostError: a rank died, left or did not come; the parameters are as before.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.synchronize()
+        self._step()
+        return loss
+
+    def synchronize(self) -> None:
+        """Make the gradients the mean now, if backward has not (it had nothing to do here).
+
+        Raises:
+            WorkerLostError: a rank died, left or did not come; gradients are undefined.
+        """
+        if not self._sync.is_synced:
+            self._sync.finish()
+
+    def _step(self) -> None:
+        """Step with the gradients as they are; all ranks do it."""
+        self.inner.step()
+        self._sync.recorder.steps += 1
+        self._sync.is_synced = False
+        self._sync.publish()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Clear the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients add up locally; the first backward outside averages the sums."""
+        before, self._sync.enabled = self._sync.enabled, False
+        try:
+            yield
+        finally:
+            self._sync.enabled = before
+
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Let ranks run out of batches at different times.
+
+        A rank that is through its loop follows the others' steps with weight 0 until all are
+        through, so all end with the same parameters. Every rank's loop must be inside.
+
+        Raises:
+            WorkerLostError: a rank died, left or did not come.
+        """
+        yield
+        self._joins += 1
+        self._sync.rows.joined[self._sync.rank] = self._joins
+        weight, self._sync.weight = self._sync.weight, 0.0
+        try:
+            self._follow()
+        finally:
+            self._sync.weight = weight
+
+    def _follow(self) -> None:
+        """Do what the others do, until all ranks have joined."""
+        meeting, joined = self._sync.rendezvous, self._sync.rows.joined
+
+        def leads(lane: int) -> bool:
+            counters = meeting.counters(lane)
+            return max(counters) > counters[self._sync.rank]
+
+        while True:
+            meeting.wait_until(
+                lambda: (
+                    leads(PUBLISHED) or leads(WRITTEN) or bool((joined >= self._joins).all())
+                ),
+                lambda rank: bool(joined[rank] < self._joins),
+            )
+            if leads(PUBLISHED):
+                self._step()
+                continue
+            writes = leads(WRITTEN)
+            if (joined >= self._joins).all():
+                return  # whoever leads has begun what comes after; it cannot step without me
+            if writes:
+                self._sync.finish()
+
+    def stats(self) -> Stats:
+        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        return self._sync.recorder.snapshot()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the optimizer inside; it is the same on every rank."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the optimizer inside, on every rank."""
+        self.inner.load_state_dict(state_dict)
+        self._adopt()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
+        """Refuse: the shared rows are fixed when the optimizer is wrapped."""
+        raise ConfigError("wrap the optimizer after all parameter groups have been added")
+
+    def close(self) -> None:
+        """Leave the group; a rank that still steps learns it by WorkerLostError."""
+        self._sync.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

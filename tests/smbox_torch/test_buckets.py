@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.buckets import SharedRows, plan, shared_nbytes, weighted_mean
+
+
+def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    return [torch.zeros(shape, dtype=dtype) for shape in shapes]
+
+
+def test_buckets_follow_the_reverse_order_and_their_size():
+    buckets = plan(tensors((16,), (16,), (16,), (64,)), 128)
+    assert [bucket.members for bucket in buckets] == [(3,), (2, 1), (0,)]
+    assert [bucket.limit - bucket.first for bucket in buckets] == [256, 128, 64]
+
+
+def test_every_parameter_has_a_place_of_its_own():
+    mixed = [*tensors((3, 5), (7,)), *tensors((9,), (), dtype=torch.bfloat16), *tensors((2,))]
+    buckets = plan(mixed, 64)
+    places = sorted(
+        (first, first + mixed[index].nbytes, index)
+        for bucket in buckets
+        for index, first in zip(bucket.members, bucket.firsts, strict=True)
+    )
+    assert sorted(index for *_, index in places) == list(range(5))
+    assert all(limit <= first for (_, limit, _), (first, *_) in itertools.pairwise(places))
+    assert {mixed[index].dtype for index in buckets[0].members} == {buckets[0].dtype}
+
+
+@pytest.mark.parametrize("members", [[], tensors((2,), dtype=torch.int64)])
+def test_what_has_no_mean_is_refused(members):
+    with pytest.raises(ConfigError):
+        plan(members, 100)
+
+
+def shared(parameters: list[torch.Tensor], ranks: int) -> SharedRows:
+    buckets = plan(parameters, 1 << 20)
+    nbytes = shared_nbytes(buckets, ranks, len(parameters), 8)
+    rows = SharedRows(np.zeros(nbytes, np.uint8), buckets, ranks, len(parameters))
+    rows.weights[:] = 1.0
+    return rows
+
+
+def test_the_parts_of_all_ranks_make_the_mean_in_rank_order():
+    rows = shared(tensors((37,)), ranks=3)
+    values = np.random.default_rng(0).standard_normal((3, 48)).astype(np.float32)
+    for rank in range(3):
+        rows.bucket(rank, 0).copy_(torch.from_numpy(values[rank]))
+    for part in range(3):
+        rows.reduce(0, part)
+    expected = ((values[0] + values[1]) + values[2]) / np.float32(3)
+    assert rows.bucket(3, 0).numpy().tobytes() == expected.tobytes()
+
+
+def test_a_rank_of_weight_zero_is_not_even_read():
+    rows = shared(tensors((16,)), ranks=2)
+    rows.weights[1] = 0.0
+    rows.bucket(0, 0).fill_(3.0)
+    rows.bucket(1, 0).fill_(float("nan"))
+    for part in range(2):
+        rows.reduce(0, part)
+    assert rows.bucket(2, 0).tolist() == [3.0] * 16
+
+
+def test_weights_make_a_weighted_mean():
+    rows = [(torch.tensor([2.0, 4.0]), 3.0), (torch.tensor([6.0, 0.0]), 1.0)]
+    assert weighted_mean(rows).tolist() == [3.0, 3.0]
+    assert rows[0][0].tolist() == [2.0, 4.0]
+
+
+def test_sixteen_bits_are_summed_in_thirty_two():
+    big = torch.tensor([256.0], dtype=torch.bfloat16)
+    one = torch.tensor([1.0], dtype=torch.bfloat16)
+    mean = weighted_mean([(big, 1.0), *[(one, 1.0)] * 7])
+    assert mean.dtype == torch.float32
+    assert mean.item() == (256 + 7) / 8
+
+
+def test_areas_do_not_overlap():
+    rows = shared(tensors((5,), (3,)), ranks=2)
+    for rank in range(3):
+        rows.bucket(rank, 0).fill_(rank + 1)
+    rows.used[:] = 1
+    rows.joined[:] = 7
+    rows.state.fill_(255)
+    assert [rows.bucket(rank, 0).unique().tolist() for rank in range(3)] == [[1], [2], [3]]
+    assert rows.weights.tolist() == [1.0, 1.0]
+    assert rows.joined.tolist() == [7, 7]
+    assert rows.used.shape == (2, 2)
+    assert rows.state.nbytes == 8
