@@ -1,0 +1,44 @@
+"""Every example runs as its first lines say, and says what it should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SAYS = {
+    "hello.py": "[11.0, 21.0, 31.0] version",
+    "workers.py": "every element is 250 : True",
+    "publish.py": "readers saw [3, 3]",
+    "easgd.py": "center [2.0, -3.0, 1.0] true [2.0, -3.0, 1.0]",
+}
+
+
+def test_every_example_is_run():
+    assert {path.name for path in ROOT.glob("examples/*.py")} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example(name: str, tmp_path: Path):
+    environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / name],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS[name] in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example_says_how_to_run_it(name: str):
+    assert f"python examples/{name}" in (ROOT / "examples" / name).read_text()
