@@ -59,11 +59,11 @@ class Writer:
     def close(self) -> None:
         """Remove the slot. Only between commits: an open one would be lost."""
         self.segment.unlink()
-        self.segment.close()
-        self.locks.close()
+        self.abandon()
 
     def abandon(self) -> None:
         """Drop a slot that a forked child inherited: it is its parent's."""
+        self.words, self.old = self.words[:0].copy(), self.old[:0].copy()
         self.segment.close()
         self.locks.close()
 

@@ -11,7 +11,7 @@ from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import DIRECTORY, Segment, listing, unlink
 from smbox.memory.superblock import OwnedSuperblock
@@ -113,13 +113,13 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
-        self.writer.close()
         for region in list(self.regions.values()):
             if keep:
                 region.close()
             else:
                 self.free(region)
         self.regions.clear()
+        self.writer.close()
         self.channels.close()
         if not keep:
             for name in self._listing():
@@ -149,14 +149,11 @@ class NodeMemory:
         for name in listing(layout.region_name(self.name, 0)[:-12]):
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
-                self.regions[region.address & OFFSET_MASK | self._node_bits()] = region
+                self.regions[region.address] = region
             else:  # freed in the moment of a kill, or never whole: nobody can have it
                 region.header[layout.RegionHeader.STATE] = RegionState.FREED
                 region.segment.unlink()
                 region.close()
-
-    def _node_bits(self) -> int:
-        return self.superblock.node_id << layout.OFFSET_BITS
 
 
 def _size(name: str) -> int:

@@ -70,6 +70,11 @@ class OwnedSuperblock:
         """Most bytes that the node may use."""
         return int(self._words[Superblock.MEMORY_NBYTES])
 
+    @property
+    def high_water(self) -> int:
+        """The global address behind the last one that was handed out."""
+        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.HIGH_WATER])
+
     def take_address(self, nbytes: int) -> int:
         """Hand out a page-aligned global address that never was and never will be another's.
 

@@ -1,0 +1,36 @@
+"""A node's memory of a test's own, and regions in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.memory.building import build
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.region_header import RegionSpec
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def memory() -> Iterator[NodeMemory]:
+    memory = NodeMemory.open(f"t{secrets.token_hex(4)}", 64 * MIB)
+    yield memory
+    memory.close(keep=False)
+
+
+@pytest.fixture
+def make(memory: NodeMemory) -> Callable[..., MappedRegion]:
+    def make(data: np.ndarray, name: str = "r", **options: int) -> MappedRegion:
+        spec = RegionSpec(name, dtypes.of(data.dtype), data.shape, **options)
+        region = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
+        region.array()[...] = data
+        memory.add(region)
+        return region
+
+    return make

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.errors import OutOfMemoryError, RegionFreedError
+from smbox.memory import building, layout
+from smbox.memory.building import Building, build
+from smbox.memory.change import Change
+from smbox.memory.commit import commit
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import RegionState
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion, pieces
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import listing, room_nbytes
+
+
+def spec(nbytes: int) -> RegionSpec:
+    return RegionSpec("r", dtypes.by_name("float32"), (nbytes // 4,))
+
+
+def test_a_region_is_seen_when_it_is_whole(memory):
+    making = Building(memory.name, spec(20 << 20), 1 << 20, init=1.5)
+    steps = 1
+    while not making.step():
+        steps += 1
+        assert listing(layout.region_name(memory.name, 0)[:-12]) == []
+    assert steps == 3
+    region = making.finish(RegionState.LIVE)
+    assert np.all(region.array() == 1.5)
+    region.segment.unlink()
+
+
+def test_given_up_it_leaves_nothing(memory):
+    making = Building(memory.name, spec(4096), 1 << 20)
+    making.step()
+    making.abandon()
+    assert listing(f"smbox.{memory.name}.building") == []
+
+
+def test_no_room_is_told_at_once(memory):
+    with pytest.raises(OutOfMemoryError, match="no room"):
+        build(memory.name, spec(room_nbytes() + (1 << 20)), 1 << 20)
+    assert listing(f"smbox.{memory.name}.building") == []
+
+
+def test_a_freed_region_takes_no_change_even_of_old_mappings(memory, make):
+    region = make(np.ones(1000, np.float32))
+    old = MappedRegion.attach(memory.name, region.offset)
+    memory.free(region)
+    change = Change(KernelCode.SUM, np.ones(1000, np.float32))
+    with pytest.raises(RegionFreedError):
+        commit(memory.writer, old, next(pieces(0, 4000)), change)
+    assert not old.data.any()
+
+
+def test_a_held_stripe_does_not_hold_up_free(memory, make):
+    region = make(np.ones(10, np.float32))
+    locks = LockFile(memory.name)
+    locks.try_lock(region.lock_byte(0))
+    building.free(region, memory.writer.locks)
+    assert region.state == RegionState.FREED
+    assert region.array()[0] == 1
+    locks.close()
+    del memory.regions[region.address]

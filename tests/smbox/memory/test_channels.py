@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from smbox.errors import LimitError
+from smbox.memory.channels import ChannelTable, RingFile
+from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring
+
+CLIENT = (1 << 100) + 17
+
+
+def test_rows_survive_their_table(memory):
+    memory.channels.claim(CLIENT, 0).applied = 41
+    memory.channels.claim(CLIENT, 1)
+    again = ChannelTable.open(memory.name)
+    assert again.find(CLIENT, 0).applied == 41
+    assert again.find(CLIENT, 1).applied == 0
+    assert again.find(CLIENT + 1, 0) is None
+    assert len(again.rows()) == len(again) == 2
+    again.close()
+
+
+def test_a_released_row_starts_anew(memory):
+    row = memory.channels.claim(CLIENT, 0)
+    row.applied = 9
+    memory.channels.release(row, memory.name)
+    assert memory.channels.find(CLIENT, 0) is None
+    assert memory.channels.claim(CLIENT, 0).applied == 0
+
+
+def test_a_full_table_says_so(memory):
+    memory.channels._rows[:, Channel.USED] = 1
+    with pytest.raises(LimitError, match=str(CHANNEL_ROWS)):
+        memory.channels.claim(CLIENT, 0)
+
+
+def test_a_ring_answers_what_it_still_has(memory):
+    row = memory.channels.claim(CLIENT, 0)
+    ring = RingFile.open(memory.name, row.index)
+    ring.old(5)[:3] = [1, 2, 3]
+    ring.header(5)[Ring.NUMBER] = 5
+    ring.header(5)[Ring.RESULT_NBYTES] = 3
+    again = RingFile.open(memory.name, row.index)
+    assert again.answer(5).tolist() == [1, 2, 3]
+    assert again.answer(5 + Ring.ENTRIES) is None
+    assert again.answer(6) is None
+    again.close()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from smbox.memory import compile_cache
+from smbox.memory.compile_cache import SOURCES, fingerprint, in_use
+
+config = pytest.importorskip("numba", reason="what is cached is numba's").config
+FOLDER = Path(compile_cache.__file__).parent
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for name in SOURCES:
+        shutil.copy(FOLDER / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_fingerprint_changes_with_every_source(sources: Path, name: str):
+    before = fingerprint(sources)
+    assert before == fingerprint()
+    with (sources / name).open("a") as source:
+        source.write("\n")
+    assert fingerprint(sources) != before
+
+
+def test_every_compiled_module_is_a_source():
+    using = {path.name for path in FOLDER.glob("*.py") if "from numba" in path.read_text()}
+    assert {"compiled.py", "compiled_runs.py", "compiled_ops.py"} <= using <= set(SOURCES)
+
+
+def test_the_place_is_set_inside_the_block_only(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    with in_use() as place:
+        assert config.CACHE_DIR == str(place)
+        assert place.parent == tmp_path
+        assert place.is_dir()
+    assert config.CACHE_DIR == str(tmp_path)
+
+
+def test_without_a_wish_it_is_the_users_cache(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with in_use() as place:
+        assert place == tmp_path / f"smbox-{fingerprint()}"
+
+
+def test_where_nothing_can_be_kept_the_place_is_temporary(monkeypatch, tmp_path: Path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "file" / "below"))
+    with in_use() as place:
+        assert place.is_dir()
+    assert not place.exists()

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from smbox.errors import SegmentError
+from smbox.memory import journal, layout
+from smbox.memory.journal import Writer
+from smbox.memory.segment import listing
+
+
+def test_a_slot_lives_as_long_as_its_writer(memory):
+    writer = Writer.create(memory.name)
+    byte = journal.alive_byte(writer.slot_id)
+    assert memory.superblock.locks.is_held(byte)
+    assert journal.holder_pid(memory.name, writer.slot_id) == os.getpid()
+    writer.close()
+    assert not memory.superblock.locks.is_held(byte)
+    assert journal.holder_pid(memory.name, writer.slot_id) == 0
+    assert layout.slot_name(memory.name, writer.slot_id) not in listing("smbox.")
+
+
+def test_an_abandoned_slot_stays(memory):
+    writer = Writer.create(memory.name)
+    writer.abandon()
+    assert layout.slot_name(memory.name, writer.slot_id) in listing("smbox.")
+    assert memory.sweep_slots() == 1
+
+
+def test_there_is_no_slot_without_memory():
+    with pytest.raises(SegmentError):
+        Writer.create("no-such-node")
+    with pytest.raises(SegmentError):
+        journal.attach_slot("no-such-node", 1)

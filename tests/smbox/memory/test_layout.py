@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from smbox.memory import layout
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Slot
+
+
+def test_a_region_has_its_header_table_and_data_on_pages():
+    assert layout.stripe_count(0) == 1
+    assert layout.stripe_count(STRIPE_NBYTES) == 1
+    assert layout.stripe_count(STRIPE_NBYTES + 1) == 2
+    for nbytes in (0, 1, STRIPE_NBYTES, 100 * STRIPE_NBYTES + 1):
+        assert layout.data_offset(nbytes) % layout.PAGE_NBYTES == 0
+        assert layout.segment_nbytes(nbytes) >= layout.data_offset(nbytes) + nbytes
+
+
+def test_names_tell_their_node_and_sort_by_address():
+    names = [layout.region_name("n", offset) for offset in (4096, 65536, 1 << 40)]
+    assert names == sorted(names)
+    assert all(name.startswith("smbox.n.region.") for name in names)
+    assert layout.slot_name("n", 1) == "smbox.n.slot.0000000000000001"
+
+
+def test_a_header_has_room_for_the_longest_name():
+    assert RegionHeader.NAME_AT + layout.NAME_NBYTES_MAX <= RegionHeader.NBYTES
+    assert Slot.OLD_AT + STRIPE_NBYTES == Slot.NBYTES

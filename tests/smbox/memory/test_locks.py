@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from smbox.errors import SegmentError
+from smbox.memory.locks import LockFile
+
+
+@pytest.fixture
+def pair(memory):
+    one, two = LockFile(memory.name), LockFile(memory.name)
+    yield one, two
+    one.close()
+    two.close()
+
+
+def test_a_byte_has_one_holder(pair):
+    one, two = pair
+    assert one.try_lock(1 << 47)
+    assert not two.try_lock(1 << 47)
+    assert two.is_held(1 << 47)
+    assert two.try_lock((1 << 47) + 1)
+    one.unlock(1 << 47)
+    assert two.try_lock(1 << 47)
+
+
+def test_a_range_is_taken_whole_or_not_at_all(pair):
+    one, two = pair
+    assert one.try_lock(7)
+    assert not two.try_lock_range(0, 10)
+    assert one.try_lock(0)
+
+
+def test_closing_lets_go(pair):
+    one, two = pair
+    assert one.try_lock(3)
+    one.close()
+    one.close()
+    assert two.try_lock(3)
+
+
+def test_a_forked_child_does_not_keep_its_parents_lock(pair):
+    one, two = pair
+    assert one.try_lock(5)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"x")
+        signal.pause()
+    os.read(reader, 1)
+    one.close()
+    assert two.try_lock(5)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(writer)
+    os.close(reader)
+
+
+def test_a_node_without_memory_has_no_locks():
+    with pytest.raises(SegmentError, match="locks"):
+        LockFile("no-such-node")

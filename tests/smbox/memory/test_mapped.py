@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import RegionFreedError
+from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion, Piece, pieces
+
+
+def test_two_mappings_show_one_array(memory, make):
+    region = make(np.arange(12, dtype=np.int32).reshape(3, 4))
+    other = MappedRegion.attach(memory.name, region.address & OFFSET_MASK)
+    region.array()[1, 2] = -1
+    assert other.array()[1, 2] == -1
+    assert other.array().shape == (3, 4)
+    assert other.typed(4, 12).tolist() == [1, 2]
+
+
+def test_a_version_is_the_sum_of_its_stripes(make):
+    region = make(np.zeros(STRIPE_NBYTES + 1, np.uint8))
+    assert region.stripe_count == 2
+    region.table[:, Stripe.COUNT] = [3, 4]
+    assert region.version() == 7
+    assert region.lock_byte(1) - region.lock_byte(0) == STRIPE_NBYTES
+
+
+def test_nothing_is_attached_where_nothing_is(memory):
+    with pytest.raises(RegionFreedError):
+        MappedRegion.attach(memory.name, 123)
+
+
+def test_a_view_outlives_close(memory, make):
+    region = memory.regions.pop(make(np.ones(3, np.float32)).address)
+    view = region.array()
+    region.segment.unlink()
+    region.close()
+    assert view.sum() == 3
+
+
+def test_pieces_are_cut_at_stripes():
+    assert list(pieces(0, 0)) == []
+    assert list(pieces(5, 9)) == [Piece(0, 5, 9)]
+    limit = 2 * STRIPE_NBYTES + 1
+    assert list(pieces(STRIPE_NBYTES - 1, limit)) == [
+        Piece(0, STRIPE_NBYTES - 1, STRIPE_NBYTES),
+        Piece(1, STRIPE_NBYTES, 2 * STRIPE_NBYTES),
+        Piece(2, 2 * STRIPE_NBYTES, limit),
+    ]

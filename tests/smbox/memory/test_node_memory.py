@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.errors import LimitError, OutOfMemoryError, SegmentError
+from smbox.memory import layout
+from smbox.memory.journal import Writer
+from smbox.memory.layout import RegionState
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import listing
+
+
+def spec(count: int, name: str = "r") -> RegionSpec:
+    return RegionSpec(name, dtypes.by_name("float32"), (count,))
+
+
+def reopen(memory: NodeMemory) -> None:
+    """Close as a kill would, and take the memory again, in place."""
+    memory.close(keep=True)
+    memory.__init__(memory.name, type(memory.superblock).own(memory.name, 64 << 20))
+
+
+def test_everything_is_found_again(memory, make):
+    region = make(np.arange(5, dtype=np.float32))
+    memory.channels.claim(7, 0).applied = 3
+    uuid, cookie = memory.superblock.uuid, memory.cookie
+    reopen(memory)
+    assert memory.regions[region.address].array().tolist() == [0, 1, 2, 3, 4]
+    assert memory.channels.find(7, 0).applied == 3
+    assert (memory.superblock.uuid, memory.cookie) == (uuid, cookie)
+    assert memory.superblock.incarnation == 2
+
+
+def test_no_address_comes_back_after_a_restart(memory, make):
+    region = make(np.ones(5, np.float32))
+    memory.free(region)
+    reopen(memory)
+    assert memory.superblock.take_address(20) > region.address
+
+
+def test_half_made_and_half_freed_regions_are_swept_at_start(memory, make):
+    make(np.ones(5, np.float32), name="unpublished").header[2] = RegionState.BUILDING
+    make(np.ones(5, np.float32), name="freed").header[2] = RegionState.FREED
+    memory.begin(spec(100)).step()
+    reopen(memory)
+    assert memory.regions == {}
+    assert [n for n in listing(f"smbox.{memory.name}.") if "region" in n or "build" in n] == []
+
+
+def test_limits_are_told(memory):
+    with pytest.raises(LimitError, match="larger"):
+        memory.begin(spec(64 << 20))
+    with pytest.raises(OutOfMemoryError, match="used up"):
+        memory.begin(spec(64 * 1024 * 1024 // 4 - 10_000))
+
+
+def test_the_slot_of_a_dead_client_is_swept_and_a_living_ones_stays(memory):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        Writer.create(memory.name)
+        os.write(writer, b"x")
+        signal.pause()
+    os.read(reader, 1)
+    alive = Writer.create(memory.name)
+    assert memory.sweep_slots() == 0
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert memory.sweep_slots() == 1
+    assert layout.slot_name(memory.name, alive.slot_id) in listing("smbox.")
+    alive.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_refused_memory_is_left_alone(memory):
+    with pytest.raises(SegmentError, match="running"):
+        NodeMemory.open(memory.name, 1)
+    assert memory.used_nbytes() > 0

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.memory import layout, superblock
+from smbox.memory.layout import Superblock
+from smbox.memory.segment import Segment
+from smbox.memory.superblock import NodeOwnedError, OwnedSuperblock
+
+
+def test_one_owner_at_a_time(memory):
+    with pytest.raises(NodeOwnedError, match=str(os.getpid())):
+        OwnedSuperblock.own(memory.name, 1)
+    assert superblock.owner_pid(memory.name) == os.getpid()
+    assert superblock.owner_pid("nobody") == 0
+
+
+def test_no_address_comes_twice(memory):
+    block = memory.superblock
+    first = block.take_address(0)
+    second = block.take_address(5000)
+    third = block.take_address(1)
+    assert (second - first, third - second) == (4096, 8192)
+
+
+def test_addresses_end(memory):
+    memory.superblock._words[Superblock.HIGH_WATER] = (1 << 48) - 4096
+    with pytest.raises(OutOfMemoryError, match="addresses"):
+        memory.superblock.take_address(4096)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [(Superblock.MAGIC, "no superblock"), (Superblock.FORMAT, "another format")],
+)
+def test_foreign_memory_is_refused_and_stays(memory, word, message):
+    words = Segment.attach(layout.node_name(memory.name)).words(0, 16)
+    memory.superblock.locks.unlock(layout.LockByte.NODE)
+    words[word] += 1
+    with pytest.raises(SegmentError, match=message):
+        OwnedSuperblock.own(memory.name, 1)
+    words[word] -= 1
+    assert memory.superblock.memory_nbytes == 64 << 20
