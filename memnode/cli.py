@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error, EXIT_MEMORY)
     except SmboxError as error:
         return _refuse(error, EXIT_FAILED)
-    except Exception:  # the last resort: say so, and leave by the table of exit codes
+    except Exception:  # noqa: BLE001 -- the last resort, so that the exit code tells
         _LOG.exception("the node failed; its memory stays in place")
         return EXIT_FAILED
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from memnode.commands import Connection
 from smbox.errors import LimitError, RemoteError
+from smbox.wire.codec import Request
 
 POLL_S: Final = 0.001
 """How often versions are looked at while somebody waits, in seconds."""
@@ -21,14 +23,14 @@ class Wait:
 
     Attributes:
         connection: whom to answer.
-        request: the request's id, unique within its connection.
+        request: what was asked; its id is unique within the connection.
         address: the region's global address.
         version: the version to reach.
         deadline_s: when to give up, in monotonic seconds.
     """
 
-    connection: Hashable
-    request: int
+    connection: Connection
+    request: Request
     address: int
     version: int
     deadline_s: float
@@ -55,8 +57,8 @@ class Waits:
     """The waits under way; nothing is polled while there are none."""
 
     def __init__(self) -> None:
-        self._by_address: dict[int, dict[tuple[Hashable, int], Wait]] = {}
-        self._per_connection: dict[Hashable, int] = {}
+        self._by_address: dict[int, dict[tuple[Connection, int], Wait]] = {}
+        self._per_connection: dict[Connection, int] = {}
 
     def __len__(self) -> int:
         return sum(self._per_connection.values())
@@ -68,7 +70,7 @@ class Waits:
             LimitError: the connection has ``WAITS_MAX`` waits already; nothing changed.
         """
         known = self._by_address.setdefault(wait.address, {})
-        key = (wait.connection, wait.request)
+        key = (wait.connection, wait.request.request)
         if key not in known:
             count = self._per_connection.get(wait.connection, 0)
             if count >= WAITS_MAX:
@@ -76,7 +78,7 @@ class Waits:
             self._per_connection[wait.connection] = count + 1
         known[key] = wait
 
-    def drop(self, connection: Hashable) -> None:
+    def drop(self, connection: Connection) -> None:
         """Forget the waits of a connection that is gone."""
         if self._per_connection.pop(connection, None) is None:
             return
@@ -111,7 +113,7 @@ class Waits:
         except RemoteError as freed:
             error = freed
         ends: list[WaitEnd] = []
-        kept: dict[tuple[Hashable, int], Wait] = {}
+        kept: dict[tuple[Connection, int], Wait] = {}
         for key, wait in self._by_address[address].items():
             is_reached = error is None and version >= wait.version
             if is_reached or error is not None or now_s >= wait.deadline_s:
@@ -122,13 +124,13 @@ class Waits:
         self._put_back(address, kept)
         return ends
 
-    def _put_back(self, address: int, kept: dict[tuple[Hashable, int], Wait]) -> None:
+    def _put_back(self, address: int, kept: dict[tuple[Connection, int], Wait]) -> None:
         if kept:
             self._by_address[address] = kept
         else:
             self._by_address.pop(address, None)
 
-    def _uncount(self, connection: Hashable) -> None:
+    def _uncount(self, connection: Connection) -> None:
         left = self._per_connection[connection] - 1
         if left:
             self._per_connection[connection] = left

@@ -4,10 +4,12 @@ import pytest
 
 from memnode.waits import WAITS_MAX, Wait, Waits
 from smbox.errors import LimitError, RegionFreedError
+from smbox.wire.codec import Request
+from smbox.wire.ops import Op
 
 
 def wait(request=1, *, connection="c", address=4096, version=5, deadline_s=10.0):
-    return Wait(connection, request, address, version, deadline_s)
+    return Wait(connection, Request(Op.WAIT, request), address, version, deadline_s)
 
 
 def test_a_wait_ends_when_its_version_is_reached():
@@ -44,7 +46,7 @@ def test_a_freed_region_ends_its_waits_with_the_error():
     waits.add(wait(1))
     waits.add(wait(2))
     ends = waits.poll(freed, now_s=0.0)
-    assert [end.wait.request for end in ends] == [1, 2]
+    assert [end.wait.request.request for end in ends] == [1, 2]
     assert all(isinstance(end.error, RegionFreedError) for end in ends)
 
 

@@ -1,0 +1,226 @@
+"""Numbered changes, run through the commit: PUT, ACCUMULATE, ELASTIC, FETCH and BATCH.
+
+A change is a list of steps, each within one stripe, each with its own number. A step whose
+number was applied is a duplicate and recognised before anything else is checked; the next
+one is committed; a later one is a gap. So a task may be tried any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memnode.channel import Channel
+from memnode.checks import check_range, check_source, kernel_of, scale_from
+from memnode.registry import Registry
+from smbox.errors import (
+    RemoteError,
+    RemoteProtocolError,
+    SessionExpiredError,
+    SmboxError,
+)
+from smbox.memory.change import Change, Receipt
+from smbox.memory.commit import commit
+from smbox.memory.journal import Writer
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
+from smbox.memory.mapped import MappedRegion, Piece
+from smbox.memory.unlocked import change_unlocked
+from smbox.wire.codec import Reply, Request
+from smbox.wire.header import Buffer
+from smbox.wire.ops import ANSWERS, WHOLE_KERNELS, Op
+from smbox.wire.pieces import cut
+from smbox.wire.refusal import refuse
+from smbox.wire.status import Status
+
+Bytes = NDArray[np.uint8]
+
+_NOTHING: Final = np.empty(0, np.uint8)
+
+
+class GapError(SmboxError):
+    """The number of a request leaves numbers out that are still to come."""
+
+
+class Step(NamedTuple):
+    """One commit of a change: a range within one stripe and what to do with it."""
+
+    op: Op
+    kernel: int
+    address: int
+    nbytes: int
+    scale: bytes
+    source: Buffer | Bytes
+
+
+class ChangeTask:
+    """A change under way.
+
+    Args:
+        request: PUT, ACCUMULATE, ELASTIC, FETCH or BATCH.
+        channel: whose numbers it takes.
+        registry: finds its regions.
+        writer: the node's journal slot.
+    """
+
+    def __init__(
+        self, request: Request, channel: Channel, registry: Registry, writer: Writer
+    ) -> None:
+        self.request = request
+        self.duplicates = 0
+        self._applied_before = channel.applied
+        self._channel = channel
+        self._registry = registry
+        self._writer = writer
+
+    def advance(self) -> Reply | None:
+        """Commit what is not applied yet; see ``Task``."""
+        request = self.request
+        old: list[Bytes] = []
+        try:
+            if request.number == 0:
+                raise RemoteProtocolError("a change has a number", op=request.op.name)
+            for number, step in enumerate(self._steps(), request.number):
+                old.append(self._run(number, step))
+        except GapError as error:
+            return refuse(request, error, applied=self._channel.applied, status=Status.GAP)
+        except SmboxError as error:
+            return self._refuse(error, old)
+        return Reply(
+            request.op,
+            request=request.request,
+            number=request.number,
+            address=request.address,
+            nbytes=request.nbytes,
+            version=self._version(),
+            payload=_joined(old),
+        )
+
+    def abandon(self) -> None:
+        """Do nothing: what was committed is known by its number."""
+
+    def _steps(self) -> Iterator[Step]:
+        request = self.request
+        if request.op is Op.BATCH:
+            for item in request.items:
+                yield Step(
+                    item.op, item.kernel, item.address, item.nbytes, item.scale, item.source
+                )
+        elif request.kernel in WHOLE_KERNELS:
+            yield self._step(request.address, request.nbytes, request.payload)
+        else:
+            yield from self._stripes()
+
+    def _stripes(self) -> Iterator[Step]:
+        """Cut the request at the stripes of its region."""
+        request = self.request
+        base = self._base()
+        first = request.address - base
+        if request.nbytes == 0:
+            raise RemoteProtocolError("an empty change takes no number")
+        source = np.frombuffer(request.payload, np.uint8)
+        for begin, end in cut(first, first + request.nbytes, STRIPE_NBYTES):
+            yield self._step(base + begin, end - begin, source[begin - first : end - first])
+
+    def _base(self) -> int:
+        """Return where the region's stripes begin.
+
+        Of a region that is gone nobody knows. Then the fewest numbers that the change can
+        have taken are assumed, which matters only if all of them were applied: it was done.
+        """
+        try:
+            return self._registry.locate(self.request.address).address
+        except RemoteError:
+            return self.request.address
+
+    def _step(self, address: int, nbytes: int, source: Buffer | Bytes) -> Step:
+        request = self.request
+        return Step(request.op, request.kernel, address, nbytes, request.scale, source)
+
+    def _run(self, number: int, step: Step) -> Bytes:
+        """Commit one step, or find its answer; return the old bytes if its op answers."""
+        applied = self._channel.applied
+        answers = step.op in ANSWERS
+        if number <= applied:
+            if number <= self._applied_before:  # and not by an earlier try of this task
+                self.duplicates = number - self.request.number + 1
+            return self._answer(number) if answers else _NOTHING
+        if number != applied + 1:
+            raise GapError("numbers are missing before this one", number=number)
+        region = self._registry.locate(step.address)
+        piece, change = _checked(region, step)
+        receipt = self._channel.receipt(number, answers=answers)
+        if region.spec.consistency == Consistency.NONE:
+            old = _change_unlocked(region, piece, change, receipt)
+        else:
+            old = commit(self._writer, region, piece, change, receipt)
+        return old if answers else _NOTHING
+
+    def _answer(self, number: int) -> Bytes:
+        answer = self._channel.answer(number)
+        if answer is None:
+            raise SessionExpiredError(
+                "the answer of this change is kept no longer", number=number, outcome="unknown"
+            )
+        return answer
+
+    def _refuse(self, error: SmboxError, old: list[Bytes]) -> Reply:
+        """Refuse what was not committed; what was gives its old bytes all the same."""
+        kept = bytes(_joined(old)) if self.request.op in ANSWERS else b""
+        return refuse(self.request, error, applied=self._channel.applied, old=kept)
+
+    def _version(self) -> int:
+        if self.request.op is Op.BATCH:
+            return 0
+        try:
+            return self._registry.locate(self.request.address).version()
+        except RemoteError:
+            return 0
+
+
+def _checked(region: MappedRegion, step: Step) -> tuple[Piece, Change]:
+    """Check a step against its region.
+
+    Raises:
+        SmboxError: it may not run; see checks.py.
+    """
+    spec = region.spec
+    first = step.address - region.address
+    check_range(first, step.nbytes, region.nbytes)
+    stripe = first // STRIPE_NBYTES
+    if stripe != (first + step.nbytes - 1) // STRIPE_NBYTES:
+        raise RemoteProtocolError("an item lies within one stripe", first=first)
+    code = kernel_of(step.op, step.kernel)
+    check_source(code, spec, first, step.nbytes, len(step.source))
+    change = Change(
+        code, np.frombuffer(step.source, np.uint8), scale_from(code, spec.dtype, step.scale)
+    )
+    return Piece(stripe, first, first + step.nbytes), change
+
+
+def _change_unlocked(
+    region: MappedRegion, piece: Piece, change: Change, receipt: Receipt
+) -> Bytes:
+    """Change a lock-free region; a kill in between may repeat it, as its consistency says."""
+    old = _NOTHING
+    if receipt.ring is None:
+        change_unlocked(region, piece, change)
+    else:
+        header = receipt.ring.header(receipt.number)
+        old = receipt.ring.old(receipt.number)[: piece.limit - piece.first]
+        header[Ring.NUMBER] = 0
+        header[Ring.RESULT_NBYTES] = old.size
+        change_unlocked(region, piece, change, old)
+        header[Ring.NUMBER] = receipt.number
+    receipt.row.applied = receipt.number
+    return old
+
+
+def _joined(old: list[Bytes]) -> Any:
+    """Copy the old bytes out of the ring, into one buffer that belongs to the reply."""
+    kept = [each for each in old if each.size]
+    if not kept:
+        return b""
+    return kept[0].tobytes() if len(kept) == 1 else np.concatenate(kept)

@@ -1,0 +1,95 @@
+"""One remote channel at the node: its applied number, its answers, and its parked requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memnode.commands import Connection
+from memnode.waits import Wait
+from smbox.memory.change import Receipt
+from smbox.memory.channels import ChannelRow, RingFile
+from smbox.wire.codec import Reply, Request
+
+
+class Task(Protocol):
+    """A request under way; tried until it gives its reply."""
+
+    @property
+    def request(self) -> Request:
+        """The request."""
+        ...
+
+    def advance(self) -> Reply | Wait | None:
+        """Do what can be done now, without waiting.
+
+        Returns:
+            The reply; None: try again later; a Wait: others may pass, it is answered when
+            it ends.
+
+        Raises:
+            StripeBusy: a local client holds a stripe; try again later.
+            SmboxError: the request is refused.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Give up: leave nothing half made."""
+        ...
+
+
+class Channel:
+    """What the lane keeps of a channel while it has a session.
+
+    Attributes:
+        connection: where replies go.
+        client_id: of the client.
+        row: its row of the channel table.
+        queue: tasks in order of arrival; all but the first wait for those before them.
+
+    Args:
+        node: name of the memory node.
+    """
+
+    def __init__(
+        self, node: str, connection: Connection, client_id: int, row: ChannelRow
+    ) -> None:
+        self.connection = connection
+        self.client_id = client_id
+        self.row = row
+        self.queue: deque[Task] = deque()
+        self._node = node
+        self._ring: RingFile | None = None
+
+    @property
+    def applied(self) -> int:
+        """Number of the last change applied for this channel."""
+        return self.row.applied
+
+    def receipt(self, number: int, *, answers: bool) -> Receipt:
+        """Return by what change ``number`` is known again.
+
+        Raises:
+            OutOfMemoryError: no room for the channel's ring of answers.
+        """
+        return Receipt(self.row, number, self._opened_ring() if answers else None)
+
+    def answer(self, number: int) -> NDArray[np.uint8] | None:
+        """Return the old bytes that change ``number`` answered, while they are kept."""
+        return self._opened_ring().answer(number)
+
+    def close(self) -> None:
+        """Forget the parked requests, unexecuted, and drop the ring's mapping."""
+        while self.queue:
+            self.queue.popleft().abandon()
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    def _opened_ring(self) -> RingFile:
+        if self._ring is None:
+            self._ring = RingFile.open(self._node, self.row.index)
+        return self._ring

@@ -1,0 +1,223 @@
+"""What a request must satisfy before it may touch memory. Pure: values in, errors out.
+
+Every function raises the error that the client will see; nothing has changed then.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from smbox import dtypes
+from smbox.dtypes import DType
+from smbox.errors import (
+    AddressRangeError,
+    ConfigError,
+    LayoutMismatchError,
+    LimitError,
+    RemoteProtocolError,
+)
+from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
+from smbox.memory.layout import NAME_NBYTES_MAX, STRIPE_NBYTES, Consistency, RegionKind
+from smbox.memory.region_header import RegionSpec
+from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
+from smbox.wire.messages import Create
+from smbox.wire.ops import Op
+
+KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
+CONSISTENCIES: Final = frozenset({Consistency.STRIPE, Consistency.REGION, Consistency.NONE})
+
+ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
+    Op.PUT: frozenset({KernelCode.REPLACE}),
+    Op.ACCUMULATE: frozenset(KernelCode) - {KernelCode.ELASTIC},
+    Op.ELASTIC: frozenset({KernelCode.ELASTIC}),
+    Op.FETCH: frozenset(KernelCode) - {KernelCode.ELASTIC},
+}
+"""Kernels that each op may run: an op also says what its reply carries."""
+
+KERNEL_OF: Final = {int(code): code for code in KernelCode}
+
+_BARRIER_KERNELS: Final = frozenset({KernelCode.ARRIVE, KernelCode.WITHDRAW})
+
+
+def check_name(name: str) -> None:
+    """Check the name of a region.
+
+    Raises:
+        LimitError: empty, or longer than a region's header holds.
+        ConfigError: it holds characters that cannot be printed.
+    """
+    nbytes = len(name.encode(errors="surrogatepass"))
+    if not 0 < nbytes <= NAME_NBYTES_MAX:
+        raise LimitError(
+            "a region's name has 1 to 200 bytes of UTF-8",
+            name_nbytes=nbytes,
+            name_nbytes_max=NAME_NBYTES_MAX,
+        )
+    if not name.isprintable():
+        raise ConfigError("a region's name holds printable characters only", name=ascii(name))
+
+
+def spec_of(create: Create) -> RegionSpec:
+    """Return what a CREATE asks for.
+
+    Raises:
+        ConfigError: no such element type, or a counter or barrier of another layout.
+        LimitError: the name or the size is beyond every limit.
+    """
+    check_name(create.name)
+    spec = RegionSpec(
+        name=create.name,
+        dtype=dtypes.by_name(create.dtype),
+        shape=tuple(create.shape),
+        kind=create.kind,
+        consistency=create.consistency,
+        token=int.from_bytes(create.token, "little"),
+    )
+    if spec.kind not in KINDS or spec.consistency not in CONSISTENCIES:
+        raise ConfigError(
+            "no such kind or consistency", kind=spec.kind, consistency=spec.consistency
+        )
+    if math.prod(create.shape) * spec.dtype.itemsize >= 1 << 47:
+        raise LimitError("a region of this size has no address", nbytes=spec.nbytes)
+    _check_kind(spec)
+    return spec
+
+
+def _check_kind(spec: RegionSpec) -> None:
+    if spec.kind == RegionKind.COUNTER and (spec.dtype.name, spec.size) != ("int64", 1):
+        raise ConfigError("a counter is one int64", dtype=spec.dtype.name, shape=spec.shape)
+    if spec.kind == RegionKind.BARRIER and (
+        spec.dtype.name != "uint64"
+        or spec.size <= BarrierWord.MEMBERS
+        or spec.nbytes > STRIPE_NBYTES
+    ):
+        raise ConfigError(
+            "a barrier is uint64: generation, arrived, parties, members",
+            dtype=spec.dtype.name,
+            shape=spec.shape,
+        )
+
+
+def check_same_layout(found: RegionSpec, wanted: RegionSpec) -> None:
+    """Check that an existing region is what somebody else would have created.
+
+    Raises:
+        LayoutMismatchError: shape, dtype or consistency differ.
+    """
+    have = (found.shape, found.dtype, found.consistency)
+    if have != (wanted.shape, wanted.dtype, wanted.consistency):
+        raise LayoutMismatchError(
+            "a region of this name exists with another layout",
+            name=found.name,
+            shape=list(found.shape),
+            dtype=found.dtype.name,
+            consistency=found.consistency,
+            wanted_shape=list(wanted.shape),
+            wanted_dtype=wanted.dtype.name,
+            wanted_consistency=wanted.consistency,
+        )
+
+
+def check_init(dtype: DType, init: float | None) -> None:
+    """Check that ``init`` is a value that elements of ``dtype`` can hold.
+
+    Raises:
+        ConfigError: it is not; floats may be rounded, whole numbers may not.
+    """
+    if init is None or dtype.kind == "float":
+        return
+    low, high = 0, 1
+    if dtype.kind != "bool":
+        limits = np.iinfo(dtype.numpy)
+        low, high = int(limits.min), int(limits.max)
+    if not math.isfinite(init) or int(init) != init or not low <= init <= high:
+        raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)
+
+
+def check_range(first: int, nbytes: int, region_nbytes: int) -> None:
+    """Check a byte range of a region's data, as one request may cover it.
+
+    Raises:
+        AddressRangeError: it leaves the region.
+        RemoteProtocolError: empty, or across the multiples of 1 MiB where requests are cut.
+    """
+    if first < 0 or first + nbytes > region_nbytes:
+        raise AddressRangeError(
+            "the range leaves its region",
+            first=first,
+            limit=first + nbytes,
+            region_nbytes=region_nbytes,
+        )
+    block = first // REQUEST_NBYTES_MAX
+    if nbytes <= 0 or block != (first + nbytes - 1) // REQUEST_NBYTES_MAX:
+        raise RemoteProtocolError(
+            "a request covers part of one aligned MiB of its region",
+            first=first,
+            nbytes=nbytes,
+        )
+
+
+def kernel_of(op: Op, number: int) -> KernelCode:
+    """Return the kernel that a request names.
+
+    Raises:
+        RemoteProtocolError: there is none of this number, or the op may not run it.
+    """
+    code = KERNEL_OF.get(number)
+    if code is None or code not in ALLOWED_KERNELS[op]:
+        raise RemoteProtocolError("this op has no such kernel", op=op.name, kernel=number)
+    return code
+
+
+def check_source(
+    code: KernelCode, spec: RegionSpec, first: int, nbytes: int, source_nbytes: int
+) -> None:
+    """Check that kernel, range and source fit each other and the region.
+
+    Args:
+        code: the kernel.
+        spec: the region.
+        first: byte of the region's data where the range begins.
+        nbytes: bytes of the range.
+        source_nbytes: bytes of the request's body.
+
+    Raises:
+        LayoutMismatchError: the range cuts an element, or the source has another length.
+        ConfigError: the kernel does not fit the kind of region.
+    """
+    itemsize = spec.dtype.itemsize
+    kernel = KERNELS[code]
+    is_cut = first % itemsize or nbytes % itemsize
+    if is_cut and code is not KernelCode.REPLACE:
+        raise LayoutMismatchError(
+            "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
+        )
+    wanted = kernel.source_count * itemsize if kernel.is_whole else nbytes
+    if source_nbytes != wanted:
+        raise LayoutMismatchError(
+            "the source has not the length that its kernel needs",
+            kernel=code.name,
+            source_nbytes=source_nbytes,
+            wanted_nbytes=wanted,
+        )
+    if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
+        raise ConfigError("this kernel runs on a whole barrier", kernel=code.name)
+    if code is KernelCode.COMPARE_SWAP and nbytes != itemsize:
+        raise ConfigError("compare and swap runs on one element", nbytes=nbytes)
+
+
+def scale_from(code: KernelCode, dtype: DType, raw: bytes) -> int | float:
+    """Read a request's scale and check that it makes sense for the kernel and the elements.
+
+    Raises:
+        ConfigError: it makes none.
+    """
+    if not KERNELS[code].has_scale:
+        scale: int | float = 1
+    else:
+        scale = unpack_scale(raw, dtype.kind[0])
+    scale_of(code, dtype, scale)
+    return scale

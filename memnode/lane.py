@@ -1,0 +1,192 @@
+"""The lane: runs the requests of all channels on the memory, one after another.
+
+Within a channel requests run in order of arrival. One that meets a stripe held by a local
+client (which may be stopped, not dead) parks its channel, and the lane goes on with others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from memnode.changes import ChangeTask
+from memnode.channel import Channel, Task
+from memnode.commands import ChannelKey, Connection
+from memnode.control import HANDLERS, ControlTask, Desk, Facts
+from memnode.creation import CreateTask
+from memnode.metrics import Metrics
+from memnode.reads import ReadTask
+from memnode.registry import Registry
+from memnode.waiting import WaitTask, reply_of
+from memnode.waits import Wait, Waits
+from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
+from smbox.memory.busy import StripeBusy
+from smbox.memory.node_memory import NodeMemory
+from smbox.wire.codec import Reply, Request
+from smbox.wire.ops import CHANGES, Op
+from smbox.wire.refusal import refuse
+from smbox.wire.status import Status
+
+QUEUE_MAX: Final = 64
+"""Requests kept of a parked channel; a client within its window never has as many."""
+
+_LOG = logging.getLogger(__name__)
+
+Replies = list[tuple[Connection, Reply]]
+
+
+class Lane:
+    """Runs requests on the memory of a node.
+
+    Args:
+        memory: owned by this process.
+        registry: the regions of that memory.
+        metrics: counts what happens here.
+        facts: gives the node's figures for STATS.
+    """
+
+    def __init__(
+        self, memory: NodeMemory, registry: Registry, metrics: Metrics, facts: Facts
+    ) -> None:
+        self.waits = Waits()
+        self._memory = memory
+        self._registry = registry
+        self._metrics = metrics
+        self._desk = Desk(registry, facts)
+        self._channels: dict[Connection, Channel] = {}
+        self._parked: dict[Connection, Channel] = {}
+        self._now_s = 0.0
+
+    @property
+    def parked_count(self) -> int:
+        """How many channels are parked."""
+        return len(self._parked)
+
+    @property
+    def is_building(self) -> bool:
+        """Whether a region is being made, so that more work can be done at once."""
+        heads = (channel.queue[0] for channel in self._parked.values())
+        return any(isinstance(task, CreateTask) and task.is_building for task in heads)
+
+    def open(self, connection: Connection, key: ChannelKey) -> tuple[Channel, bool]:
+        """Take up a channel on its present connection.
+
+        Returns:
+            The channel, and whether the node knew it before.
+
+        Raises:
+            LimitError: no room for another channel.
+        """
+        is_known = self._memory.channels.find(*key) is not None
+        row = self._memory.channels.claim(*key)
+        channel = Channel(self._memory.name, connection, key[0], row)
+        self._channels[connection] = channel
+        return channel, is_known
+
+    def drop(self, connection: Connection) -> None:
+        """Discard unexecuted all that is held of a connection; its channel stays known."""
+        self.waits.drop(connection)
+        self._parked.pop(connection, None)
+        channel = self._channels.pop(connection, None)
+        if channel is not None:
+            channel.close()
+
+    def release(self, key: ChannelKey) -> None:
+        """Forget a channel for good: its numbers and its answers."""
+        row = self._memory.channels.find(*key)
+        if row is not None:
+            self._memory.channels.release(row, self._memory.name)
+
+    def submit(self, connection: Connection, request: Request, *, now_s: float) -> Replies:
+        """Run a request, or line it up behind those of its channel that are parked."""
+        self._now_s = now_s
+        channel = self._channels[connection]
+        if len(channel.queue) >= QUEUE_MAX:
+            _LOG.warning("a client sends beyond its window: %s dropped", request.op.name)
+            return []
+        channel.queue.append(TASKS[request.op](self, request, channel))
+        return [] if connection in self._parked else self._run(channel)
+
+    def advance(self, *, now_s: float) -> Replies:
+        """Try the parked requests again, and end the waits that are over."""
+        self._now_s = now_s
+        replies: Replies = []
+        for channel in list(self._parked.values()):
+            replies += self._run(channel)
+        if len(self.waits):
+            ends = self.waits.poll(self._version_of, now_s=now_s)
+            replies += [(end.wait.connection, reply_of(end)) for end in ends]
+        return replies
+
+    def close(self) -> None:
+        """Discard unexecuted all that is held."""
+        for connection in list(self._channels):
+            self.drop(connection)
+
+    def _run(self, channel: Channel) -> Replies:
+        """Run the tasks of a channel until one has to be tried again later."""
+        replies: Replies = []
+        while channel.queue:
+            task = channel.queue[0]
+            outcome = self._try(task, channel)
+            if outcome is None:
+                if channel.connection not in self._parked:
+                    self._metrics.parked += 1
+                    self._parked[channel.connection] = channel
+                return replies
+            channel.queue.popleft()
+            if isinstance(task, ChangeTask):
+                self._metrics.duplicates += task.duplicates
+            if isinstance(outcome, Reply):
+                replies.append((channel.connection, outcome))
+        self._parked.pop(channel.connection, None)
+        return replies
+
+    def _try(self, task: Task, channel: Channel) -> Reply | Wait | None:
+        """Try a task once; whatever goes wrong in it becomes its reply."""
+        request = task.request
+        applied = channel.applied
+        if request.op not in CHANGES and request.number > applied:
+            gap = RemoteProtocolError("changes are missing before this", number=request.number)
+            return refuse(request, gap, applied=applied, status=Status.GAP)
+        try:
+            outcome = task.advance()
+            if isinstance(outcome, Wait):
+                self.waits.add(outcome)
+        except StripeBusy:
+            return None
+        except SmboxError as error:
+            return refuse(request, error, applied=channel.applied)
+        except Exception:  # noqa: BLE001 -- no request may end the node
+            _LOG.exception("request failed: %s", request.op.name)
+            failed = RemoteError("the node failed at this request; its log says how")
+            return refuse(request, failed, applied=channel.applied)
+        return outcome
+
+    def _version_of(self, address: int) -> int:
+        return self._registry.locate(address).version()
+
+    def _change(self, request: Request, channel: Channel) -> Task:
+        return ChangeTask(request, channel, self._registry, self._memory.writer)
+
+    def _read(self, request: Request, channel: Channel) -> Task:
+        return ReadTask(request, channel, self._registry, self._memory.writer.locks)
+
+    def _create(self, request: Request, channel: Channel) -> Task:
+        return CreateTask(request, channel, self._registry)
+
+    def _control(self, request: Request, channel: Channel) -> Task:
+        return ControlTask(request, channel, self._desk)
+
+    def _wait(self, request: Request, channel: Channel) -> Task:
+        return WaitTask(request, channel, self._registry, now_s=self._now_s)
+
+
+TASKS: Final[dict[Op, Callable[[Lane, Request, Channel], Task]]] = {
+    Op.GET: Lane._read,  # noqa: SLF001 -- the table belongs to the class
+    Op.CREATE: Lane._create,  # noqa: SLF001
+    Op.WAIT: Lane._wait,  # noqa: SLF001
+    **dict.fromkeys(CHANGES, Lane._change),  # noqa: SLF001
+    **dict.fromkeys(HANDLERS, Lane._control),  # noqa: SLF001
+}

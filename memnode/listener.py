@@ -1,0 +1,81 @@
+"""One listening ROUTER socket: frames in, frames out, never waiting for anybody."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from memnode.config import Bind
+from smbox.config import WINDOW_MAX
+from smbox.errors import ConnectError
+from smbox.wire.batch import BATCH_NBYTES_MAX
+from smbox.wire.header import Buffer
+
+COPY_BELOW_NBYTES: Final = 64 * 1024
+"""Smaller frames are copied into ZeroMQ: handing over a buffer costs more than that."""
+
+FRAME_NBYTES_MAX: Final = BATCH_NBYTES_MAX + (1 << 20)
+LINGER_MS: Final = 500
+HEARTBEAT_MS: Final = 20_000
+
+
+class Listener:
+    """A bound ROUTER socket.
+
+    Args:
+        context: of ZeroMQ.
+        bind: where to listen.
+
+    Raises:
+        ConnectError: the address cannot be bound; nothing is left.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind) -> None:
+        self.bind = bind
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self.socket.setsockopt(zmq.SNDHWM, WINDOW_MAX)
+        self.socket.setsockopt(zmq.RCVHWM, WINDOW_MAX)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        self.socket.setsockopt(zmq.IPV6, int("[" in bind.host))
+        try:
+            self.socket.bind(bind.address)
+        except zmq.ZMQError as error:
+            self.socket.close(linger=0)
+            raise ConnectError(
+                f"cannot listen: {error.strerror or error}", address=bind.address
+            ) from error
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def receive(self) -> tuple[bytes, list[Buffer]] | None:
+        """Take the next message: the peer's id and its frames; None if there is none now."""
+        try:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        return frames[0].bytes, [frame.buffer for frame in frames[1:]]
+
+    def send(self, peer: bytes, frames: Sequence[Buffer]) -> bool:
+        """Hand a message to ZeroMQ.
+
+        Returns:
+            False if it was dropped: the peer does not read, or is gone. It asks again.
+        """
+        try:
+            self.socket.send_multipart(
+                [peer, *frames], zmq.NOBLOCK, copy=False, copy_threshold=COPY_BELOW_NBYTES
+            )
+        except zmq.ZMQError as error:
+            if error.errno in {errno.EAGAIN, errno.EHOSTUNREACH}:
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Stop listening; replies on their way have half a second."""
+        self.socket.close()

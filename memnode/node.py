@@ -1,0 +1,202 @@
+"""The node without its sockets: frames in, frames out, and what has to be done in between.
+
+The server feeds it from ZeroMQ, tests and the in-process transport feed it directly. It owns
+the memory and never waits.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Greet, Part
+from memnode.lane import Lane
+from memnode.metrics import Metrics
+from memnode.registry import Registry
+from memnode.state import NodeState, Session
+from smbox.config import WINDOW_MAX
+from smbox.errors import AccessDeniedError, SmboxError
+from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
+from smbox.memory.node_memory import NodeMemory
+from smbox.wire.codec import Reply, Request, encode_reply
+from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.messages import Empty, Hello, Welcome
+from smbox.wire.refusal import refuse
+from smbox.wire.status import Status
+
+HOUSEKEEPING_S: Final = 1.0
+"""How often dead local clients and silent remote ones are looked for."""
+
+_LOG = logging.getLogger(__name__)
+
+Outgoing = list[tuple[Connection, list[Buffer]]]
+
+
+class Node:
+    """A memory node: sessions, regions and the lane over one memory.
+
+    Args:
+        memory: owned by this process, recovered.
+        now_s: monotonic seconds.
+        expiry_s: silence after which a channel is forgotten, in seconds.
+        clients_max: sessions that there may be.
+        regions_max: regions that there may be.
+        open_binds: indices of the listening sockets that ask for no cookie.
+    """
+
+    def __init__(
+        self,
+        memory: NodeMemory,
+        *,
+        now_s: float,
+        expiry_s: float = 300.0,
+        clients_max: int = 1024,
+        regions_max: int = 65_536,
+        open_binds: frozenset[int] = frozenset(),
+    ) -> None:
+        self.metrics = Metrics()
+        self._memory = memory
+        self._open_binds = open_binds
+        self._started_s = self._now_s = now_s
+        self._housekept_s = now_s
+        self._registry = Registry(memory, regions_max)
+        self._lane = Lane(memory, self._registry, self.metrics, self.facts)
+        self._state = NodeState(expiry_s=expiry_s, clients_max=clients_max)
+        rows = memory.channels.rows()
+        self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
+
+    @property
+    def patience_s(self) -> float:
+        """How long the server may wait for messages before it calls ``tick`` again."""
+        if self._lane.is_building:
+            return 0.0
+        if self._lane.parked_count or len(self._lane.waits):
+            return 0.001
+        return HOUSEKEEPING_S
+
+    def receive(
+        self, connection: Connection, frames: Sequence[Buffer], *, now_s: float
+    ) -> Outgoing:
+        """Handle one message; returns the messages that it leads to, maybe none."""
+        self._now_s = now_s
+        outgoing: Outgoing = []
+        for effect in self._state.receive(connection, frames, now_s=now_s):
+            outgoing += self._encoded(self._carry_out(effect))
+        return outgoing
+
+    def tick(self, *, now_s: float) -> Outgoing:
+        """Go on with what is parked, end waits, and keep house once a second."""
+        self._now_s = now_s
+        if now_s - self._housekept_s >= HOUSEKEEPING_S:
+            self._housekept_s = now_s
+            self._keep_house(now_s)
+        return self._encoded(self._lane.advance(now_s=now_s))
+
+    def close(self) -> None:
+        """Discard unexecuted what is held; the memory stays with its owner."""
+        self._lane.close()
+
+    def facts(self) -> Mapping[str, object]:
+        """Return the node's figures, as STATS gives them."""
+        superblock = self._memory.superblock
+        return {
+            "name": self._memory.name,
+            "pid": os.getpid(),
+            "incarnation": superblock.incarnation,
+            "uptime_s": self._now_s - self._started_s,
+            "memory_nbytes": superblock.memory_nbytes,
+            "used_nbytes": self._memory.used_nbytes(),
+            "regions": len(self._registry),
+            "sessions": len(self._state),
+            "channels": len(self._memory.channels),
+            "parked_now": self._lane.parked_count,
+            "waits_now": len(self._lane.waits),
+            **self.metrics.facts(),
+        }
+
+    def _carry_out(self, effect: Effect) -> list[tuple[Connection, Reply]]:
+        match effect:
+            case Answer(connection, reply):
+                return [(connection, reply)]
+            case Greet(connection, request, hello):
+                return [(connection, self._greet(connection, request, hello))]
+            case Part(connection, request):
+                return [(connection, self._part(connection, request))]
+            case Execute(connection, request):
+                self.metrics.request(request.op.name, len(request.payload))
+                return self._lane.submit(connection, request, now_s=self._now_s)
+
+    def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
+        try:
+            self._check_cookie(connection, hello)
+            session, replaced = self._state.open(connection, hello, now_s=self._now_s)
+            for former in replaced:
+                self._lane.drop(former.connection)
+            return self._welcome(request, session)
+        except SmboxError as error:
+            _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
+            return refuse(request, error)
+
+    def _check_cookie(self, connection: Connection, hello: Hello) -> None:
+        if connection[0] in self._open_binds:
+            return
+        if not hmac.compare_digest(hello.cookie, self._memory.cookie):
+            raise AccessDeniedError(
+                "this address serves clients of this host and user only: they present the"
+                " contents of the node's cookie segment",
+                node_name=self._memory.name,
+            )
+
+    def _welcome(self, request: Request, session: Session) -> Reply:
+        try:
+            channel, is_known = self._lane.open(session.connection, session.key)
+        except SmboxError:
+            self._state.close(session.connection)
+            raise
+        superblock = self._memory.superblock
+        welcome = Welcome(
+            node_name=self._memory.name,
+            node_uuid=superblock.uuid,
+            node_id=superblock.node_id,
+            incarnation=superblock.incarnation,
+            memory_format=FORMAT,
+            stripe_nbytes=STRIPE_NBYTES,
+            request_nbytes_max=REQUEST_NBYTES_MAX,
+            window=WINDOW_MAX,
+            ring_entries=Ring.ENTRIES,
+            applied=channel.applied,
+            resumed=is_known,
+        )
+        return Reply(request.op, request=request.request, body=welcome)
+
+    def _part(self, connection: Connection, request: Request) -> Reply:
+        session = self._state.close(connection)
+        if session is not None:
+            self._forget(session.key, session)
+        return Reply(request.op, request=request.request, body=Empty())
+
+    def _keep_house(self, now_s: float) -> None:
+        self.metrics.slots_recovered += self._memory.sweep_slots()
+        for key, session in self._state.expire(now_s=now_s):
+            _LOG.info("channel %d of client %x was silent for too long", key[1], key[0])
+            self.metrics.sessions_expired += 1
+            self._forget(key, session)
+
+    def _forget(self, key: ChannelKey, session: Session | None) -> None:
+        if session is not None:
+            self._lane.drop(session.connection)
+        self._lane.release(key)
+        if not self._state.has_client(key[0]):
+            self._registry.drop_unpublished(key[0])
+
+    def _encoded(self, replies: list[tuple[Connection, Reply]]) -> Outgoing:
+        outgoing: Outgoing = []
+        for connection, reply in replies:
+            self.metrics.reply(
+                reply.status.name, len(reply.payload), is_ok=reply.status is Status.OK
+            )
+            outgoing.append((connection, encode_reply(reply)))
+        return outgoing

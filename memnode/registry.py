@@ -1,0 +1,234 @@
+"""The names and addresses of a node's regions, and who may have them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from typing import Final
+
+from memnode.checks import check_same_layout
+from smbox.errors import (
+    AddressRangeError,
+    LimitError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.building import Building
+from smbox.memory.layout import RegionState, align
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.region_header import RegionSpec
+from smbox.wire.messages import RegionBody
+
+FREED_MAX: Final = 4096
+"""Freed addresses remembered with who freed them: a FREE that is sent again succeeds."""
+
+NameKey = tuple[int, str]
+"""Kind and name: names of arrays, counters and barriers live apart."""
+
+
+class Registry:
+    """Finds regions by name and by address, and settles who wins a name.
+
+    Args:
+        memory: owned by this process.
+        regions_max: how many regions there may be.
+    """
+
+    def __init__(self, memory: NodeMemory, regions_max: int) -> None:
+        self._memory = memory
+        self._regions_max = regions_max
+        self._names = {_key(region.spec): region for region in memory.regions.values()}
+        self._addresses = sorted(memory.regions)
+        self._building_names: set[NameKey] = set()
+        self._creators: dict[int, int] = {}  # address of a region not published: client id
+        self._freed_by: OrderedDict[int, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def locate(self, address: int) -> MappedRegion:
+        """Return the region whose pages hold ``address``.
+
+        Raises:
+            RegionFreedError: the address was a region's once.
+            AddressRangeError: it never was.
+        """
+        at = bisect_right(self._addresses, address) - 1
+        if at >= 0:
+            region = self._memory.regions[self._addresses[at]]
+            if address < region.address + align(max(region.nbytes, 1)):
+                return region
+        superblock = self._memory.superblock
+        if superblock.node_id << 48 < address < superblock.high_water:
+            raise RegionFreedError("the region at this address was freed", address=address)
+        raise AddressRangeError("no region has this address", address=address)
+
+    def by_name(self, kind: int, name: str) -> MappedRegion:
+        """Return the live region of a name.
+
+        Raises:
+            RegionNotFoundError: there is none (yet).
+        """
+        region = self._names.get((kind, name))
+        if region is None:
+            raise RegionNotFoundError("no region has this name", name=name)
+        return region
+
+    def existing(self, spec: RegionSpec, *, exist_ok: bool) -> MappedRegion | None:
+        """Return the region that answers a CREATE without making one, if there is one.
+
+        Raises:
+            RegionExistsError: another region has the name.
+            LayoutMismatchError: it has, and another layout.
+        """
+        mine = self._of_token(spec)
+        if mine is not None:
+            return mine
+        region = self._names.get(_key(spec))
+        return None if region is None else _answer_with(region, spec, exist_ok=exist_ok)
+
+    def is_being_built(self, spec: RegionSpec) -> bool:
+        """Tell whether somebody's CREATE of this name is on its way."""
+        return _key(spec) in self._building_names
+
+    def begin(self, spec: RegionSpec, init: float | None, *, publish: bool) -> Building:
+        """Begin to make a region; end with ``finish`` or ``give_up``.
+
+        Raises:
+            LimitError: no more regions.
+            OutOfMemoryError: no room.
+        """
+        if len(self) >= self._regions_max:
+            raise LimitError("the node has all the regions it takes", limit=self._regions_max)
+        building = self._memory.begin(spec, init)
+        if publish:
+            self._building_names.add(_key(spec))
+        return building
+
+    def finish(self, building: Building, client_id: int, *, publish: bool) -> MappedRegion:
+        """Give a region that is whole its address and, to publish it, its name."""
+        region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
+        self._memory.add(region)
+        insort(self._addresses, region.address)
+        if publish:
+            self._building_names.discard(_key(region.spec))
+            self._names[_key(region.spec)] = region
+        else:
+            self._creators[region.address] = client_id
+        return region
+
+    def give_up(self, building: Building, *, publish: bool) -> None:
+        """Leave nothing of a region that is half made."""
+        building.abandon()
+        if publish:
+            self._building_names.discard(_key(building.spec))
+
+    def publish(self, address: int, *, exist_ok: bool) -> MappedRegion:
+        """Make a region live under its name, or free it where another won the name.
+
+        Returns:
+            The region that has the name now.
+
+        Raises:
+            RegionExistsError: another won; ours is freed.
+            LayoutMismatchError: it has another layout, too; ours is freed.
+            AddressRangeError: there is no such region.
+        """
+        region = self._exactly(address)
+        if region.state == RegionState.LIVE:
+            return region
+        winner = self._names.get(_key(region.spec))
+        if winner is None:
+            self._memory.publish(region)
+            self._creators.pop(address, None)
+            self._names[_key(region.spec)] = region
+            return region
+        spec = region.spec
+        self._remove(region)
+        return _answer_with(winner, spec, exist_ok=exist_ok)
+
+    def free(self, address: int, client_id: int) -> None:
+        """End the region that begins at ``address``; the same client may say so twice.
+
+        Raises:
+            RegionFreedError: somebody else has freed it.
+            AddressRangeError: there never was such a region.
+        """
+        if self._freed_by.get(address) == client_id:
+            return
+        self._remove(self._exactly(address))
+        self._freed_by[address] = client_id
+        if len(self._freed_by) > FREED_MAX:
+            self._freed_by.popitem(last=False)
+
+    def drop_unpublished(self, client_id: int) -> int:
+        """Free what a client that is gone began and did not publish; return how many."""
+        gone = [address for address, owner in self._creators.items() if owner == client_id]
+        for address in gone:
+            self._remove(self._memory.regions[address])
+        return len(gone)
+
+    def live_after(self, address: int, count: int) -> list[MappedRegion]:
+        """Return up to ``count`` live regions at addresses above ``address``, ascending."""
+        found: list[MappedRegion] = []
+        for known in self._addresses[bisect_right(self._addresses, address) :]:
+            region = self._memory.regions[known]
+            if region.state == RegionState.LIVE:
+                found.append(region)
+            if len(found) == count:
+                break
+        return found
+
+    def _exactly(self, address: int) -> MappedRegion:
+        region = self.locate(address)
+        if region.address != address:
+            raise AddressRangeError("no region begins at this address", address=address)
+        return region
+
+    def _remove(self, region: MappedRegion) -> None:
+        if self._names.get(_key(region.spec)) is region:
+            del self._names[_key(region.spec)]
+        self._creators.pop(region.address, None)
+        self._addresses.remove(region.address)
+        self._memory.free(region)
+
+    def _of_token(self, spec: RegionSpec) -> MappedRegion | None:
+        """Find the region that an earlier copy of this CREATE made."""
+        named = self._names.get(_key(spec))
+        unnamed = (self._memory.regions[address] for address in self._creators)
+        for region in (named, *unnamed):
+            if region is not None and spec.token and region.spec.token == spec.token:
+                return region
+        return None
+
+
+def describe(region: MappedRegion, *, created: bool = False) -> RegionBody:
+    """Say of a region what a client needs to know."""
+    spec = region.spec
+    return RegionBody(
+        address=region.address,
+        name=spec.name,
+        kind=spec.kind,
+        dtype=spec.dtype.name,
+        shape=spec.shape,
+        nbytes=region.nbytes,
+        consistency=spec.consistency,
+        version=region.version(),
+        created=created,
+        live=region.state == RegionState.LIVE,
+    )
+
+
+def _answer_with(region: MappedRegion, spec: RegionSpec, *, exist_ok: bool) -> MappedRegion:
+    if not exist_ok:
+        raise RegionExistsError(
+            "a region of this name exists; attach it, or pass exist_ok", name=spec.name
+        )
+    check_same_layout(region.spec, spec)
+    return region
+
+
+def _key(spec: RegionSpec) -> NameKey:
+    return spec.kind, spec.name

@@ -1,0 +1,194 @@
+"""The process around a node: its one loop, with the sockets, the clock and the signals."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import zmq
+
+from memnode.commands import Connection
+from memnode.config import NodeConfig
+from memnode.listener import Listener
+from memnode.node import Node, Outgoing
+from memnode.parent import ParentWatch
+from memnode.signals import StopSignal
+from smbox.memory import layout
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.segment import DIRECTORY, listing, room_nbytes
+
+MESSAGES_PER_TURN: Final = 64
+"""Messages taken from one socket before the others, and what is parked, have their turn."""
+
+MEMORY_SHARE: Final = 0.9
+"""Of what /dev/shm has free, when no limit is given: others live there, too."""
+
+PARENT_S: Final = 0.5
+"""How often the parent is looked after."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class NodeServer:
+    """A node that listens.
+
+    Attributes:
+        name: of the node; settled by ``opened``.
+        addresses: where it listens, with the ports that it got.
+
+    Args:
+        config: what the node was told.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.name = ""
+        self.addresses: list[str] = []
+        self._listeners: list[Listener] = []
+        self._stop = StopSignal()
+        self._parent = None if config.parent_pid is None else ParentWatch(config.parent_pid)
+        self._parent_seen_s = 0.0
+        self._node: Node | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Take the memory and the addresses; on a clean end, give both back.
+
+        The memory is removed then, unless it is to be kept. After an exception it stays in
+        place, as it would after a kill. Nothing is served before all of it is recovered.
+
+        Raises:
+            NodeOwnedError: a living node owns the memory; nothing was changed.
+            SegmentError: the memory cannot be trusted; nothing was changed.
+            OutOfMemoryError: no room for a node.
+            ConnectError: an address cannot be bound; the memory stays as it was.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._stop.installed())
+            name = self.config.known_name
+            # A port must be taken before it can be a name; else the memory comes first, so
+            # that a second node of the name never touches the first one's ipc path.
+            if name is None:
+                self._listen(stack)
+                name = _fresh_name(self.addresses[0].rpartition(":")[2])
+            self.name = name
+            memory = NodeMemory.open(name, self._memory_nbytes(name))
+            try:
+                if not self._listeners:
+                    self._listen(stack)
+                self._node = self._new_node(memory)
+                yield
+            except BaseException:
+                self._let_go(memory, keep=True)
+                raise
+            self._let_go(memory, keep=self.config.keep)
+
+    def run(self) -> None:
+        """Serve until a signal comes or the parent ends."""
+        node = self._node
+        assert node is not None, "run belongs inside opened"
+        poller = zmq.Poller()
+        poller.register(self._stop.fd, zmq.POLLIN)
+        for listener in self._listeners:
+            poller.register(listener.socket, zmq.POLLIN)
+        self._warn()
+        while not self._must_stop():
+            ready = dict(poller.poll(self._timeout_ms(node)))
+            for index, listener in enumerate(self._listeners):
+                if listener.socket in ready:
+                    self._take(node, index, listener)
+            self._send(node, node.tick(now_s=time.monotonic()))
+
+    def _take(self, node: Node, index: int, listener: Listener) -> None:
+        for _ in range(MESSAGES_PER_TURN):
+            received = listener.receive()
+            if received is None:
+                return
+            peer, frames = received
+            connection: Connection = (index, peer)
+            try:
+                outgoing = node.receive(connection, frames, now_s=time.monotonic())
+            except Exception:  # noqa: BLE001 -- no message may end the node
+                _LOG.exception("a message could not be handled")
+                continue
+            self._send(node, outgoing)
+
+    def _send(self, node: Node, outgoing: Outgoing) -> None:
+        for (index, peer), frames in outgoing:
+            if not self._listeners[index].send(peer, frames):
+                node.metrics.replies_dropped += 1
+
+    def _timeout_ms(self, node: Node) -> int:
+        patience_s = node.patience_s
+        if self._parent is not None:
+            patience_s = min(patience_s, PARENT_S)
+        return int(patience_s * 1000)
+
+    def _must_stop(self) -> bool:
+        if self._stop.number:
+            _LOG.info("stopping on signal %d", self._stop.number)
+            return True
+        now_s = time.monotonic()
+        if self._parent is None or now_s - self._parent_seen_s < PARENT_S:
+            return False
+        self._parent_seen_s = now_s
+        if self._parent.has_ended():
+            _LOG.warning(
+                "stopping: process %d, which this node serves, ended", self._parent.pid
+            )
+            return True
+        return False
+
+    def _listen(self, stack: ExitStack) -> None:
+        context = zmq.Context()
+        stack.callback(context.term)
+        for bind in self.config.binds:
+            listener = Listener(context, bind)
+            stack.callback(listener.close)
+            self._listeners.append(listener)
+            self.addresses.append(listener.address)
+
+    def _new_node(self, memory: NodeMemory) -> Node:
+        config = self.config
+        return Node(
+            memory,
+            now_s=time.monotonic(),
+            expiry_s=config.session_expiry_s,
+            clients_max=config.clients_max,
+            regions_max=config.regions_max,
+            open_binds=frozenset(
+                index for index, bind in enumerate(config.binds) if not bind.is_private
+            ),
+        )
+
+    def _let_go(self, memory: NodeMemory, *, keep: bool) -> None:
+        if self._node is not None:
+            self._node.close()
+            self._node = None
+        memory.close(keep=keep)
+
+    def _memory_nbytes(self, name: str) -> int:
+        if self.config.memory_nbytes is not None:
+            return self.config.memory_nbytes
+        own = listing(f"{layout.PREFIX}{name}.")
+        used = sum((DIRECTORY / each).stat().st_size for each in own)
+        return used + int(room_nbytes() * MEMORY_SHARE)
+
+    def _warn(self) -> None:
+        for bind in self.config.binds:
+            if not bind.is_private:
+                _LOG.warning(
+                    "INSECURE: anybody who reaches %s may read and write all memory of this"
+                    " node; nothing is encrypted",
+                    bind.address,
+                )
+
+
+def _fresh_name(port: str) -> str:
+    """Name a node after the port that it happened to get, but never adopt old memory."""
+    taken = bool(listing(layout.node_name(port)))
+    return f"{port}-{os.getpid()}" if taken else port

@@ -1,0 +1,168 @@
+"""A node on real memory, without sockets, and a client that speaks to it frame by frame."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from memnode.node import Node
+from smbox import dtypes
+from smbox.memory.kernels import KernelCode
+from smbox.memory.node_memory import NodeMemory
+from smbox.wire.codec import Reply, Request, decode_reply, encode_request
+from smbox.wire.header import NO_SCALE, pack_scale
+from smbox.wire.messages import Create, Hello
+from smbox.wire.ops import Op
+
+MEMORY_NBYTES = 256 << 20
+_names = itertools.count()
+
+
+def fresh_name() -> str:
+    return f"test-{os.getpid()}-{next(_names)}-{secrets.token_hex(3)}"
+
+
+def scale(value: float, dtype: str) -> bytes:
+    return pack_scale(value, dtypes.by_name(dtype).kind[0])
+
+
+class Peer:
+    """Builds requests of one channel, and numbers its changes unless told the number.
+
+    ``send`` takes a connection and frames, and ``receive`` gives the next reply's frames.
+    """
+
+    def __init__(self, send: Callable, receive: Callable, cookie: bytes):
+        self.send, self.receive = send, receive
+        self.cookie = cookie
+        self.client_id = secrets.token_bytes(16)
+        self.channel = 0
+        self.number = 1
+        self._ids = itertools.count(1)
+
+    def ask(self, op: Op, **fields) -> Reply:
+        self.begin(op, **fields)
+        return self.reply()
+
+    def begin(self, op: Op, **fields) -> Request:
+        request = Request(op, next(self._ids), **fields)
+        self.send(encode_request(request))
+        return request
+
+    def reply(self) -> Reply:
+        return decode_reply(self.receive())
+
+    def hello(self, **fields) -> Reply:
+        known = {"client_id": self.client_id, "channel": self.channel, "cookie": self.cookie}
+        return self.ask(Op.HELLO, body=Hello(**(known | {"pid": os.getpid()} | fields)))
+
+    def create(self, name: str, shape=(8,), dtype="float32", **fields) -> Reply:
+        fields.setdefault("token", secrets.token_bytes(16))
+        return self.ask(Op.CREATE, body=Create(name=name, shape=shape, dtype=dtype, **fields))
+
+    def change(
+        self, op, kernel, address, source, *, nbytes=None, number=None, scale=NO_SCALE, **more
+    ):
+        """Send a change and return its reply; counts the number on unless it was given."""
+        source = np.ascontiguousarray(source)
+        reply = self.ask(
+            op,
+            kernel=int(kernel),
+            address=address,
+            nbytes=source.nbytes if nbytes is None else nbytes,
+            number=self.number if number is None else number,
+            scale=scale,
+            payload=source.tobytes(),
+            **more,
+        )
+        if number is None and reply.error is None:
+            self.number += 1
+        return reply
+
+    def put(self, address, source, **more) -> Reply:
+        return self.change(Op.PUT, KernelCode.REPLACE, address, source, **more)
+
+    def add(self, address, source, *, scale_by=1, **more) -> Reply:
+        source = np.ascontiguousarray(source)
+        raw = scale(scale_by, source.dtype.name)
+        return self.change(Op.ACCUMULATE, KernelCode.SUM, address, source, scale=raw, **more)
+
+    def fetch_add(self, address, source, *, scale_by=1, **more) -> Reply:
+        source = np.ascontiguousarray(source)
+        raw = scale(scale_by, source.dtype.name)
+        return self.change(Op.FETCH, KernelCode.SUM, address, source, scale=raw, **more)
+
+    def get(self, address, nbytes, dtype=np.float32, *, number=0) -> np.ndarray:
+        reply = self.ask(Op.GET, address=address, nbytes=nbytes, number=number)
+        assert reply.error is None, reply.error
+        return np.frombuffer(reply.payload, dtype)
+
+
+class Bench:
+    """A node in this process, with a clock that moves only when told."""
+
+    def __init__(self, name: str, **settings):
+        self.name = name
+        self.now_s = 0.0
+        self.memory = NodeMemory.open(name, MEMORY_NBYTES)
+        self.node = Node(self.memory, now_s=self.now_s, **settings)
+        self.inbox: dict[tuple[int, bytes], list] = {}
+        self._connections = itertools.count(1)
+
+    def peer(self, *, bind: int = 0, hello: bool = True) -> Peer:
+        connection = (bind, b"peer-%d" % next(self._connections))
+        found = Peer(
+            lambda frames: self.deliver(connection, frames),
+            lambda: self.take(connection),
+            self.memory.cookie,
+        )
+        if hello:
+            assert found.hello().error is None
+        return found
+
+    def deliver(self, connection, frames) -> None:
+        self._sort(self.node.receive(connection, frames, now_s=self.now_s))
+
+    def tick(self, *, after_s: float = 0.0) -> None:
+        self.now_s += after_s
+        self._sort(self.node.tick(now_s=self.now_s))
+
+    def take(self, connection):
+        """The next reply; lets the node work on what it does in slices."""
+        for _ in range(1000):
+            if self.inbox.get(connection):
+                return self.inbox[connection].pop(0)
+            self.tick()
+        raise AssertionError("no reply")
+
+    def waiting(self, peer: Peer) -> bool:
+        """Whether the node owes this peer something that one more try does not give."""
+        self.tick()
+        return not any(self.inbox.values())
+
+    def restart(self) -> None:
+        """Let everything go but the memory, as a kill would, and open it again."""
+        self.node.close()
+        self.memory.close(keep=True)
+        self.memory = NodeMemory.open(self.name, MEMORY_NBYTES)
+        self.node = Node(self.memory, now_s=self.now_s)
+
+    def close(self) -> None:
+        self.node.close()
+        self.memory.close(keep=False)
+
+    def _sort(self, outgoing) -> None:
+        for connection, frames in outgoing:
+            self.inbox.setdefault(connection, []).append([bytes(each) for each in frames])
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench(fresh_name())
+    yield made
+    made.close()
