@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import typer
 
@@ -12,7 +13,7 @@ from smbox.cli.bench import command as bench
 from smbox.cli.output import complain, exit_code
 from smbox.errors import SmboxError
 
-COMMANDS = {
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "ls": regions.ls,
     "stat": regions.stat,
     "rm": regions.rm,

@@ -35,14 +35,14 @@ class RawStream:
     def get(self, out: Bytes, call_nbytes: int) -> None:
         """Receive ``out.nbytes`` into ``out`` by calls for at most ``call_nbytes``."""
         self._socket.sendall(peer.REQUEST.pack(peer.SEND, out.nbytes, call_nbytes))
-        view, at = memoryview(out), 0
+        view, at = out.data, 0
         while at < out.nbytes:
             at += self._socket.recv_into(view[at : at + call_nbytes])
 
     def put(self, source: Bytes, call_nbytes: int) -> None:
         """Send ``source`` in calls of ``call_nbytes`` and wait until it has arrived."""
         self._socket.sendall(peer.REQUEST.pack(peer.TAKE, source.nbytes, call_nbytes))
-        view = memoryview(source)
+        view = source.data
         for at in range(0, source.nbytes, call_nbytes):
             self._socket.sendall(view[at : at + call_nbytes])
         self._socket.recv(1)
@@ -79,7 +79,7 @@ class BareZmq:
         self._with_bodies(peer.BOTH, source)
 
     def _with_bodies(self, what: bytes, source: Bytes) -> None:
-        view = memoryview(source)
+        view = source.data
         steps = list(_steps(source.nbytes))
         self._stream(
             [_header(what, step) for _, step in steps],

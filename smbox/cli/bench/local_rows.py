@@ -91,7 +91,7 @@ def local_get(lab: Lab) -> Iterator[Result]:
 
 def local_changes(lab: Lab) -> Iterator[Result]:
     """Change a whole region, journaled."""
-    is_compiled = accel.wait_until_ready()
+    is_compiled = accel.load() is not None
     for verb in VERBS:
         goal = verb.compiled if is_compiled else verb.plain
         kind = "compiled" if is_compiled else "numpy"

@@ -1,0 +1,44 @@
+"""Rows of many clients."""
+
+from __future__ import annotations
+
+import os
+
+from smbox.cli.bench import crowd_rows
+
+
+def test_rates_of_several_clients_are_sums(lab, monkeypatch):
+    class Clients:
+        def rate(self, seconds: float, count: int) -> float:
+            return count * 1e9
+
+    assert crowd_rows._rates(lab, Clients(), (1, 4)) == {1: 1.0, 4: 4.0}
+
+
+def test_local_clients_share_a_region(lab):
+    crowd, small = crowd_rows.local_crowd(lab)
+    assert crowd.limit_name == "one client"
+    assert crowd.ratio > 0
+    assert (small.unit, small.goal.most) == ("ms", 80.0)
+
+
+def test_clients_over_tcp_stand_beside_the_best_of_four(lab, monkeypatch):
+    monkeypatch.setattr(crowd_rows, "TCP_CLIENTS", 5)
+    monkeypatch.setattr(crowd_rows, "TCP_NBYTES", 1 << 20)
+    found = list(crowd_rows.tcp_crowd(lab))
+    assert [result.case for result in found] == ["5 clients get 1 MiB", "5 clients put 1 MiB"]
+    assert all(result.ratio > 0 for result in found)
+
+
+def test_the_nodes_own_memory_is_watched(lab, monkeypatch):
+    monkeypatch.setattr(crowd_rows, "TCP_CLIENTS", 2)
+    (found,) = crowd_rows.node_growth(lab)
+    assert (found.unit, found.goal.most) == ("MiB", 32.0)
+    assert found.limit > 1
+
+
+def test_a_process_has_memory_of_its_own():
+    before = crowd_rows.anonymous_nbytes(os.getpid())
+    held = bytearray(os.urandom(1)) * (64 << 20)
+    assert crowd_rows.anonymous_nbytes(os.getpid()) > before + (32 << 20)
+    assert len(held) == 64 << 20

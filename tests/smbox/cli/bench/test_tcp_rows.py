@@ -1,0 +1,24 @@
+"""Rows over tcp."""
+
+from __future__ import annotations
+
+from smbox.cli.bench import tcp_rows
+
+
+def test_every_verb_stands_beside_both_limits(lab):
+    found = list(tcp_rows.tcp_transfers(lab))
+    assert [result.case for result in found] == [
+        f"{verb} {size}"
+        for size in ("1 MiB", "2 MiB")
+        for verb in ("get", "put", "accumulate")
+        for _ in range(2)
+    ]
+    assert {result.limit_name.split(",")[0] for result in found} == {"bare pyzmq", "raw TCP"}
+    assert [result.goal.least for result in found[:6]] == [0.85, 0.5, 0.85, 0.5, 0.85, 0.45]
+    assert all(result.ratio > 0 for result in found)
+
+
+def test_the_exchange_stands_beside_both_ways(lab):
+    (found,) = tcp_rows.tcp_elastic(lab)
+    assert found.limit_name == "bare pyzmq both ways"
+    assert found.ratio > 0

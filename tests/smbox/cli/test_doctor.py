@@ -1,0 +1,64 @@
+"""What the doctor tells."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import smbox
+from smbox.cli import doctor, main, orphans
+from smbox.cli.orphans import NodeMemory
+from smbox.memory import segment
+
+
+def run(capsys, *argv: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main.main(["doctor", *argv])
+    return int(ended.value.code or 0), capsys.readouterr().out
+
+
+def test_without_an_address_it_tells_of_host_and_releases(capsys, monkeypatch):
+    monkeypatch.delenv("SMBOX_ADDRESS", raising=False)
+    code, out = run(capsys)
+    assert code == 0
+    assert all(
+        word in out for word in ("numpy", "shared memory", "compiled kernels", "SMBOX_ADDRESS")
+    )
+
+
+def test_with_a_node_it_tells_how_it_is_reached(capsys):
+    with smbox.local(memory="64MiB") as box:
+        code, out = run(capsys, "--address", box.address, "--json")
+    told = json.loads(out)
+    assert (code, told["node"]["reachable"], told["node"]["transport"]) == (0, True, "shm")
+
+
+def test_it_tells_why_not_faster(monkeypatch):
+    with (
+        smbox.local(memory="64MiB") as box,
+        smbox.connect(box.address, transport="tcp") as slow,
+    ):
+        told = doctor._about_box(slow, box.address)
+    assert told["transport"] == "tcp"
+    assert told["because"]
+
+
+def test_a_node_that_does_not_answer_is_exit_code_3(capsys, monkeypatch):
+    monkeypatch.setenv("SMBOX_TIMEOUT_S", "0.2")
+    code, out = run(capsys, "--address", "ipc:///tmp/no-smbox-node-listens-here")
+    assert code == 3
+    assert "reachable" in out
+
+
+def test_what_is_not_installed_is_said():
+    assert doctor._version("no-such-package-of-ours") == "not installed"
+
+
+def test_little_room_and_dead_memory_come_with_advice(monkeypatch):
+    dead = NodeMemory("a", ("smbox.a.node",), 3 << 20, 1, "dead")
+    monkeypatch.setattr(segment, "room_nbytes", lambda: 64 << 20)
+    monkeypatch.setattr(orphans, "survey", lambda: [dead])
+    told = doctor.about_host()
+    assert "--shm-size" in told["shared memory"]
+    assert "smbox gc" in told["dead memory"]

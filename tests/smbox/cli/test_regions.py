@@ -1,0 +1,73 @@
+"""ls, stat and rm on a node of our own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import smbox
+from smbox.cli import main
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[smbox.Box]:
+    with smbox.local(memory="64MiB") as opened:
+        opened.create("center", shape=(4, 5), dtype="float32", init=0.0)
+        opened.counter("steps").add(3)
+        yield opened
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main.main(argv)
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+def test_ls_shows_every_region(box, capsys):
+    code, out, _ = run(capsys, "ls", "--address", box.address)
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[1:]}
+    assert code == 0
+    assert rows["center"][1:5] == ["array", "float32", "4x5", "80"]
+    assert rows["steps"][1] == "counter"
+
+
+def test_ls_takes_the_address_of_the_environment(box, capsys, monkeypatch):
+    monkeypatch.setenv("SMBOX_ADDRESS", box.address)
+    code, out, _ = run(capsys, "ls", "--json")
+    found = {told["name"]: told for told in json.loads(out)}
+    assert code == 0
+    assert found["center"]["shape"] == [4, 5]
+    assert found["center"]["consistency"] == "stripe"
+
+
+def test_stat_shows_version_and_value(box, capsys):
+    box.attach("center").put([[1.0] * 5] * 4)
+    code, out, _ = run(capsys, "stat", "center", "-a", box.address, "--json")
+    told = json.loads(out)
+    assert (code, told["version"], told["nbytes"]) == (0, box.attach("center").version, 80)
+    code, out, _ = run(capsys, "stat", "steps", "-a", box.address)
+    assert "value        3" in out
+
+
+def test_a_name_that_is_not_there_is_exit_code_5(box, capsys):
+    code, _, err = run(capsys, "stat", "nothing", "-a", box.address)
+    assert code == 5
+    assert "nothing" in err
+
+
+def test_rm_frees(box, capsys):
+    region = box.create("brief", shape=(2,), dtype="int64", init=0)
+    assert run(capsys, "rm", "brief", "-a", box.address)[0] == 0
+    with pytest.raises(smbox.RegionFreedError):
+        region.put([1, 2])
+    assert run(capsys, "rm", "brief", "-a", box.address)[0] == 5
+
+
+def test_no_node_is_exit_code_3(capsys, monkeypatch):
+    monkeypatch.setenv("SMBOX_TIMEOUT_S", "0.2")
+    code, _, err = run(capsys, "ls", "-a", "ipc:///tmp/no-smbox-node-listens-here")
+    assert code == 3
+    assert err.startswith("smbox: ")
