@@ -76,6 +76,13 @@ class ChannelTable:
             segment = Segment.create(name, CHANNEL_ROWS * Channel.NBYTES)
         return cls(segment)
 
+    @staticmethod
+    def note(node: str, row: int, number: int) -> None:
+        """Write down, from any process, that a row's change ``number`` was applied."""
+        with Segment.attach(layout.channels_name(node)) as table:
+            words = table.words(row * Channel.NBYTES, Channel.WORDS)
+            words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
+
     def __len__(self) -> int:
         return len(self._index)
 

@@ -72,7 +72,8 @@ class RegionHeader:
     TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
     TOKEN_HIGH: Final = 21
     NAME_LENGTH: Final = 22
-    WORDS: Final = 23
+    WIDE: Final = 23  # id of the slot whose region-wide change is under way, or 0
+    WORDS: Final = 24
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 
@@ -131,6 +132,27 @@ class Slot:
     NUMBER: Final = 12
     RING_ENTRY: Final = 13  # entry of the row's ring + 1 where the old bytes are, or 0: here
     KERNEL: Final = 14
+    WORDS: Final = 15
+
+
+class Intent:
+    """Words of a slot, behind its own, that describe a region-wide change.
+
+    Written before the change begins; once the region's WIDE word names the slot, whoever
+    finds it rolls it forward.
+    """
+
+    OPEN: Final = 16  # address of the region, or 0
+    FIRST: Final = 17  # byte range in the region's data
+    LIMIT: Final = 18
+    KERNEL: Final = 19
+    SCALE: Final = 20  # bits of a float64, or of an int64 where the dtype is whole
+    SOURCE: Final = 21  # address of the region that holds the operand
+    SOURCE_FIRST: Final = 22  # byte in its data
+    OLD_FIRST: Final = 23  # byte in its data where old bytes go, + 1; or 0
+    COMMITS: Final = 24  # the slot's count of commits before the change
+    ROW: Final = 25  # row of the channel table + 1, or 0
+    NUMBER: Final = 26
 
 
 class SlotState:

@@ -6,7 +6,7 @@ import secrets
 from typing import Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import building, journal, layout, recovery
+from smbox.memory import building, journal, layout, sweeping
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
@@ -141,7 +141,7 @@ class NodeMemory:
         if not locks.try_lock(byte):
             return False
         try:
-            return recovery.recover_slot(self.name, slot_id, locks)
+            return sweeping.recover_slot(self.name, slot_id, locks)
         finally:
             locks.unlock(byte)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.memory import accel, commit as commit_module, kernels, recovery
+from smbox.memory import accel, commit as commit_module, kernels, recovery, sweeping
 from smbox.memory.building import build
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
@@ -27,11 +27,11 @@ from smbox.memory.layout import Stripe, slot_name
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.recovery import recover_slot
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import listing
+from smbox.memory.sweeping import recover_slot
 
-FILES = {module.__file__ for module in (commit_module, recovery, kernels)}
+FILES = {module.__file__ for module in (commit_module, recovery, sweeping, kernels)}
 COUNT = 3000
 BEGIN = np.linspace(-3, 3, COUNT, dtype=np.float32)
 SOURCE = np.linspace(5, -1, COUNT, dtype=np.float32)

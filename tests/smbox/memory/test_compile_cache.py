@@ -36,10 +36,10 @@ def test_every_compiled_module_is_a_source():
 def test_the_place_is_set_inside_the_block_only(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
     with in_use() as place:
-        assert config.CACHE_DIR == str(place)
+        assert str(place) == config.CACHE_DIR
         assert place.parent == tmp_path
         assert place.is_dir()
-    assert config.CACHE_DIR == str(tmp_path)
+    assert str(tmp_path) == config.CACHE_DIR
 
 
 def test_without_a_wish_it_is_the_users_cache(monkeypatch, tmp_path: Path):

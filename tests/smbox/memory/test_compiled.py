@@ -10,7 +10,7 @@ from smbox.memory.modes import Mode, factors, mode_of
 
 pytest.importorskip("numba", reason="compiled code is an extra")
 
-from smbox.memory import compile_cache  # noqa: E402
+from smbox.memory import compile_cache
 
 with compile_cache.in_use():
     from smbox.memory import compiled

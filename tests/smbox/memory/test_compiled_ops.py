@@ -78,7 +78,7 @@ def test_numbers_at_an_address():
 def test_a_barrier_keeps_a_store_that_a_later_one_hides():
     def stores(function) -> int:
         function(np.zeros(1, np.uint64))
-        return next(iter(function.inspect_asm().values())).count("$1, (")
+        return next(iter(function.inspect_llvm().values())).count("store i64 1,")
 
     assert stores(_fenced) > stores(_unfenced)
 

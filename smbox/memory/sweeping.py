@@ -1,0 +1,76 @@
+"""Taking away the slots of dead writers, after undoing or finishing what they left open."""
+
+from __future__ import annotations
+
+from smbox.errors import RegionFreedError
+from smbox.memory import journal, recovery
+from smbox.memory.busy import StripeBusy
+from smbox.memory.hold import Hold
+from smbox.memory.layout import Intent, RegionHeader, Slot
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.segment import Segment
+from smbox.memory.wide import settle_wide
+
+
+def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
+    """Undo or finish what a dead writer left open, and remove its slot.
+
+    Args:
+        node: name of the memory node.
+        slot_id: a slot whose writer is dead.
+        locks: the caller's own open of the lock file.
+
+    Returns:
+        False if a stripe is held by a live writer just now: try again later.
+    """
+    with journal.attach_slot(node, slot_id) as slot:
+        if not (_close_wide(node, slot, locks) and _close_stripe(node, slot, locks)):
+            return False
+        slot.unlink()
+    return True
+
+
+def _close_wide(node: str, slot: Segment, locks: LockFile) -> bool:
+    words = recovery.slot_words(slot)
+    region = _attach(node, int(words[Intent.OPEN]))
+    if region is None:
+        return True
+    hold = Hold(region, locks, range(region.stripe_count))
+    try:
+        if int(region.header[RegionHeader.WIDE]) == int(words[Slot.ID]):
+            hold.take()
+            settle_wide(region, locks)
+    except StripeBusy:
+        return False
+    finally:
+        hold.release()
+        region.close()
+    return True
+
+
+def _close_stripe(node: str, slot: Segment, locks: LockFile) -> bool:
+    words = recovery.slot_words(slot)
+    region = _attach(node, int(words[Slot.REGION])) if recovery.is_open(words) else None
+    if region is None:
+        return True
+    stripe = int(words[Slot.STRIPE])
+    byte = region.lock_byte(stripe)
+    try:
+        if not locks.try_lock(byte):
+            return False
+        recovery.close_stripe(region, stripe, slot)
+    finally:
+        locks.unlock(byte)
+        region.close()
+    return True
+
+
+def _attach(node: str, address: int) -> MappedRegion | None:
+    """Map a region, or None where it is gone, and with it all that could have been torn."""
+    if address == 0:
+        return None
+    try:
+        return MappedRegion.attach(node, address & OFFSET_MASK)
+    except RegionFreedError:
+        return None

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import RegionFreedError
+from smbox.memory.busy import StripeBusy
+from smbox.memory.hold import Hold
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState
+from smbox.memory.locks import LockFile
+
+
+@pytest.fixture
+def region(make):
+    return make(np.zeros(2 * STRIPE_NBYTES + 1, np.uint8))
+
+
+@pytest.fixture
+def other(memory):
+    locks = LockFile(memory.name)
+    yield locks
+    locks.close()
+
+
+def held(region, locks) -> list[bool]:
+    return [locks.is_held(region.lock_byte(stripe)) for stripe in range(3)]
+
+
+def test_it_keeps_what_it_has_and_goes_on(memory, region, other):
+    hold = Hold(region, memory.writer.locks, range(3))
+    other.try_lock(region.lock_byte(1))
+    with pytest.raises(StripeBusy) as busy:
+        hold.take()
+    assert busy.value.stripe == 1
+    assert held(region, memory.superblock.locks) == [True, True, False]
+    other.unlock(region.lock_byte(1))
+    hold.take()
+    assert held(region, other) == [True, True, True]
+    hold.release()
+    assert held(region, other) == [False, False, False]
+
+
+def test_part_of_a_region_can_be_held(memory, region, other):
+    hold = Hold(region, memory.writer.locks, range(1, 2))
+    hold.take()
+    assert held(region, other) == [False, True, False]
+    hold.release()
+
+
+def test_a_freed_region_is_not_held(memory, region, other):
+    region.header[RegionHeader.STATE] = RegionState.FREED
+    hold = Hold(region, memory.writer.locks, range(3))
+    with pytest.raises(RegionFreedError):
+        hold.take()
+    assert held(region, other) == [False, False, False]

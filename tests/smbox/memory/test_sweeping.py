@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.memory.change import Change
+from smbox.memory.commit import _arm
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency, Intent, RegionHeader, Slot, Stripe
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import Piece
+from smbox.memory.sweeping import recover_slot
+from smbox.memory.wide import WideChange, _intend
+
+
+@pytest.fixture
+def dead(memory):
+    writer = Writer.create(memory.name)
+    yield writer
+    writer.abandon()
+
+
+def sweep(memory, writer) -> bool:
+    return recover_slot(memory.name, writer.slot_id, memory.superblock.locks)
+
+
+def test_a_slot_at_rest_is_removed(memory, dead):
+    assert sweep(memory, dead)
+
+
+def test_an_armed_slot_waits_for_a_held_stripe(memory, make, dead):
+    region = make(np.arange(2, dtype=np.float32))
+    _arm(dead, region, Piece(0, 0, 8), Change(KernelCode.SUM, np.ones(2, np.float32)), None)
+    region.table[0, Stripe.WRITER] = dead.slot_id
+    region.table[0, Stripe.SEQ] = 1
+    other = LockFile(memory.name)
+    other.try_lock(region.lock_byte(0))
+    assert not sweep(memory, dead)
+    other.close()
+    assert sweep(memory, dead)
+    assert region.table[0, Stripe.SEQ] == 2
+    assert dead.words[Slot.PROGRESS] == 0
+
+
+def test_a_wide_change_that_had_begun_is_rolled_forward(memory, make, dead):
+    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
+    source = make(np.ones(2, np.float32), name="s")
+    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
+    region.header[RegionHeader.WIDE] = dead.slot_id
+    other = LockFile(memory.name)
+    other.try_lock(region.lock_byte(0))
+    assert not sweep(memory, dead)
+    other.close()
+    assert sweep(memory, dead)
+    assert region.array().tolist() == [3, 3]
+    assert dead.words[Intent.OPEN] == 0
+
+
+def test_one_that_had_not_begun_never_happens(memory, make, dead):
+    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
+    source = make(np.ones(2, np.float32), name="s")
+    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
+    assert sweep(memory, dead)
+    assert region.array().tolist() == [0, 0]

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from smbox.errors import RegionFreedError
+from smbox.memory import commit as commit_module, wide as wide_module
+from smbox.memory.busy import StripeBusy
+from smbox.memory.change import Receipt
+from smbox.memory.hold import Hold
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import (
+    STRIPE_NBYTES,
+    Consistency,
+    RegionHeader,
+    RegionState,
+    Stripe,
+)
+from smbox.memory.locks import LockFile
+from smbox.memory.wide import WideChange, commit_wide, read_held, read_wide
+
+COUNT = STRIPE_NBYTES // 4 * 2 + 5
+BEGIN = np.linspace(0, 1, COUNT, dtype=np.float32)
+SOURCE = np.linspace(1, 2, COUNT, dtype=np.float32)
+DONE = BEGIN + np.float32(0.5) * SOURCE
+
+
+@pytest.fixture
+def region(make):
+    return make(BEGIN, consistency=Consistency.REGION)
+
+
+@pytest.fixture
+def source(make):
+    return make(np.concatenate([SOURCE, np.zeros_like(SOURCE)]), name="stage")
+
+
+def change_of(source) -> WideChange:
+    return WideChange(0, BEGIN.nbytes, KernelCode.SUM, 0.5, source, 0, BEGIN.nbytes)
+
+
+def hold_of(region, locks) -> Hold:
+    return Hold(region, locks, range(region.stripe_count))
+
+
+def test_it_changes_all_and_keeps_the_old_bytes(memory, region, source):
+    row = memory.channels.claim(1, 0)
+    hold = hold_of(region, memory.writer.locks)
+    commit_wide(memory.writer, region, hold, change_of(source), Receipt(row, 7))
+    assert np.array_equal(region.array(), DONE)
+    assert np.array_equal(source.array()[COUNT:], BEGIN)
+    assert row.applied == 7
+    assert region.header[RegionHeader.WIDE] == 0
+    assert not memory.superblock.locks.is_held(region.lock_byte(0))
+
+
+def test_a_held_stripe_makes_it_come_again(memory, region, source):
+    other = LockFile(memory.name)
+    other.try_lock(region.lock_byte(2))
+    hold = hold_of(region, memory.writer.locks)
+    with pytest.raises(StripeBusy):
+        commit_wide(memory.writer, region, hold, change_of(source))
+    assert np.array_equal(region.array(), BEGIN)
+    other.close()
+    commit_wide(memory.writer, region, hold, change_of(source))
+    assert np.array_equal(region.array(), DONE)
+
+
+def test_a_freed_region_is_told(memory, region, source):
+    region.header[RegionHeader.STATE] = RegionState.FREED
+    hold = hold_of(region, memory.writer.locks)
+    with pytest.raises(RegionFreedError):
+        commit_wide(memory.writer, region, hold, change_of(source))
+
+
+def test_a_read_between_changes_is_whole_and_one_during_them_is_not(memory, region):
+    out = np.empty(region.nbytes, np.uint8)
+    assert read_wide(region, 0, region.nbytes, out)
+    assert np.array_equal(out.view(np.float32), BEGIN)
+    region.table[1, Stripe.SEQ] = 1
+    assert not read_wide(region, 0, region.nbytes, out)
+    region.table[1, Stripe.SEQ] = 2
+    region.header[RegionHeader.WIDE] = 1
+    assert not read_wide(region, 0, region.nbytes, out)
+
+
+@pytest.mark.parametrize("whole", [int, float])
+def test_scales_of_all_kinds_come_back(memory, make, whole):
+    dtype = np.int64 if whole is int else np.float64
+    region = make(np.zeros(3, dtype), consistency=Consistency.REGION)
+    source = make(np.ones(3, dtype), name="s")
+    scale = -(1 << 62) - 1 if whole is int else 1e-300
+    hold = hold_of(region, memory.writer.locks)
+    commit_wide(memory.writer, region, hold, WideChange(0, 24, KernelCode.SUM, scale, source))
+    assert region.array().tolist() == [scale] * 3
+
+
+FILES = {wide_module.__file__, commit_module.__file__}
+
+
+def kill_at(line: int, run) -> bool:
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+        return os.WIFSIGNALED(status)
+    seen = 0
+
+    def trace(frame, event, _arg):
+        nonlocal seen
+        if frame.f_code.co_filename not in FILES:
+            return None
+        seen += event == "line"
+        if seen == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    status = 1
+    try:
+        sys.settrace(trace)
+        run()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.parametrize("finder", ["sweep", "reader"])
+def test_a_kill_at_any_line_leaves_all_or_nothing(memory, region, source, finder):
+    def run() -> None:
+        writer = Writer.create(memory.name)
+        commit_wide(writer, region, hold_of(region, writer.locks), change_of(source))
+
+    line, seen, killed = 1, set(), True
+    while killed:
+        region.array()[...] = BEGIN
+        source.array()[COUNT:] = 0
+        killed = kill_at(line, run)
+        out = np.empty(region.nbytes, np.uint8)
+        if finder == "sweep":
+            assert memory.sweep_slots() == 1
+            assert read_wide(region, 0, region.nbytes, out)
+        else:
+            locks = memory.writer.locks
+            read_held(region, hold_of(region, locks), 0, region.nbytes, out, locks)
+            memory.sweep_slots()
+        happened = bool(out.view(np.float32)[0] != BEGIN[0])
+        assert np.array_equal(out.view(np.float32), DONE if happened else BEGIN)
+        if happened:
+            assert np.array_equal(source.array()[COUNT:], BEGIN)
+        seen.add(happened)
+        line += 1 if line < 20 else 3
+    assert seen == {True, False}
+    assert line > 60
