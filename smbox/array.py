@@ -87,7 +87,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     Raises:
         TypeError: no array, or numbers without a type.
     """
-    array = _typed_array(value)
+    array = typed_array(value)
     if array is None:
         raise TypeError(f"{type(value).__name__}: {_NO_ARRAY}; raw memory needs a dtype")
     return as_bytes(np.ascontiguousarray(array))
@@ -107,11 +107,16 @@ def _check_layout(array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, .
 
 
 def _read_array(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    array = _typed_array(value)
+    array = typed_array(value)
     return _untyped(value, dtype) if array is None else array
 
 
-def _typed_array(value: Any) -> NDArray[Any] | None:
+def typed_array(value: Any) -> NDArray[Any] | None:
+    """Return ``value`` as an array of its own dtype, or None where it has none.
+
+    Raises:
+        TypeError: it has ``__array__``, which refuses.
+    """
     array = _shared_array(value)
     if array is not None or not hasattr(value, "__array__"):
         return array

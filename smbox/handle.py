@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from smbox.errors import RequestTimeoutError, SmboxError
 
@@ -117,7 +117,7 @@ class Handle(Generic[T]):
         if self._result is not None:
             self._value = self._result()
             self._result = None
-        return self._value  # type: ignore[return-value] - T itself may be None
+        return cast(T, self._value)
 
     def _fail(self, error: SmboxError) -> None:
         self._error = error

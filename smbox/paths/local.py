@@ -17,7 +17,7 @@ from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.lane import Lane, LaneWork
-from smbox.paths.local_now import commit_now, read_now
+from smbox.paths.local_now import commit_now, read_run
 from smbox.paths.local_work import LocalBatch, LocalChange, LocalRead, LocalWait
 
 LaneT = TypeVar("LaneT", bound=LaneWork)
@@ -48,7 +48,7 @@ class LocalPath:
         at = operation.first
         with lane.mutex:
             if not lane.queue and not lane.is_closed:
-                at = commit_now(lane.writer, region, operation, sink)
+                at = commit_now(lane.writer, region, operation, sink, at)
         if at == operation.limit:
             return None
         return _begin(lane, LocalChange(lane, region, operation, sink, at))
@@ -60,7 +60,7 @@ class LocalPath:
         at = first
         with lane.mutex:
             if not lane.queue and not lane.is_closed:
-                at = read_now(lane.writer, region, first, limit, out)
+                at = read_run(region, first, limit, out)
         if at == limit:
             return None
         return _begin(lane, LocalRead(lane, region, first, limit, out))

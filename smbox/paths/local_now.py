@@ -1,47 +1,46 @@
-"""The thin way of blocking verbs on mapped memory: nothing is kept, nobody is waited for."""
+"""The fast way on mapped memory: runs of free stripes, nothing kept, nobody waited for."""
 
 from __future__ import annotations
 
-from smbox.memory.busy import StripeBusy
-from smbox.memory.commit import commit
+from typing import Any
+
+from numpy.typing import NDArray
+
+from smbox.memory.change import Change
+from smbox.memory.compiled_read import read_run
 from smbox.memory.journal import Writer
-from smbox.memory.mapped import MappedRegion, pieces
-from smbox.memory.reading import read_piece
-from smbox.paths.base import Bytes, Operation, Sink
-from smbox.paths.local_work import piece_change
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.stripe_run import commit_run
+from smbox.paths.base import Operation, Sink
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
+
+__all__ = ["commit_now", "read_run"]
 
 
 def commit_now(
-    writer: Writer, region: MappedRegion, operation: Operation, sink: Sink | None
+    writer: Writer, region: MappedRegion, operation: Operation, sink: Sink | None, at: int
 ) -> int:
-    """Commit from the front as far as nobody is in the way; return up to which byte.
+    """Commit stripes from byte ``at`` on, and hand the sink its share, while they are free.
 
-    Raises:
-        RegionFreedError: the region was freed; the stripes before stay changed.
+    Returns:
+        The byte up to which that is done; ``at`` where no compiled kernel can do it.
     """
-    at = operation.first
-    if sink is not None:
-        return at
-    try:
-        for piece in pieces(at, operation.limit):
-            commit(writer, region, piece, piece_change(operation, piece))
-            at = piece.limit
-    except StripeBusy:
-        pass
+    first, limit, source = operation.first, operation.limit, operation.source
+    if at > first:
+        source = source[at - first :]
+    change = Change(operation.kernel, source, operation.scale)
+    if sink is None:
+        return commit_run(writer, region, at, limit, change)
+    if isinstance(sink, OldSink):
+        return commit_run(writer, region, at, limit, change, answer=sink.out[at - first :])
+    if isinstance(sink, MoveSink):
+        moved = _rest(sink.x, at - first)
+        return commit_run(writer, region, at, limit, change, moved=moved)
+    if isinstance(sink, DeltaSink):
+        delta = _rest(sink.delta, at - first)
+        return commit_run(writer, region, at, limit, change, delta=delta)
     return at
 
 
-def read_now(writer: Writer, region: MappedRegion, first: int, limit: int, out: Bytes) -> int:
-    """Read from the front as far as no writer is in the way; return up to which byte.
-
-    Raises:
-        RegionFreedError: the region was freed; ``out`` holds anything.
-    """
-    at = first
-    try:
-        for piece in pieces(first, limit):
-            read_piece(region, piece, out[at - first : piece.limit - first], writer.locks)
-            at = piece.limit
-    except StripeBusy:
-        pass
-    return at
+def _rest(array: NDArray[Any], nbytes: int) -> NDArray[Any]:
+    return array[nbytes // array.itemsize :] if nbytes else array

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KERNELS
+from smbox.memory.layout import Consistency
 from smbox.memory.mapped import MappedRegion, Piece, pieces
 from smbox.memory.reading import read_piece
+from smbox.memory.unlocked import change_unlocked
 from smbox.paths.base import ByteRange, Bytes, Operation, Sink
 from smbox.paths.lane import Lane, LaneWork, Pause
+from smbox.paths.local_now import commit_now
 
 
 class LocalChange(LaneWork):
@@ -39,14 +43,14 @@ class LocalChange(LaneWork):
         self._sink = sink
         self._at = at
         self._open: tuple[Piece, int] | None = None
+        self._run_from: int | None = None
 
     def step(self, writer: Writer) -> None:
-        """Commit the pieces that are left."""
-        if self._open is not None:
-            self._settle(writer)
-        operation = self._operation
+        """Commit what is left: runs of free stripes, and one by one where that stops."""
+        self._settle(writer)
         self._region.check_usable()
-        for piece in pieces(self._at, operation.limit):
+        self._run(writer)
+        for piece in pieces(self._at, self._operation.limit):
             self._commit(writer, piece)
 
     def ranges_done(self) -> list[ByteRange]:
@@ -54,9 +58,25 @@ class LocalChange(LaneWork):
         first = self._operation.first
         return [(first, self._at)] if self._at > first else []
 
+    def _run(self, writer: Writer) -> None:
+        """Commit in one call as far as it goes."""
+        self._run_from = commits(writer)
+        try:
+            at = commit_now(writer, self._region, self._operation, self._sink, self._at)
+            self._at, self._run_from = at, None
+        except BaseException:
+            self._settle(writer)
+            raise
+
     def _commit(self, writer: Writer, piece: Piece) -> None:
         """Commit one piece and hand its old bytes on: both or neither, interrupted or not."""
         change = piece_change(self._operation, piece)
+        if self._region.spec.consistency == Consistency.NONE:
+            change_unlocked(
+                self._region, piece, change, writer.old[: piece.limit - piece.first]
+            )
+            self._take(writer, piece)
+            return
         self._open = piece, commits(writer)
         try:
             commit(writer, self._region, piece, change)
@@ -66,15 +86,23 @@ class LocalChange(LaneWork):
             raise
 
     def _settle(self, writer: Writer) -> None:
-        """Hand on what an interrupted commit did, if it did; however often interrupted."""
-        while self._open is not None:
+        """Note and hand on what an interrupted call did; however often interrupted."""
+        while self._open is not None or self._run_from is not None:
             try:
-                piece, before = self._open
-                if commits(writer) != before:
-                    self._take(writer, piece)
-                self._open = None
+                if self._run_from is not None:
+                    self._settle_run(commits(writer) - self._run_from)
+                elif self._open is not None:
+                    piece, before = self._open
+                    if commits(writer) != before:
+                        self._take(writer, piece)
+                    self._open = None
             except KeyboardInterrupt:
                 continue
+
+    def _settle_run(self, count: int) -> None:
+        """Skip the stripes that a run had committed, and handed on, when it was interrupted."""
+        done = list(islice(pieces(self._at, self._operation.limit), count))
+        self._at, self._run_from = (done[-1].limit if done else self._at), None
 
     def _take(self, writer: Writer, piece: Piece) -> None:
         if self._sink is not None:

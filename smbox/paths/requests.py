@@ -12,9 +12,10 @@ from smbox.handle import Handle
 from smbox.memory.kernels import KERNELS
 from smbox.memory.mapped import pieces
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
-from smbox.paths.link import Link
+from smbox.paths.pair import PathPair
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(slots=True)
@@ -38,56 +39,76 @@ def nothing() -> None:
     """Be the result of verbs that have none."""
 
 
-def change(link: Link, request: Request[T], timeout_s: float | None) -> T:
+def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
     if operation.first == operation.limit:
-        return change_nb(link, request).finish(timeout_s)
-    work = link.data().change_now(request.info, operation, request.sink)
+        return change_nb(paths, request).finish(timeout_s)
+    work = paths.data().change_now(request.info, operation, request.sink)
     if work is not None:
-        Handle(operation.op, work, nothing, link.timeout_s).finish(timeout_s)
+        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
     return request.result
 
 
-def change_nb(link: Link, request: Request[T]) -> Handle[T]:
-    """Begin a change."""
-    operation, data = request.operation, link.data()
+def change_nb(paths: PathPair, request: Request[T]) -> Handle[T]:
+    """Begin a change; the handle's result is the request's."""
+    return begin(paths, request, lambda: request.result)
+
+
+def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Handle[U]:
+    """Begin a change whose result is made when it is complete."""
+    operation, data = request.operation, paths.data()
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
         work = data.wait_version(request.info, 0)
     else:
         work = data.change(request.info, operation, request.sink)
-    return Handle(operation.op, work, lambda: request.result, link.timeout_s)
+    return Handle(operation.op, work, result, paths.timeout_s)
 
 
 def read(
-    link: Link, info: RegionInfo, first: int, limit: int, out: Bytes, timeout_s: float | None
+    paths: PathPair,
+    info: RegionInfo,
+    first: int,
+    limit: int,
+    out: Bytes,
+    timeout_s: float | None,
 ) -> None:
     """Read bytes of a region's data, as a blocking verb does."""
-    data = link.data()
+    data = paths.data()
     if first == limit:
         work: Work | None = data.wait_version(info, 0)
     else:
         work = data.read_now(info, first, limit, out)
     if work is not None:
-        Handle("get", work, nothing, link.timeout_s).finish(timeout_s)
+        Handle("get", work, nothing, paths.timeout_s).finish(timeout_s)
 
 
 def read_nb(
-    link: Link, info: RegionInfo, first: int, limit: int, out: Bytes, result: Callable[[], T]
+    paths: PathPair,
+    info: RegionInfo,
+    first: int,
+    limit: int,
+    out: Bytes,
+    result: Callable[[], T],
 ) -> Handle[T]:
     """Begin to read."""
-    data = link.data()
+    data = paths.data()
     empty = first == limit
     work = data.wait_version(info, 0) if empty else data.read(info, first, limit, out)
-    return Handle("get", work, result, link.timeout_s)
+    return Handle("get", work, result, paths.timeout_s)
 
 
 def wait_version(
-    link: Link, info: RegionInfo, version: int, timeout_s: float | None, *, op: str = "wait"
+    paths: PathPair,
+    info: RegionInfo,
+    version: int,
+    timeout_s: float | None,
+    *,
+    op: str = "wait",
 ) -> None:
     """Wait for a region's version, as a blocking verb does."""
-    work = link.data().wait_version(info, version)
-    Handle(op, work, nothing, link.timeout_s).finish(timeout_s)
+    work = paths.data().wait_version(info, version)
+    Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 
 def batch_items(request: Request[T]) -> list[BatchItem]:

@@ -1,0 +1,129 @@
+"""Barriers: parties meet in the words of a region; the last one to arrive opens it.
+
+Words: generation, how many have arrived, parties, then who has arrived. An arrival names a
+random member id, so it can be taken back, and counts once however often it is sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.array import as_bytes
+from smbox.errors import LayoutMismatchError, RequestTimeoutError, SmboxError
+from smbox.memory.kernels import BarrierWord, KernelCode
+from smbox.paths import requests
+from smbox.paths.base import Operation, RegionInfo
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+from smbox.paths.sinks import OldSink
+
+WITHDRAW_TIMEOUT_S: Final = 5.0
+_NEVER: Final = 1 << 64  # no generation reaches it
+
+
+def words_of(parties: int) -> NDArray[np.uint64]:
+    """Return the words of a fresh barrier, ``u64[3 + parties]``."""
+    words = np.zeros(BarrierWord.MEMBERS + parties, np.uint64)
+    words[BarrierWord.PARTIES] = parties
+    return words
+
+
+def check_parties(info: RegionInfo, parties: int) -> None:
+    """Raise LayoutMismatchError if the barrier is one of another number of parties."""
+    found = info.shape[0] - BarrierWord.MEMBERS
+    if found != parties:
+        raise LayoutMismatchError(
+            "the barrier has another number of parties",
+            barrier=info.name,
+            given=parties,
+            parties=found,
+        )
+
+
+def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
+    """Arrive and wait until all parties have; a timeout or interrupt takes the arrival back.
+
+    Returns:
+        The generation that this meeting ended: 0 for the first.
+
+    Raises:
+        RequestTimeoutError: the others did not come in time, and this arrival is undone.
+        RegionFreedError: the barrier was freed meanwhile.
+    """
+    wanted_s = paths.timeout_s if timeout_s is None else timeout_s
+    deadline_s = requests.deadline_of(wanted_s)
+    member = secrets.randbits(64)
+    generation = _NEVER
+    try:
+        generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
+        _wait_beyond(paths, info, generation, deadline_s)
+    except RequestTimeoutError as error:
+        found = _withdraw(paths, info, member)
+        if found is not None and _generation(found) > generation:
+            return generation  # the last party came between the timeout and the taking back
+        raise _timeout(info, wanted_s, found) from error
+    except BaseException:
+        _withdraw(paths, info, member)
+        raise
+    return generation
+
+
+def _wait_beyond(paths: PathPair, info: RegionInfo, generation: int, deadline_s: float) -> None:
+    words = np.empty(info.shape, np.uint64)
+    while True:
+        version = paths.data().version(info)
+        requests.read(paths, info, 0, info.nbytes, as_bytes(words), None)
+        if _generation(words) > generation:
+            return
+        left_s = max(0.0, deadline_s - time.monotonic())
+        requests.wait_version(paths, info, version + 1, left_s, op="barrier")
+
+
+def _run(
+    paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int, timeout_s: float
+) -> NDArray[np.uint64]:
+    """Run a barrier kernel; return the words from before."""
+    source = np.array([member], np.uint64)
+    old = np.empty(info.shape, np.uint64)
+    operation = Operation("barrier", kernel, 1, 0, info.nbytes, as_bytes(source))
+    request: Request[NDArray[Any]] = Request(info, operation, OldSink(0, as_bytes(old)), old)
+    return requests.change(paths, request, timeout_s)
+
+
+def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint64] | None:
+    """Take an arrival back; the words from before, or None if that could not be done."""
+    try:
+        return _run(paths, info, KernelCode.WITHDRAW, member, WITHDRAW_TIMEOUT_S)
+    except SmboxError:
+        return None
+
+
+def _timeout(
+    info: RegionInfo, timeout_s: float, found: NDArray[np.uint64] | None
+) -> RequestTimeoutError:
+    if found is None:
+        return RequestTimeoutError(
+            "the barrier did not open in time, and this arrival may still count",
+            op="barrier",
+            barrier=info.name,
+            timeout_s=timeout_s,
+            outcome="unknown",
+        )
+    return RequestTimeoutError(
+        "the barrier did not open in time; this arrival was taken back",
+        op="barrier",
+        barrier=info.name,
+        timeout_s=timeout_s,
+        outcome="not-sent",
+        arrived=int(found[BarrierWord.ARRIVED]),
+        parties=int(found[BarrierWord.PARTIES]),
+    )
+
+
+def _generation(words: NDArray[np.uint64]) -> int:
+    return int(words[BarrierWord.GENERATION])

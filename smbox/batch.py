@@ -1,0 +1,101 @@
+"""Batch: many small changes in one round trip; no transaction."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from numpy.typing import NDArray
+
+from smbox.errors import ConfigError
+from smbox.handle import Handle
+from smbox.paths import requests
+from smbox.paths.base import BatchItem
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+
+
+class Target(Protocol):
+    """What a batch needs of a region."""
+
+    def put_request(self, x: Any) -> Request[None]:
+        """Describe a put."""
+        ...
+
+    def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
+        """Describe an accumulate."""
+        ...
+
+    def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
+        """Describe a fetch_and_op."""
+        ...
+
+    def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
+        """Describe an elastic."""
+        ...
+
+
+class Batch:
+    """Collects changes and sends them when its ``with`` block ends, in order.
+
+    Each change is checked when it is collected, and its arrays are untouchable from then on
+    until the block has ended. A block that raises sends nothing. The changes are commits of
+    their own: another client may see some of them before others, and when one fails, the
+    others still happen. Not to be shared by threads.
+
+    Args:
+        paths: the paths.
+        timeout_s: for the whole batch; None: the timeout of the box.
+    """
+
+    def __init__(self, paths: PathPair, timeout_s: float | None = None) -> None:
+        self._paths = paths
+        self._timeout_s = timeout_s
+        self._items: list[BatchItem] = []
+        self._is_over = False
+
+    def put(self, region: Target, x: Any) -> None:
+        """Add a ``Region.put``."""
+        self._add(region.put_request(x))
+
+    def accumulate(self, region: Target, x: Any, scale: float = 1.0, op: str = "sum") -> None:
+        """Add a ``Region.accumulate``."""
+        self._add(region.accumulate_request(x, scale, op))
+
+    def elastic(self, region: Target, x: Any, moving_rate: float, delta: Any = None) -> Any:
+        """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
+        return self._add(region.elastic_request(x, moving_rate, delta))
+
+    def fetch_and_op(
+        self, region: Target, x: Any, op: str = "sum", scale: float = 1.0
+    ) -> NDArray[Any]:
+        """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
+        old: NDArray[Any] = self._add(region.fetch_request(x, op, scale))
+        return old
+
+    def _add(self, request: Request[Any]) -> Any:
+        if self._is_over:
+            raise ConfigError("the batch has been sent; begin another one")
+        self._items.extend(requests.batch_items(request))
+        return request.result
+
+    def __len__(self) -> int:
+        """Count the commits collected so far."""
+        return len(self._items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Send and wait; raises the first failure, or RequestTimeoutError with a handle."""
+        self._is_over = True
+        if kind is None and self._items:
+            work = self._paths.data().batch(self._items)
+            Handle("batch", work, requests.nothing, self._paths.timeout_s).finish(
+                self._timeout_s
+            )

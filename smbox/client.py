@@ -1,0 +1,272 @@
+"""Box: a client's paths to the address space of a memory node."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox import barrier as barriers, dtypes
+from smbox.address import GlobalAddress
+from smbox.array import bytes_of
+from smbox.batch import Batch
+from smbox.config import ClientConfig
+from smbox.counter import Counter
+from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import RegionKind
+from smbox.paths import creating, requests
+from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+from smbox.region import Region
+
+
+def connect(
+    address: str | None = None,
+    *,
+    transport: str | None = None,
+    key: str | None = None,
+    timeout_s: float | None = None,
+) -> Box:
+    """Connect to a memory node.
+
+    What is None comes from the environment (``SMBOX_ADDRESS``, ``SMBOX_TRANSPORT``,
+    ``SMBOX_TIMEOUT_S``) or has its default.
+
+    Args:
+        address: ``tcp://host:port`` or ``ipc://path``.
+        transport: "auto" maps the memory where this host shares it; "shm", "tcp" and "ipc"
+            force a way.
+        key: reserved for encrypted nodes.
+        timeout_s: how long connecting, and later every verb, waits when not told; 10.
+
+    Raises:
+        ConfigError: no address, or the transport that was asked for cannot work here.
+        ConnectError: no node answers there.
+    """
+    config = ClientConfig.from_env(os.environ)
+    config = replace(
+        config,
+        address=config.address if address is None else address,
+        transport=config.transport if transport is None else transport,
+        timeout_s=config.timeout_s if timeout_s is None else timeout_s,
+    )
+    if config.address is None:
+        raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
+    if key is not None:
+        raise ConfigError("keys are not supported yet: connect without one")
+    paths = PathPair(config)
+    paths.open()
+    return Box(paths)
+
+
+class Box:
+    """A client's paths to one memory node; a context manager.
+
+    Thread-safe: each thread has its own channel. A forked child connects anew on first use.
+    Pickles, for spawned processes: the copy connects by itself.
+
+    Args:
+        paths: the paths.
+    """
+
+    def __init__(self, paths: PathPair) -> None:
+        self._paths = paths
+
+    @property
+    def address(self) -> str:
+        """The node's endpoint, for other processes to connect to."""
+        return self._paths.control().address
+
+    @property
+    def node(self) -> NodeInfo:
+        """What the node told about itself."""
+        return self._paths.control().node
+
+    @property
+    def transport(self) -> str:
+        """How bytes travel: "shm", "tcp", "ipc" or "inproc"."""
+        return self._paths.data().transport
+
+    @property
+    def transport_reason(self) -> str:
+        """Why they travel so."""
+        return self._paths.open().reason
+
+    def create(
+        self,
+        name: str,
+        shape: int | tuple[int, ...] | None = None,
+        dtype: Any = None,
+        init: Any = None,
+        *,
+        exist_ok: bool = False,
+        consistency: str = "stripe",
+        timeout_s: float | None = None,
+    ) -> Region:
+        """Create a region; of two that race for a name, one wins, whole.
+
+        Args:
+            name: 1 to 200 bytes, unique among the node's regions.
+            shape: row-major; None: the shape of ``init``.
+            dtype: a name or numpy dtype; None: that of ``init``, else float32.
+            init: the first contents: a number for all elements, or an array; None: zeros.
+            exist_ok: a region of this name, shape and dtype is the answer, not an error;
+                its contents stay.
+            consistency: "stripe"; "none": no locks, no journal, atomic by word only.
+            timeout_s: seconds to wait for the node; None: the timeout of the box.
+
+        Raises:
+            RegionExistsError: the name is taken.
+            LayoutMismatchError: it is taken by another shape or dtype, or init does not fit.
+            OutOfMemoryError: no room; nothing is left of it.
+        """
+        request, values = creating.describe(name, shape, dtype, init, consistency)
+        request = replace(request, exist_ok=exist_ok)
+        info = creating.create(self._paths, request, values, self._timeout(timeout_s))
+        return Region(self._paths, info)
+
+    def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
+        """Find a region by name; waits until somebody has created it.
+
+        Raises:
+            RegionNotFoundError: nobody did, within ``timeout_s``.
+        """
+        info = self._paths.control().attach(name, RegionKind.ARRAY, timeout_s)
+        return Region(self._paths, info)
+
+    def counter(self, name: str, init: int = 0) -> Counter:
+        """Return the counter ``name``; the first to ask creates it with the value ``init``."""
+        request = CreateRequest(
+            name, RegionKind.COUNTER, dtypes.by_name("int64"), (), creating.STRIPE, init
+        )
+        request = replace(request, exist_ok=True)
+        info = creating.create(self._paths, request, None, self._paths.timeout_s)
+        return Counter(self._paths, info)
+
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
+        """Wait until ``parties`` callers have come to the barrier ``name``; use it again after.
+
+        Returns:
+            How often the barrier had opened before: the same number for all who met.
+
+        Raises:
+            LayoutMismatchError: somebody uses this name with another number of parties.
+            RequestTimeoutError: they did not come in time; this arrival is taken back.
+        """
+        if parties < 1:
+            raise ConfigError("a barrier has at least one party", parties=parties)
+        words = barriers.words_of(parties)
+        request = CreateRequest(
+            name, RegionKind.BARRIER, dtypes.by_name("uint64"), words.shape, creating.STRIPE
+        )
+        info = creating.find_or_create(self._paths, request, words, self._paths.timeout_s)
+        barriers.check_parties(info, parties)
+        return barriers.meet(self._paths, info, timeout_s)
+
+    def batch(self, *, timeout_s: float | None = None) -> Batch:
+        """Begin a batch: ``with box.batch() as b: b.put(r, x); b.accumulate(s, y)``."""
+        return Batch(self._paths, timeout_s)
+
+    def regions(self) -> list[RegionInfo]:
+        """List all live regions, counters and barriers of the node, by address."""
+        return self._paths.control().regions(self._paths.timeout_s)
+
+    def free(self, region: str | Region | Counter) -> None:
+        """Free a region; whoever still uses it is told so by RegionFreedError.
+
+        Args:
+            region: the region, or its name; a counter as an object only.
+
+        Raises:
+            RegionNotFoundError: no region has this name.
+            RegionFreedError: it was freed already.
+        """
+        control, timeout_s = self._paths.control(), self._paths.timeout_s
+        if isinstance(region, str):
+            info = control.attach(region, RegionKind.ARRAY, 0.0)
+        else:
+            info = region.info
+        control.free(info.address, timeout_s)
+
+    def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
+        """Write the bytes of ``x`` (any array with a dtype) from ``address`` on.
+
+        Raises:
+            AddressRangeError: not all in one region, or not on its elements' boundaries;
+                nothing changed.
+        """
+        source = bytes_of(x)
+        info, first = self._locate(address, source.size)
+        operation = Operation("put", KernelCode.REPLACE, 1, first, first + source.size, source)
+        requests.change(self._paths, Request(info, operation, None, None), timeout_s)
+
+    def get(
+        self, address: int, nbytes: int, *, timeout_s: float | None = None
+    ) -> NDArray[np.uint8]:
+        """Read ``nbytes`` bytes from ``address`` on, as ``u8[nbytes]``.
+
+        Raises:
+            AddressRangeError: not all in one region, or not on its elements' boundaries.
+        """
+        info, first = self._locate(address, nbytes)
+        out = np.empty(nbytes, np.uint8)
+        requests.read(self._paths, info, first, first + nbytes, out, timeout_s)
+        return out
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Wait until all earlier operations of this Box, every thread's, are complete.
+
+        Raises:
+            RequestTimeoutError: some are not, in time; they go on.
+            SmboxError: what an earlier operation failed with that nobody waited for.
+        """
+        wanted_s = self._timeout(timeout_s)
+        if not self._paths.data().flush(requests.deadline_of(wanted_s)):
+            raise RequestTimeoutError(
+                "not all operations were complete in time; flush again to go on",
+                op="flush",
+                timeout_s=wanted_s,
+                outcome="unknown",
+            )
+
+    def stats(self) -> dict[str, Any]:
+        """Return the node's own figures."""
+        return self._paths.control().stats(self._paths.timeout_s)
+
+    def close(self) -> None:
+        """Let go of everything; regions stay at the node, local views stay valid."""
+        self._paths.close()
+
+    def _timeout(self, timeout_s: float | None) -> float:
+        return self._paths.timeout_s if timeout_s is None else timeout_s
+
+    def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
+        info = self._paths.control().locate(address, self._paths.timeout_s)
+        first = int(GlobalAddress(address)) - int(info.address)
+        if nbytes < 0 or first + nbytes > info.nbytes:
+            raise AddressRangeError(
+                "the range leaves its region", address=address, nbytes=nbytes, region=info.name
+            )
+        if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
+            raise AddressRangeError(
+                "the range cuts an element", address=address, nbytes=nbytes, region=info.name
+            )
+        return info, first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Box({self._paths.config.address!r})"
+
+    def __reduce__(self) -> tuple[type[Box], tuple[object, ...]]:
+        """Travel as settings."""
+        return Box, (self._paths,)

@@ -1,0 +1,114 @@
+"""Counter: one shared signed 64-bit number: tickets, clocks, quorums."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.array import as_bytes, source_array
+from smbox.handle import Handle
+from smbox.memory.kernels import KernelCode
+from smbox.paths import requests
+from smbox.paths.base import Operation, RegionInfo
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+from smbox.paths.sinks import OldSink
+
+INT64 = np.dtype(np.int64)
+NBYTES = INT64.itemsize
+
+
+class Counter:
+    """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
+
+    Thread-safe. Pickles: the copy connects by itself.
+
+    Args:
+        paths: the paths.
+        info: of the counter's region.
+    """
+
+    __slots__ = ("_paths", "info")
+
+    def __init__(self, paths: PathPair, info: RegionInfo) -> None:
+        self._paths = paths
+        self.info = info
+
+    @property
+    def name(self) -> str:
+        """The counter's name, among the counters of its node."""
+        return self.info.name
+
+    @property
+    def value(self) -> int:
+        """The present value; RegionFreedError."""
+        out = np.empty((), INT64)
+        requests.read(self._paths, self.info, 0, NBYTES, as_bytes(out), None)
+        return int(out)
+
+    def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
+        """Add ``amount`` (which may be negative) and return the value from before.
+
+        Each caller gets another value when all add 1: a ticket. Wraps around at 64 bits.
+
+        Raises:
+            LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            RequestTimeoutError: ``error.handle`` goes on, exactly once.
+        """
+        request = self._request("counter.add", KernelCode.SUM, amount)
+        return int(requests.change(self._paths, request, timeout_s)[0])
+
+    def add_nb(self, amount: int = 1) -> Handle[int]:
+        """Begin an ``add``."""
+        request = self._request("counter.add", KernelCode.SUM, amount)
+        return requests.begin(self._paths, request, lambda: int(request.result[0]))
+
+    def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
+        """Set the value to ``new`` if it is ``old``; tell whether it was.
+
+        Raises:
+            LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            RequestTimeoutError: ``error.handle`` goes on, exactly once.
+        """
+        request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
+        return bool(requests.change(self._paths, request, timeout_s)[0] == old)
+
+    def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
+        """Begin a ``compare_and_swap``."""
+        request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
+        return requests.begin(self._paths, request, lambda: bool(request.result[0] == old))
+
+    def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
+        """Wait until the value is ``at_least`` or more; return it.
+
+        Raises:
+            RequestTimeoutError: it was not, in time; nothing changed.
+            RegionFreedError: the counter was freed meanwhile.
+        """
+        wanted_s = self._paths.timeout_s if timeout_s is None else timeout_s
+        deadline_s = requests.deadline_of(wanted_s)
+        while True:
+            version = self._paths.data().version(self.info)
+            value = self.value
+            if value >= at_least:
+                return value
+            left_s = max(0.0, deadline_s - time.monotonic())
+            requests.wait_version(
+                self._paths, self.info, version + 1, left_s, op="counter.wait"
+            )
+
+    def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
+        source = np.array([source_array(number, INT64, ()) for number in numbers])
+        old = np.empty(1, INT64)
+        operation = Operation(op, kernel, 1, 0, NBYTES, as_bytes(source))
+        return Request(self.info, operation, OldSink(0, as_bytes(old)), old)
+
+    def __repr__(self) -> str:
+        return f"Counter({self.name!r})"
+
+    def __reduce__(self) -> tuple[type[Counter], tuple[object, ...]]:
+        """Travel as paths settings and description."""
+        return Counter, (self._paths, self.info)

@@ -1,0 +1,166 @@
+"""Making a region with its first contents: nobody ever sees half of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox import dtypes
+from smbox.array import as_bytes, source_array, typed_array
+from smbox.dtypes import DType
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    RegionExistsError,
+    RegionNotFoundError,
+    SmboxError,
+)
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths import requests
+from smbox.paths.base import CreateRequest, Operation, RegionInfo
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+
+STRIPE: Final = Consistency.STRIPE
+CONSISTENCIES: Final = {
+    "stripe": Consistency.STRIPE,
+    "none": Consistency.NONE,
+}
+
+
+def describe(
+    name: str, shape: int | tuple[int, ...] | None, dtype: Any, init: Any, consistency: str
+) -> tuple[CreateRequest, NDArray[Any] | None]:
+    """Turn what a caller says about a region into a request and its first contents.
+
+    Returns:
+        The request, and the contents where they are more than one number for all elements.
+
+    Raises:
+        ConfigError, LayoutMismatchError, TypeError: it makes no sense.
+    """
+    if consistency not in CONSISTENCIES:
+        raise ConfigError(
+            f"consistency is one of {', '.join(CONSISTENCIES)}", consistency=consistency
+        )
+    if isinstance(init, np.generic):
+        init = init.item()
+    array = None if init is None or isinstance(init, bool | int | float) else init
+    element = _dtype(dtype, array)
+    extent = _shape(shape, array)
+    request = CreateRequest(name, RegionKind.ARRAY, element, extent, CONSISTENCIES[consistency])
+    if array is not None:
+        return request, source_array(array, element.numpy, extent)
+    return replace(request, init=_scalar(init, element)), None
+
+
+def create(
+    paths: PathPair,
+    request: CreateRequest,
+    values: NDArray[Any] | None,
+    timeout_s: float,
+) -> RegionInfo:
+    """Create a region; with ``values`` it becomes visible once they are in it.
+
+    Raises:
+        RegionExistsError, LayoutMismatchError: the name is taken.
+        OutOfMemoryError: no room; nothing is left.
+    """
+    if values is None:
+        return paths.control().create(request, timeout_s)
+    if request.exist_ok:
+        return find_or_create(paths, request, values, timeout_s)
+    return _create_filled(paths, request, values, timeout_s)
+
+
+def find_or_create(
+    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
+) -> RegionInfo:
+    """Return the region of this name, or create it with ``values``.
+
+    Raises:
+        LayoutMismatchError: it is there with another layout.
+    """
+    try:
+        return _check_same(paths.control().attach(request.name, request.kind, 0.0), request)
+    except RegionNotFoundError:
+        pass
+    try:
+        return _create_filled(paths, replace(request, exist_ok=True), values, timeout_s)
+    except RegionExistsError:  # somebody was faster
+        return _check_same(paths.control().attach(request.name, request.kind, 0.0), request)
+
+
+def _create_filled(
+    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
+) -> RegionInfo:
+    control = paths.control()
+    ours = control.create(replace(request, publish=False, exist_ok=False), timeout_s)
+    try:
+        source = as_bytes(values)
+        operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
+        requests.change(paths, Request(ours, operation, None, None), timeout_s)
+        found = control.publish(ours, timeout_s, exist_ok=request.exist_ok)
+    except RegionExistsError:
+        raise
+    except BaseException:
+        _give_up(paths, ours, timeout_s)
+        raise
+    return _check_same(found, request)
+
+
+def _give_up(paths: PathPair, ours: RegionInfo, timeout_s: float) -> None:
+    with suppress(SmboxError):  # the node frees what its creator leaves behind
+        paths.control().free(ours.address, timeout_s)
+
+
+def _check_same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
+    wanted = (request.shape, request.dtype, request.consistency)
+    if (found.shape, found.dtype, found.consistency) != wanted:
+        raise LayoutMismatchError(
+            "the region exists with another layout",
+            name=found.name,
+            shape=found.shape,
+            dtype=found.dtype.name,
+            wanted_shape=request.shape,
+            wanted_dtype=request.dtype.name,
+        )
+    return found
+
+
+def _dtype(dtype: Any, init: Any) -> DType:
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str):
+        return dtypes.by_name(dtype)
+    if dtype is not None:
+        try:
+            return dtypes.of(np.dtype(dtype))
+        except TypeError as error:
+            raise ConfigError(f"no element type: {error}", dtype=str(dtype)) from error
+    array = None if init is None else typed_array(init)
+    return dtypes.by_name("float32") if array is None else dtypes.of(array.dtype)
+
+
+def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
+    if shape is None:
+        if init is None:
+            raise ConfigError("a region needs a shape, or an array as init")
+        array = typed_array(init)
+        return np.shape(init) if array is None else array.shape
+    extent = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    if any(int(length) != length or length < 0 for length in extent):
+        raise ConfigError("a shape is whole numbers from 0 up", shape=extent)
+    return tuple(int(length) for length in extent)
+
+
+def _scalar(init: Any, dtype: DType) -> bool | int | float | None:
+    if init is None:
+        return None
+    number: bool | int | float = source_array(init, dtype.numpy, ()).item()
+    return number

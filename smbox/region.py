@@ -1,0 +1,284 @@
+"""Region: a named, typed, shaped array in the global address space, and its one-sided verbs.
+
+Every verb has a twin ``verb_nb`` that returns a Handle; until that is done its arrays are
+untouchable. Verbs of one thread on one region take effect in program order. What a timeout or
+a crash leaves stands in docs/memory_model.md. Everywhere below:
+
+    x         an array of the region's (or slice's) shape and dtype; see smbox.array
+    timeout_s seconds to wait; None: the timeout of the box; math.inf: for ever
+
+and every verb may raise
+
+    LayoutMismatchError, TypeError  x does not fit; nothing was sent
+    ConfigError                     the operation makes no sense for the dtype; nothing was sent
+    RegionFreedError                the region was freed; stripes before that are changed
+    RequestTimeoutError             not done in time; ``error.handle`` goes on with it
+    PeerLostError                   the node went away (remote path)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.address import GlobalAddress
+from smbox.array import as_bytes, output_array, source_array
+from smbox.errors import ConfigError
+from smbox.handle import Handle
+from smbox.memory.kernels import KernelCode, scale_of
+from smbox.paths import requests
+from smbox.paths.base import Operation, RegionInfo
+from smbox.paths.pair import PathPair
+from smbox.paths.requests import Request
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
+
+KERNEL_OF: Final = {
+    "sum": KernelCode.SUM,
+    "min": KernelCode.MIN,
+    "max": KernelCode.MAX,
+    "replace": KernelCode.REPLACE,
+}
+"""Kernels by the name that ``accumulate`` and ``fetch_and_op`` take as ``op``."""
+
+
+class Region:
+    """A region, or a slice of one along axis 0: ``region[a:b]`` has the same verbs.
+
+    Thread-safe. Pickles: the copy connects by itself.
+
+    Attributes:
+        info: what the whole region is.
+        shape: of the region or slice.
+        dtype: numpy's.
+        nbytes: of the region or slice.
+
+    Args:
+        paths: the paths.
+        info: what the region is.
+        shape: of the slice; None: the whole region.
+        first: byte of the region's data where the slice begins.
+    """
+
+    __slots__ = ("_paths", "_first", "_limit", "dtype", "info", "nbytes", "shape")
+
+    def __init__(
+        self,
+        paths: PathPair,
+        info: RegionInfo,
+        shape: tuple[int, ...] | None = None,
+        first: int = 0,
+    ) -> None:
+        self._paths = paths
+        self.info = info
+        self.dtype: np.dtype[Any] = info.dtype.numpy
+        self.shape = info.shape if shape is None else shape
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self._first = first
+        self._limit = first + self.nbytes
+
+    @property
+    def name(self) -> str:
+        """The region's name."""
+        return self.info.name
+
+    @property
+    def address(self) -> GlobalAddress:
+        """Global address of the first byte."""
+        return self.info.address + self._first
+
+    @property
+    def version(self) -> int:
+        """How many commits the whole region has seen; RegionFreedError."""
+        return self._paths.data().version(self.info)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process maps the region's memory."""
+        return self._paths.data().view(self.info) is not None
+
+    def local(self) -> NDArray[Any]:
+        """Return the region's memory itself, ``[shape]``.
+
+        Reads of it may see half a commit, and stores to it are no commits: they take part in
+        no order, count no version and may be undone by a recovery.
+
+        Raises:
+            ConfigError: this process cannot map it; says why.
+        """
+        view = self._paths.data().view(self.info)
+        if view is None:
+            raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
+        flat = as_bytes(view)[self._first : self._limit].view(self.dtype)
+        return flat.reshape(self.shape)
+
+    def put(self, x: Any, *, timeout_s: float | None = None) -> None:
+        """Replace the contents by ``x``; atomic by stripe."""
+        requests.change(self._paths, self.put_request(x), timeout_s)
+
+    def put_nb(self, x: Any) -> Handle[None]:
+        """Begin a ``put``."""
+        return requests.change_nb(self._paths, self.put_request(x))
+
+    def get(self, out: Any = None, *, timeout_s: float | None = None) -> Any:
+        """Read the contents; each stripe as it was between two commits.
+
+        Returns:
+            ``out`` (filled), or a new array.
+        """
+        array = self._output(out)
+        requests.read(
+            self._paths, self.info, self._first, self._limit, as_bytes(array), timeout_s
+        )
+        return array if out is None else out
+
+    def get_nb(self, out: Any = None) -> Handle[Any]:
+        """Begin a ``get``."""
+        array = self._output(out)
+        result = array if out is None else out
+        return requests.read_nb(
+            self._paths,
+            self.info,
+            self._first,
+            self._limit,
+            as_bytes(array),
+            lambda: result,
+        )
+
+    def accumulate(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, timeout_s: float | None = None
+    ) -> None:
+        """Combine ``x`` into the contents; no update is lost, doubled or torn.
+
+        Args:
+            x: the operand.
+            scale: factor of x, for ``op="sum"``; whole in a region of integers.
+            op: "sum" (``c += scale * x``; of bools "or"), "min", "max" or "replace".
+            timeout_s: see the module.
+        """
+        requests.change(self._paths, self.accumulate_request(x, scale, op), timeout_s)
+
+    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+        """Begin an ``accumulate``."""
+        return requests.change_nb(self._paths, self.accumulate_request(x, scale, op))
+
+    def elastic(
+        self,
+        x: Any,
+        moving_rate: float,
+        delta: Any = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Exchange elastically with the contents c: ``d = rate * (x - c); c += d; x -= d``.
+
+        Atomic by stripe: c gains exactly, bit for bit, what x loses, and x moves only with
+        its stripe's commit. Source: EASGD, Zhang et al., arXiv:1412.6651.
+
+        Args:
+            x: the worker's elements, moved in place; of a float dtype.
+            moving_rate: alpha.
+            delta: if given, receives d, and x is left alone.
+            timeout_s: see the module.
+
+        Returns:
+            ``delta`` (None without one).
+        """
+        return requests.change(
+            self._paths, self.elastic_request(x, moving_rate, delta), timeout_s
+        )
+
+    def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
+        """Begin an ``elastic``."""
+        return requests.change_nb(self._paths, self.elastic_request(x, moving_rate, delta))
+
+    def fetch_and_op(
+        self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
+    ) -> NDArray[Any]:
+        """Do what ``accumulate`` does and return the contents from before it."""
+        return requests.change(self._paths, self.fetch_request(x, op, scale), timeout_s)
+
+    def fetch_and_op_nb(
+        self, x: Any, op: str = "sum", scale: float = 1.0
+    ) -> Handle[NDArray[Any]]:
+        """Begin a ``fetch_and_op``."""
+        return requests.change_nb(self._paths, self.fetch_request(x, op, scale))
+
+    def wait(self, version: int, *, timeout_s: float | None = None) -> int:
+        """Wait until the whole region's version is at least ``version``; return it."""
+        requests.wait_version(self._paths, self.info, version, timeout_s)
+        return self.version
+
+    def put_request(self, x: Any) -> Request[None]:
+        """Check a ``put`` and describe it, for a batch."""
+        return self._request("put", KernelCode.REPLACE, x)
+
+    def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
+        """Check an ``accumulate`` and describe it, for a batch."""
+        return self._request("accumulate", _kernel(op), x, scale)
+
+    def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
+        """Check a ``fetch_and_op`` and describe it, for a batch."""
+        request = self._request("fetch_and_op", _kernel(op), x, scale)
+        old = np.empty(self.shape, self.dtype)
+        sink = OldSink(self._first, as_bytes(old))
+        return Request(request.info, request.operation, sink, old)
+
+    def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
+        """Check an ``elastic`` and describe it, for a batch."""
+        rate = scale_of(KernelCode.ELASTIC, self.info.dtype, moving_rate)
+        if delta is None:
+            array = output_array(x, self.dtype, self.shape, called="x")
+            sink: MoveSink | DeltaSink = MoveSink(self._first, array.reshape(-1), rate)
+        else:
+            array = source_array(x, self.dtype, self.shape)
+            out = output_array(delta, self.dtype, self.shape, called="delta")
+            if np.may_share_memory(array, out):
+                raise ConfigError("delta must not share memory with x", region=self.name)
+            sink = DeltaSink(self._first, array.reshape(-1), rate, out.reshape(-1))
+        request = self._request("elastic", KernelCode.ELASTIC, array, moving_rate)
+        return Request(request.info, request.operation, sink, delta)
+
+    def _request(self, op: str, kernel: KernelCode, x: Any, scale: float = 1) -> Request[None]:
+        source = as_bytes(source_array(x, self.dtype, self.shape))
+        if scale != 1:
+            scale_of(kernel, self.info.dtype, scale)
+        operation = Operation(op, kernel, scale, self._first, self._limit, source)
+        return Request(self.info, operation, None, None)
+
+    def _output(self, out: Any) -> NDArray[Any]:
+        if out is None:
+            return np.empty(self.shape, self.dtype)
+        return output_array(out, self.dtype, self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a region without axes has no length")
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Region:
+        """Return the slice ``[a:b]`` along axis 0 as a region of its own shape."""
+        if not isinstance(index, slice) or index.step not in {None, 1} or not self.shape:
+            raise TypeError("regions take one slice a:b, along axis 0")
+        first, limit, _ = index.indices(self.shape[0])
+        shape = (max(0, limit - first), *self.shape[1:])
+        row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return Region(self._paths, self.info, shape, self._first + first * row_nbytes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Region({self.name!r}, shape={self.shape}, dtype={self.dtype}, at={self.address})"
+        )
+
+    def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
+        """Travel as paths settings and description."""
+        return Region, (self._paths, self.info, self.shape, self._first)
+
+
+def _kernel(op: str) -> KernelCode:
+    kernel = KERNEL_OF.get(op)
+    if kernel is None:
+        raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
+    return kernel
