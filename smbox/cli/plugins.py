@@ -42,8 +42,9 @@ def wanted(argv: Sequence[str], points: dict[str, EntryPoint]) -> list[EntryPoin
 def add(app: typer.Typer, point: EntryPoint) -> None:
     """Load one plug-in and add it to ``app``.
 
-    It may be a function with typer's annotations, or a ``typer.Typer`` of its own. One that
-    cannot be imported becomes a command that says what is missing and exits with 1.
+    It may be a function with typer's annotations (an attribute ``context_settings`` of it is
+    handed on), or a ``typer.Typer`` of its own. One that cannot be imported becomes a command
+    that says what is missing and exits with 1.
     """
     try:
         loaded: Callable[..., Any] | typer.Typer = point.load()
@@ -55,7 +56,8 @@ def add(app: typer.Typer, point: EntryPoint) -> None:
     if isinstance(loaded, typer.Typer):
         app.add_typer(loaded, name=point.name)
     else:
-        app.command(point.name)(loaded)
+        settings = getattr(loaded, "context_settings", None)
+        app.command(point.name, context_settings=settings)(loaded)
 
 
 def _unavailable(name: str, reason: str) -> Callable[[], None]:

@@ -51,6 +51,17 @@ def test_a_function_becomes_a_command():
     assert (result.exit_code, result.output) == (0, "hello you\n")
 
 
+def test_a_function_keeps_its_settings():
+    def passes_on(words: list[str]) -> None:
+        print(words)
+
+    passes_on.context_settings = {"allow_interspersed_args": False}
+    result = CliRunner().invoke(
+        app_with(Point("run", passes_on)), ["run", "train.py", "--lr", "1"]
+    )
+    assert (result.exit_code, result.output) == (0, "['train.py', '--lr', '1']\n")
+
+
 def test_an_application_becomes_a_group():
     inner = typer.Typer()
     inner.command("one")(hello)
