@@ -1,0 +1,35 @@
+"""What a call knows of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from smbox.wire.call import Call
+from smbox.wire.codec import Reply, Request, decode_request
+from smbox.wire.messages import ErrorBody
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+
+@pytest.mark.parametrize(("applied", "done"), [(0, 0), (4, 0), (5, 1), (6, 2), (99, 2)])
+def test_a_refused_call_counts_what_happened(applied, done):
+    call = Call(Request(Op.PUT, number=5), 2)
+    assert call.done == 0
+    call.reply = Reply(Op.PUT, Status.REGION_FREED, error=ErrorBody(applied=applied))
+    assert call.done == done
+
+
+def test_an_answered_call_is_done():
+    call = Call(Request(Op.PUT, number=5), 2, Reply(Op.PUT))
+    assert (call.done, call.last) == (2, 6)
+
+
+def test_who_needs_an_answer():
+    assert not Call(Request(Op.PUT), 1).needs_answer
+    assert Call(Request(Op.ELASTIC), 1).needs_answer
+    assert Call(Request(Op.GET)).needs_answer
+
+
+def test_frames_are_the_request():
+    request = Request(Op.PUT, 3, 4, 4096, 2, kernel=1, payload=b"ab")
+    assert decode_request(Call(request, 1).frames()) == request

@@ -1,0 +1,56 @@
+"""The table of statuses, both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from smbox import errors
+from smbox.wire.status import ERRORS, STATUS_OF, Status, error_of, status_of
+
+SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP}
+
+
+def test_every_status_of_a_caller_has_its_error_and_back():
+    assert set(ERRORS) == set(Status) - SESSION_ONLY
+    for status, kind in ERRORS.items():
+        assert status_of(kind("why")) is status
+        assert type(error_of(status, "why", size=3)) is kind
+        assert STATUS_OF[int(status)] is status
+
+
+def test_every_refusal_of_the_tree_has_a_status():
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    refusals = {kind for kind in kinds if issubclass(kind, errors.RemoteError)}
+    assert refusals <= set(ERRORS.values())
+
+
+@pytest.mark.parametrize("error", [errors.ConfigError("x"), errors.SegmentError("x")])
+def test_other_errors_are_plain_refusals(error):
+    assert status_of(error) is Status.ERROR
+
+
+def test_numbers_are_never_reused():
+    assert {status.name: int(status) for status in Status} == {
+        "OK": 0,
+        "ERROR": 1,
+        "REGION_NOT_FOUND": 2,
+        "REGION_EXISTS": 3,
+        "REGION_FREED": 4,
+        "ADDRESS_RANGE": 5,
+        "LAYOUT_MISMATCH": 6,
+        "OUT_OF_MEMORY": 7,
+        "LIMIT": 8,
+        "ACCESS_DENIED": 9,
+        "SESSION_EXPIRED": 10,
+        "STOPPING": 11,
+        "TIMEOUT": 12,
+        "BAD_MESSAGE": 13,
+        "VERSION": 14,
+        "NO_SESSION": 64,
+        "GAP": 65,
+    }
+
+
+def test_facts_named_like_the_arguments_are_no_accident():
+    error = error_of(Status.LIMIT, "too many", status="LIMIT")
+    assert error.facts == {"status": "LIMIT"}

@@ -1,0 +1,97 @@
+"""Numbers follow from order; answered changes leave in order."""
+
+from __future__ import annotations
+
+from smbox.wire.call import Call
+from smbox.wire.codec import Reply, Request
+from smbox.wire.messages import ErrorBody
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+from smbox.wire.window import Window
+
+
+def filled(*counts: int) -> tuple[Window, list[Call]]:
+    """A window of puts of so many stripes; 0 is a get."""
+    window = Window()
+    calls = [Call(Request(Op.PUT if n else Op.GET, at), n) for at, n in enumerate(counts, 1)]
+    for call in calls:
+        window.add(call)
+    window.line_up()
+    for call in calls:
+        call.connection = 1
+    return window, calls
+
+
+def numbers(calls: list[Call]) -> list[int]:
+    return [call.request.number for call in calls]
+
+
+def refusal(applied: int) -> Reply:
+    return Reply(Op.PUT, Status.REGION_FREED, error=ErrorBody(applied=applied))
+
+
+def test_numbers_follow_from_the_order():
+    window, calls = filled(0, 2, 0, 1, 1)
+    assert numbers(calls) == [0, 1, 2, 3, 4]
+    assert window.last == 4
+    assert window.open_changes == [calls[1], calls[3], calls[4]]
+
+
+def test_answered_reads_leave_at_once_and_changes_in_order():
+    window, calls = filled(1, 0, 1)
+    for call in calls[1:]:
+        call.reply = Reply(call.request.op)
+        window.settle()
+    assert list(window.calls.values()) == [calls[0], calls[2]]
+    assert window.acknowledged == 0
+    calls[0].reply = Reply(Op.PUT)
+    window.settle()
+    assert not window.calls
+    assert window.acknowledged == 2
+
+
+def test_refused_change_gives_its_numbers_to_those_behind():
+    window, calls = filled(1, 2, 1, 0)
+    calls[1].reply = refusal(applied=2)
+    window.settle()
+    window.line_up()
+    assert numbers(calls) == [1, 2, 3, 3]
+    assert [call.connection for call in calls] == [1, 1, 0, 0]
+    assert window.first_unsent(1) is calls[2]
+    assert window.first_unsent(2) is calls[0]
+
+
+def test_settling_and_lining_up_twice_changes_nothing():
+    window, calls = filled(2, 1)
+    calls[0].reply = Reply(Op.PUT)
+    window.acknowledged = 2  # an interrupt between the two steps of settle
+    window.line_up()
+    assert numbers(calls) == [1, 3]
+    window.settle()
+    window.settle()
+    assert window.acknowledged == 2
+
+
+def test_room_for_requests_and_for_numbers():
+    window, calls = filled(2, 2)
+    read, small, large = (
+        Call(Request(Op.GET)),
+        Call(Request(Op.PUT), 1),
+        Call(Request(Op.PUT), 2),
+    )
+    assert not window.has_room(read, 2, 9)
+    assert window.has_room(read, 3, 4)
+    assert window.has_room(small, 3, 5)
+    assert not window.has_room(large, 3, 5)
+    calls[1].reply = Reply(Op.PUT)
+    window.settle()
+    assert not window.has_room(large, 3, 5)
+    calls[0].reply = Reply(Op.PUT)
+    window.settle()
+    assert window.has_room(large, 3, 5)
+
+
+def test_adding_twice_keeps_the_place():
+    window, calls = filled(1, 1)
+    window.add(calls[0])
+    assert list(window.calls.values()) == calls
