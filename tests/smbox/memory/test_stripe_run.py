@@ -25,9 +25,9 @@ from smbox.memory.mapped import pieces
 from smbox.memory.stripe_run import commit_run
 
 pytest.importorskip("numba", reason="without it there are no runs")
-COUNT = 2 * STRIPE_NBYTES // 4 + 1001  # float32: two stripes and a piece of a third
-FIRST, LIMIT = 4 * 1001, 4 * (COUNT - 3)
+COUNT = 2 * STRIPE_NBYTES // 4 + 1002  # float32: two stripes and a piece of a third
 ALL = 4 * COUNT
+FIRST, LIMIT = 8 * 501, ALL - 24
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,13 @@ def loaded(monkeypatch, engine: Engine) -> None:
 
 def floats(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(count).astype(np.float32)
+
+
+def numbers(dtype: type, nbytes: int, seed: int) -> np.ndarray:
+    found = 100 * floats(nbytes // np.dtype(dtype).itemsize, seed)
+    if dtype is np.bool_:
+        return found > 0
+    return found.astype(dtype if dtype in {np.float32, np.float64} else np.int64).astype(dtype)
 
 
 @pytest.fixture
@@ -68,8 +75,8 @@ CHANGES = {
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_run_leaves_what_commits_stripe_by_stripe_leave(memory, make, case: str):
     kernel, dtype, scale = CHANGES[case]
-    data = (100 * floats(ALL // np.dtype(dtype).itemsize, 1)).astype(dtype)
-    source = (100 * floats((LIMIT - FIRST) // data.itemsize, 2)).astype(dtype)
+    data = numbers(dtype, ALL, 1)
+    source = numbers(dtype, LIMIT - FIRST, 2)
     fast, slow = make(data, "fast"), make(data, "slow")
     assert commit_run(memory.writer, fast, FIRST, LIMIT, Change(kernel, source, scale)) == LIMIT
     assert commits(memory.writer) == 3
