@@ -57,6 +57,7 @@ class Request:
         payload: source bytes of a change.
         body: of a control op.
         items: of a BATCH.
+        numbers: how many numbers a change takes: stripes touched, or items.
     """
 
     op: Op
@@ -70,6 +71,7 @@ class Request:
     payload: Buffer = b""
     body: Body | None = None
     items: tuple[Item, ...] = ()
+    numbers: int = 0
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ def encode_request(request: Request) -> list[Buffer]:
         nbytes=request.nbytes,
         scale=request.scale,
         version=request.version,
+        numbers=request.numbers,
     )
     if request.op in SOURCES:
         return [head, request.payload]
@@ -143,10 +146,11 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, kernel, status, request, number, address, nbytes, scale, version = head
+    _, _, _, kernel, status, request, number, address, nbytes, scale, version, numbers = head
     if status:
         raise RemoteProtocolError("a request has no status", status=status)
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
+    found.numbers = numbers
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
@@ -193,7 +197,7 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, _, code, request, number, address, nbytes, _, version = head
+    _, _, _, _, code, request, number, address, nbytes, _, version, _ = head
     status = STATUS_OF.get(code, Status.ERROR)
     found = Reply(op, status, request, number, address, nbytes, version)
     if status is not Status.OK:

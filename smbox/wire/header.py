@@ -13,9 +13,9 @@ from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatc
 Buffer = bytes | bytearray | memoryview
 """What a frame is: anything that gives its bytes without a copy."""
 
-Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int]
+Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, int]
 """A header taken apart: magic, protocol, op, kernel, status, request, number, address,
-nbytes, scale, version. A plain tuple: an object per message would cost more than parsing."""
+nbytes, scale, version, numbers. A plain tuple: an object would cost more than parsing."""
 
 MAGIC: Final = b"SMBX"
 PROTOCOL: Final = 1
@@ -25,7 +25,7 @@ NO_SCALE: Final = bytes(8)
 REQUEST_NBYTES_MAX: Final = 1 << 20
 """Bytes of region data in one request, and the alignment at which requests are cut."""
 
-_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQ8x")
+_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
 _SCALES: Final = {
     kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)
 }
@@ -42,6 +42,7 @@ def pack(  # noqa: PLR0913 -- one argument for each field
     nbytes: int = 0,
     scale: bytes = NO_SCALE,
     version: int = 0,
+    numbers: int = 0,
 ) -> bytes:
     """Build the header frame.
 
@@ -61,6 +62,7 @@ def pack(  # noqa: PLR0913 -- one argument for each field
             nbytes,
             scale,
             version,
+            numbers,
         )
     except struct.error as error:
         raise LocalProtocolError("a header field does not fit", op=op, number=number) from error

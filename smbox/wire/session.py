@@ -117,6 +117,7 @@ class ClientSession:
             )
         if call.reply or call in self._waiting or call.request.request in self._window.calls:
             return
+        call.request.numbers = call.numbers
         if not call.request.request:
             call.request.request = next(self._ids)
         self._waiting.append(call)

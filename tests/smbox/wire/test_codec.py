@@ -60,7 +60,7 @@ ITEMS = (Item(Op.PUT, 1, 4096, 2, b"ab"), Item(Op.FETCH, 6, 8192, 8, bytes(16)))
 REQUESTS = [
     *(Request(op, 1, 2, body=body) for op, body in BODIES.items()),
     Request(Op.GET, 3, 0, 4096, 16),
-    Request(Op.PUT, 4, 1, 4096, 3, kernel=1, payload=b"abc"),
+    Request(Op.PUT, 4, 1, 4096, 3, kernel=1, payload=b"abc", numbers=1),
     Request(Op.ACCUMULATE, 5, 2, 4096, 3, 2, header.pack_scale(0.5, "f"), payload=b"abc"),
     Request(Op.ELASTIC, 6, 3, 4096, 3, 5, header.pack_scale(0.1, "f"), payload=b"abc"),
     Request(Op.FETCH, 7, 4, 4096, 8, kernel=6, payload=bytes(16)),

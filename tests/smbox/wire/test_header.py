@@ -16,8 +16,14 @@ BYTE = st.integers(0, 255)
 
 
 @settings(max_examples=50, deadline=None)
-@given(BYTE, BYTE, BYTE, WORD, WORD, WORD, WORD, st.binary(min_size=8, max_size=8), WORD)
-def test_round_trip(op, kernel, status, request, number, address, nbytes, scale, version):
+@given(
+    st.tuples(BYTE, BYTE, BYTE, WORD, WORD, WORD, WORD),
+    st.binary(min_size=8, max_size=8),
+    st.tuples(WORD, BYTE),
+)
+def test_round_trip(before, scale, behind):
+    fields = (*before, scale, *behind)
+    op, kernel, status, request, number, address, nbytes, scale, version, numbers = fields
     frame = header.pack(
         op,
         kernel=kernel,
@@ -28,8 +34,8 @@ def test_round_trip(op, kernel, status, request, number, address, nbytes, scale,
         nbytes=nbytes,
         scale=scale,
         version=version,
+        numbers=numbers,
     )
-    fields = (op, kernel, status, request, number, address, nbytes, scale, version)
     assert len(frame) == header.HEADER_NBYTES
     assert header.unpack(memoryview(frame)) == (header.MAGIC, header.PROTOCOL, *fields)
 
@@ -85,4 +91,4 @@ def test_scales_that_do_not_fit(scale, kind):
 
 
 def test_size_of_the_layout():
-    assert struct.calcsize("<4sBBBBQQQQ8sQ8x") == header.HEADER_NBYTES
+    assert struct.calcsize("<4sBBBBQQQQ8sQB7x") == header.HEADER_NBYTES

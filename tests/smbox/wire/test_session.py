@@ -93,7 +93,9 @@ def test_numbers_count_stripes_and_reads_carry_the_fence():
     session = opened()
     for begin in (get, put, lambda s: put(s, 2), get):
         begin(session)
-    assert numbers(send_all(session)) == [0, 1, 2, 3]
+    sent = send_all(session)
+    assert numbers(sent) == [0, 1, 2, 3]
+    assert [request.numbers for request in sent] == [0, 1, 2, 0]
 
 
 def test_numbering_goes_on_where_the_channel_stands():
@@ -140,8 +142,7 @@ def test_refusal_takes_no_number_and_those_behind_move_up():
         assert no(session, late, applied=0, status=Status.GAP) is None
     again = send_all(session)
     assert numbers(again) == [1, 1]
-    assert ok(session, again[0]) is second
-    assert ok(session, again[1]) is read
+    assert [ok(session, request) for request in again] == [second, read]
     assert session.acknowledged == 1
 
 
@@ -195,8 +196,7 @@ def test_reconnect_resends_what_is_open_in_order_and_answers_done_changes():
     for request in again:
         ok(session, request)
     assert session.is_idle
-    assert last.offers == 2
-    assert read.offers == 2
+    assert last.offers == read.offers == 2
 
 
 def test_no_session_asks_for_a_hello():
