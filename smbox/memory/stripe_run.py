@@ -79,7 +79,7 @@ def commit_run(
         first,
         limit,
         mode,
-        change.kernel,
+        int(change.kernel),  # an enum would take the slow way into compiled code
         scale,
         whole,
         flat(change.source),
