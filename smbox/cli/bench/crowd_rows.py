@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,7 @@ TCP_NBYTES: Final = 16 * MEBIBYTE
 SMALL_NBYTES: Final = 4096
 P99_GOAL_MS: Final = 80.0
 GROWTH_GOAL_MIB: Final = 32.0
+SAMPLE_S: Final = 0.01
 
 
 def local_crowd(lab: Lab) -> Iterator[Result]:
@@ -87,13 +89,14 @@ def node_growth(lab: Lab) -> Iterator[Result]:
         before = anonymous_nbytes(lab.node_pid)
         job = Job(lab.address, "tcp", region.name, "put", nbytes)
         with crowd(job, TCP_CLIENTS) as clients:
-            most = before
             clients.begin(lab.scale.crowd_s, TCP_CLIENTS)
-            deadline = time.monotonic() + lab.scale.crowd_s
-            while time.monotonic() < deadline:
-                most = max(most, anonymous_nbytes(lab.node_pid))
-                time.sleep(0.01)
-            clients.end(TCP_CLIENTS)
+            with ThreadPoolExecutor(1) as waiting:
+                ended = waiting.submit(clients.end, TCP_CLIENTS)
+                most = before
+                while not ended.done():
+                    most = max(most, anonymous_nbytes(lab.node_pid))
+                    time.sleep(SAMPLE_S)
+                ended.result()
     yield Result(
         row="node growth",
         case=f"{TCP_CLIENTS} clients put {size_name(nbytes)}",

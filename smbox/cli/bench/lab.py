@@ -23,6 +23,7 @@ from smbox.errors import ConnectError
 from smbox.region import Region
 
 STOP_S: Final = 30.0
+TIMEOUT_S: Final = 120.0
 
 Floats = NDArray[np.float32]
 
@@ -89,8 +90,12 @@ class Lab:
         self.node_pid: int = node["pid"]
         self._peer_pid: int = peer["pid"]
         with ExitStack() as opened:
-            self.local: Box = opened.enter_context(connect(self.address, transport="shm"))
-            self.remote: Box = opened.enter_context(connect(self.address, transport="tcp"))
+            self.local: Box = opened.enter_context(
+                connect(self.address, transport="shm", timeout_s=TIMEOUT_S)
+            )
+            self.remote: Box = opened.enter_context(
+                connect(self.address, transport="tcp", timeout_s=TIMEOUT_S)
+            )
             self.stream = RawStream(peer["tcp_port"])
             opened.callback(self.stream.close)
             self.bare = BareZmq(peer["zmq_port"])

@@ -21,6 +21,7 @@ from smbox.client import connect
 from smbox.region import Region
 
 VERBS: Final = ("get", "put", "accumulate")
+TIMEOUT_S: Final = 300.0  # eight clients share one node, with half a gigabyte each
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def repeat(call: Callable[[], object], nbytes: int, seconds: float) -> Share:
 def main() -> None:
     """Do the job of the command line whenever a line of standard input asks for it."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    with connect(job.address, transport=job.transport) as box:
+    with connect(job.address, transport=job.transport, timeout_s=TIMEOUT_S) as box:
         call = verb_of(box.attach(job.region), job)
         call()
         print("ready", flush=True)
