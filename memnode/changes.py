@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_range, check_source, kernel_of, scale_from
+from memnode.checks import check_range, check_served, check_source, kernel_of, scale_from
 from memnode.registry import Registry
 from smbox.errors import (
     RemoteError,
@@ -187,6 +187,7 @@ def _checked(region: MappedRegion, step: Step) -> tuple[Piece, Change]:
         SmboxError: it may not run; see checks.py.
     """
     spec = region.spec
+    check_served(spec)
     first = step.address - region.address
     check_range(first, step.nbytes, region.nbytes)
     stripe = first // STRIPE_NBYTES

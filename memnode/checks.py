@@ -160,6 +160,21 @@ def check_range(first: int, nbytes: int, region_nbytes: int) -> None:
         )
 
 
+def check_served(spec: RegionSpec) -> None:
+    """Check that the wire can keep what the region's consistency promises.
+
+    Raises:
+        ConfigError: an operation on all of the region is one change, but a request carries
+            a MiB of it: only clients of this host, on mapped memory, can do that.
+    """
+    if spec.consistency == Consistency.REGION:
+        raise ConfigError(
+            "regions of consistency 'region' are served to clients of the node's host only;"
+            " connect there, or create it with consistency 'stripe'",
+            name=spec.name,
+        )
+
+
 def kernel_of(op: Op, number: int) -> KernelCode:
     """Return the kernel that a request names.
 

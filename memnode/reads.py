@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_range
+from memnode.checks import check_range, check_served
 from memnode.registry import Registry
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import pieces
@@ -40,6 +40,7 @@ class ReadTask:
         request = self.request
         region = self._registry.locate(request.address)
         first = request.address - region.address
+        check_served(region.spec)
         check_range(first, request.nbytes, region.nbytes)
         out: NDArray[np.uint8] = np.empty(request.nbytes, np.uint8)
         for piece in pieces(first, first + request.nbytes):

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from smbox.wire.status import Status
-from smbox.wire.ops import Op
 
 
 def test_smoke(bench):

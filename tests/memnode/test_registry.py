@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+
+from memnode.registry import Registry, describe
+from smbox import dtypes
+from smbox.errors import (
+    AddressRangeError,
+    LayoutMismatchError,
+    LimitError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.region_header import RegionSpec
+
+FLOAT32 = dtypes.by_name("float32")
+
+
+@pytest.fixture
+def registry(bench):
+    return Registry(bench.memory, regions_max=4)
+
+
+def spec(name="w", shape=(8,), token=0):
+    return RegionSpec(name, FLOAT32, shape, token=token)
+
+
+def make(registry, wanted, *, publish=True, client=1):
+    building = registry.begin(wanted, None, publish=publish)
+    while not building.step():
+        pass
+    return registry.finish(building, client, publish=publish)
+
+
+def test_regions_are_found_by_name_and_by_any_address_in_them(registry):
+    region = make(registry, spec())
+    assert registry.by_name(1, "w") is region
+    assert registry.locate(region.address) is region
+    assert registry.locate(region.address + 31) is region
+
+
+def test_names_of_other_kinds_are_others(registry):
+    make(registry, spec())
+    with pytest.raises(RegionNotFoundError):
+        registry.by_name(2, "w")
+
+
+def test_addresses_that_never_were(registry):
+    region = make(registry, spec())
+    for address in (0, region.address + (1 << 30), 7 << 48):
+        with pytest.raises(AddressRangeError):
+            registry.locate(address)
+
+
+def test_a_freed_address_stays_freed(registry):
+    region = make(registry, spec())
+    address = region.address
+    registry.free(address, client_id=1)
+    with pytest.raises(RegionFreedError):
+        registry.locate(address)
+    with pytest.raises(RegionNotFoundError):
+        registry.by_name(1, "w")
+    registry.free(address, client_id=1)  # asked again, by who did it
+    with pytest.raises(RegionFreedError):
+        registry.free(address, client_id=2)
+    assert make(registry, spec()).address > address
+
+
+def test_free_names_the_first_byte(registry):
+    region = make(registry, spec())
+    with pytest.raises(AddressRangeError):
+        registry.free(region.address + 4, client_id=1)
+
+
+def test_a_name_that_is_taken(registry):
+    region = make(registry, spec(token=1))
+    assert registry.existing(spec("other"), exist_ok=False) is None
+    with pytest.raises(RegionExistsError):
+        registry.existing(spec(token=2), exist_ok=False)
+    assert registry.existing(spec(token=2), exist_ok=True) is region
+    with pytest.raises(LayoutMismatchError):
+        registry.existing(spec(shape=(9,)), exist_ok=True)
+
+
+def test_a_repeated_create_finds_its_own_region(registry):
+    named = make(registry, spec(token=1))
+    unnamed = make(registry, spec("v", token=2), publish=False)
+    assert registry.existing(spec(token=1), exist_ok=False) is named
+    assert registry.existing(spec("v", token=2), exist_ok=False) is unnamed
+
+
+def test_a_region_under_construction_has_an_address_but_no_name(registry):
+    region = make(registry, spec(), publish=False)
+    assert registry.locate(region.address) is region
+    with pytest.raises(RegionNotFoundError):
+        registry.by_name(1, "w")
+    assert registry.publish(region.address, exist_ok=False) is region
+    assert registry.by_name(1, "w") is region
+    assert registry.publish(region.address, exist_ok=False) is region
+
+
+def test_the_first_to_publish_wins(registry):
+    first = make(registry, spec(token=1), publish=False, client=1)
+    second = make(registry, spec(token=2), publish=False, client=2)
+    third = make(registry, spec(token=3), publish=False, client=3)
+    registry.publish(second.address, exist_ok=False)
+    lost = first.address
+    with pytest.raises(RegionExistsError):
+        registry.publish(lost, exist_ok=False)
+    with pytest.raises(RegionFreedError):
+        registry.locate(lost)
+    assert registry.publish(third.address, exist_ok=True) is second
+
+
+def test_what_a_lost_client_did_not_publish_goes(registry):
+    mine = make(registry, spec("mine"), publish=False, client=1)
+    address = mine.address
+    make(registry, spec("other"), publish=False, client=2)
+    live = make(registry, spec("live"), client=1)
+    assert registry.drop_unpublished(1) == 1
+    with pytest.raises(RegionFreedError):
+        registry.locate(address)
+    assert registry.by_name(1, "live") is live
+    assert len(registry) == 2
+
+
+def test_a_name_being_built_is_known_until_the_end(registry):
+    building = registry.begin(spec(), None, publish=True)
+    assert registry.is_being_built(spec())
+    registry.give_up(building, publish=True)
+    assert not registry.is_being_built(spec())
+
+
+def test_there_are_only_so_many_regions(registry):
+    for name in "abcd":
+        make(registry, spec(name))
+    with pytest.raises(LimitError):
+        registry.begin(spec("e"), None, publish=True)
+
+
+def test_live_regions_are_listed_by_address(registry):
+    a, b = make(registry, spec("a")), make(registry, spec("b"))
+    make(registry, spec("hidden"), publish=False)
+    assert registry.live_after(-1, 10) == [a, b]
+    assert registry.live_after(-1, 1) == [a]
+    assert registry.live_after(a.address, 10) == [b]
+
+
+def test_what_is_said_of_a_region(registry):
+    region = make(registry, spec(shape=(4, 2)))
+    body = describe(region, created=True)
+    assert (body.name, body.shape, body.nbytes, body.dtype) == ("w", (4, 2), 32, "float32")
+    assert (body.version, body.created, body.live) == (0, True, True)
+
+
+def test_a_new_registry_knows_what_the_memory_holds(bench, registry):
+    region = make(registry, spec())
+    assert Registry(bench.memory, 4).by_name(1, "w") is region
