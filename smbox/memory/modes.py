@@ -59,6 +59,13 @@ _MODES: Final[dict[int, int]] = {
     **{_key(code, dtypes.by_name(name)): int(mode) for (code, name), mode in _TYPED.items()},
 }
 _NONE: Final = int(Mode.NUMPY)
+_SCALED: Final = {
+    int(Mode.SUM_FLOAT32),
+    int(Mode.SUM_FLOAT64),
+    int(Mode.ELASTIC_FLOAT32),
+    int(Mode.ELASTIC_FLOAT64),
+}
+_SAFE: Final = 1e30  # finite in float32 too, to which the kernels round
 
 
 def mode_of(code: KernelCode, dtype: DType) -> int:
@@ -69,11 +76,15 @@ def mode_of(code: KernelCode, dtype: DType) -> int:
 def factors(code: KernelCode, dtype: DType, scale: Scale) -> tuple[float, int]:
     """Return the scale as compiled kernels take it: a float, and an int64 for whole numbers.
 
+    The float need not be rounded to float32 yet: the kernels do.
+
     Raises:
         ConfigError: as ``kernels.scale_of``.
     """
     if isinstance(scale, int | float) and scale == 1:
         return 1.0, 1
+    if type(scale) is float and -_SAFE < scale < _SAFE and mode_of(code, dtype) in _SCALED:
+        return scale, 1  # the usual case, without what makes scale_of thorough and slow
     factor = scale_of(code, dtype, scale)
     if dtype.kind == "float":
         return float(factor), 1

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,25 @@ def test_where_nothing_can_be_kept_the_place_is_temporary(monkeypatch, tmp_path:
     with in_use() as place:
         assert place.is_dir()
     assert not place.exists()
+
+
+LOAD = """
+from smbox.memory import accel
+engine = accel.load()
+print(sum(sum(function.stats.cache_hits.values()) for function in engine if function))
+"""
+
+
+def test_a_second_process_need_not_compile(monkeypatch):
+    monkeypatch.delenv("SMBOX_ACCEL", raising=False)
+    hits = [
+        subprocess.run(
+            [sys.executable, "-c", LOAD],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert int(hits[1]) == (3 if platform.machine() in {"x86_64", "AMD64"} else 1)

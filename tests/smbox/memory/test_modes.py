@@ -34,7 +34,9 @@ def test_only_these_kernels_are_compiled():
 @pytest.mark.parametrize(
     ("name", "scale", "wanted"),
     [
-        ("float32", 0.1, (float(np.float32(0.1)), 1)),
+        ("float32", 0.1, (0.1, 1)),
+        ("float32", 1e38, (float(np.float32(1e38)), 1)),
+        ("float32", np.float32(0.1), (float(np.float32(0.1)), 1)),
         ("float64", 0.1, (0.1, 1)),
         ("float64", 1, (1.0, 1)),
         ("int64", -3, (1.0, -3)),
@@ -51,6 +53,11 @@ def test_factors_refuse_what_scale_of_refuses():
         factors(KernelCode.SUM, dtypes.by_name("int64"), 0.5)
     with pytest.raises(ConfigError, match="scale"):
         factors(KernelCode.REPLACE, dtypes.by_name("int64"), 2)
+    for scale in (float("nan"), 1e39):
+        with pytest.raises(ConfigError, match="scale"):
+            factors(KernelCode.ELASTIC, dtypes.by_name("float32"), scale)
+    with pytest.raises(ConfigError, match="scale"):
+        factors(KernelCode.REPLACE, dtypes.by_name("float32"), 0.5)
 
 
 @pytest.mark.parametrize("dtype", dtypes.TABLE, ids=str)
