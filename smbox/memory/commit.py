@@ -46,6 +46,7 @@ def commit(
         StripeBusy: another writer holds the stripe; nothing changed.
         RegionFreedError: the region was freed; nothing changed.
     """
+    accel.prepare(piece.limit - piece.first)  # here, for below this the stripe is locked
     try:
         return _commit(writer, region, piece, change, receipt)
     except BaseException:
@@ -63,7 +64,7 @@ def settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
     while True:
         try:
             if recovery.is_open(writer.words):
-                recovery.close_stripe(region, piece.stripe, writer.segment)
+                recovery.close_commit(region, writer.segment)
             writer.locks.unlock(region.lock_byte(piece.stripe))
         except KeyboardInterrupt:
             continue
@@ -82,7 +83,7 @@ def _commit(
     if not writer.locks.try_lock(lock_byte):
         raise StripeBusy(region, piece.stripe)
     if stripe[Stripe.SEQ] & 1:
-        recovery.recover_stripe(region, piece.stripe)
+        recovery.recover_stripe(region, piece.stripe, writer.locks)
     region.check_usable()
     slot = writer.words
     old = _arm(writer, region, piece, change, receipt)

@@ -42,7 +42,7 @@ class Hold:
             if not self._locks.try_lock(self._region.lock_byte(self._next)):
                 raise StripeBusy(self._region, self._next)
             if self._region.table[self._next, Stripe.SEQ] & 1:
-                recovery.recover_stripe(self._region, self._next)
+                recovery.recover_stripe(self._region, self._next, self._locks)
             self._next += 1
         try:
             self._region.check_usable()

@@ -23,7 +23,7 @@ class Writer:
     """The slot that one thread commits through, with the lock file it locks by.
 
     Not to be shared by threads. ``words`` are the slot's header words (``u64``), ``old`` its
-    room for a stripe's old bytes (``u8[STRIPE_NBYTES]``).
+    first room for a stripe's old bytes (``u8[STRIPE_NBYTES]``), ``rooms`` all of them.
 
     Args:
         node: name of the memory node.
@@ -36,7 +36,10 @@ class Writer:
         self.segment = segment
         self.locks = locks
         self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
-        self.old: NDArray[np.uint8] = segment.bytes[Slot.OLD_AT :]
+        self.rooms: list[NDArray[np.uint8]] = [
+            room(segment, extent) for extent in range(Slot.EXTENTS_MAX)
+        ]
+        self.old = self.rooms[0]
         self.slot_id = int(self.words[Slot.ID])
 
     @classmethod
@@ -63,9 +66,15 @@ class Writer:
 
     def abandon(self) -> None:
         """Drop a slot that a forked child inherited: it is its parent's."""
-        self.words, self.old = self.words[:0].copy(), self.old[:0].copy()
+        self.words, self.old, self.rooms = self.words[:0].copy(), self.old[:0].copy(), []
         self.segment.close()
         self.locks.close()
+
+
+def room(segment: Segment, extent: int) -> NDArray[np.uint8]:
+    """View a slot's room for the old bytes of one extent: ``u8[STRIPE_NBYTES]``."""
+    begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES
+    return segment.bytes[begin : begin + layout.STRIPE_NBYTES]
 
 
 def _new_id(locks: LockFile) -> int:

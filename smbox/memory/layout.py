@@ -112,10 +112,15 @@ class Stripe:
 
 
 class Slot:
-    """Words of the first page of a journal slot; its stripe of old bytes follows."""
+    """Words of the first page of a journal slot; rooms for the old bytes follow.
 
-    NBYTES: Final = PAGE_NBYTES + STRIPE_NBYTES
+    A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
+    the same range of the regions that hold the optimizer's state. Each extent has a room.
+    """
+
+    EXTENTS_MAX: Final = 4
     OLD_AT: Final = PAGE_NBYTES
+    NBYTES: Final = PAGE_NBYTES + EXTENTS_MAX * STRIPE_NBYTES
     MAGIC_VALUE: Final = 0x544F4C5358424D53  # "SMBXSLOT"
     MAGIC: Final = 0
     ID: Final = 1
@@ -153,6 +158,17 @@ class Intent:
     COMMITS: Final = 24  # the slot's count of commits before the change
     ROW: Final = 25  # row of the channel table + 1, or 0
     NUMBER: Final = 26
+
+
+class Sibling:
+    """Words of a slot for a commit's sibling extents; their range is the slot's own."""
+
+    COUNT: Final = 32  # how many; 0 but inside such a commit
+    BEGIN: Final = 33  # the first sibling's words
+    WORDS: Final = 3
+    REGION: Final = 0  # address
+    PROGRESS: Final = 1
+    COMMITS: Final = 2  # its stripe's count before
 
 
 class SlotState:

@@ -66,7 +66,7 @@ def _read_locked(
         if not locks.try_lock(byte):
             raise StripeBusy(region, piece.stripe)
         if region.table[piece.stripe, Stripe.SEQ] & 1:
-            recovery.recover_stripe(region, piece.stripe)
+            recovery.recover_stripe(region, piece.stripe, locks)
         np.copyto(out, region.data[piece.first : piece.limit])
     finally:
         locks.unlock(byte)

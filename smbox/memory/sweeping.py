@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from smbox.errors import RegionFreedError
 from smbox.memory import journal, recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold
 from smbox.memory.layout import Intent, RegionHeader, Slot
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.segment import Segment
 from smbox.memory.wide import settle_wide
 
@@ -33,44 +31,34 @@ def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
 
 def _close_wide(node: str, slot: Segment, locks: LockFile) -> bool:
     words = recovery.slot_words(slot)
-    region = _attach(node, int(words[Intent.OPEN]))
-    if region is None:
+    if words[Intent.OPEN] == 0:
         return True
-    hold = Hold(region, locks, range(region.stripe_count))
-    try:
-        if int(region.header[RegionHeader.WIDE]) == int(words[Slot.ID]):
+    with recovery.attached(node, int(words[Intent.OPEN])) as region:
+        if region is None or int(region.header[RegionHeader.WIDE]) != int(words[Slot.ID]):
+            return True
+        hold = Hold(region, locks, range(region.stripe_count))
+        try:
             hold.take()
             settle_wide(region, locks)
-    except StripeBusy:
-        return False
-    finally:
-        hold.release()
-        region.close()
+        except StripeBusy:
+            return False
+        finally:
+            hold.release()
     return True
 
 
 def _close_stripe(node: str, slot: Segment, locks: LockFile) -> bool:
     words = recovery.slot_words(slot)
-    region = _attach(node, int(words[Slot.REGION])) if recovery.is_open(words) else None
-    if region is None:
+    if not recovery.is_open(words):
         return True
-    stripe = int(words[Slot.STRIPE])
-    byte = region.lock_byte(stripe)
-    try:
-        if not locks.try_lock(byte):
-            return False
-        recovery.close_stripe(region, stripe, slot)
-    finally:
-        locks.unlock(byte)
-        region.close()
+    with recovery.attached(node, int(words[Slot.REGION])) as region:
+        if region is None:
+            return True
+        byte = region.lock_byte(int(words[Slot.STRIPE]))
+        try:
+            if not locks.try_lock(byte):
+                return False
+            recovery.close_commit(region, slot)
+        finally:
+            locks.unlock(byte)
     return True
-
-
-def _attach(node: str, address: int) -> MappedRegion | None:
-    """Map a region, or None where it is gone, and with it all that could have been torn."""
-    if address == 0:
-        return None
-    try:
-        return MappedRegion.attach(node, address & OFFSET_MASK)
-    except RegionFreedError:
-        return None

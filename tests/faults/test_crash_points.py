@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.memory import accel, commit as commit_module, kernels, recovery, sweeping
+from smbox.memory import (
+    accel,
+    commit as commit_module,
+    kernels,
+    recovery,
+    sweeping,
+    update as update_module,
+)
 from smbox.memory.building import build
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
@@ -27,11 +34,16 @@ from smbox.memory.layout import Stripe, slot_name
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.node_memory import NodeMemory
+from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.reading import read_piece
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import listing
 from smbox.memory.sweeping import recover_slot
+from smbox.memory.update import Update, commit_update
 
-FILES = {module.__file__ for module in (commit_module, recovery, sweeping, kernels)}
+FILES = {
+    module.__file__ for module in (commit_module, update_module, recovery, sweeping, kernels)
+}
 COUNT = 3000
 BEGIN = np.linspace(-3, 3, COUNT, dtype=np.float32)
 SOURCE = np.linspace(5, -1, COUNT, dtype=np.float32)
@@ -196,3 +208,37 @@ def test_the_next_writer_recovers_without_the_node(memory, region):
         if not killed:
             break
         line += 1
+
+
+UPDATE = Update(OptimizerCode.MOMENTUM, SOURCE, (0.5, 0.9))
+
+
+@pytest.mark.parametrize("finder", ["sweep", "parameters", "state"])
+def test_an_optimizers_step_killed_anywhere(memory, region, finder):
+    """Parameters and state step together, whichever of the two is looked at first."""
+    spec = RegionSpec("momentum", region.spec.dtype, (COUNT,))
+    state = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
+    memory.add(state)
+    line, seen, killed = 1, set(), True
+    while killed:
+        restore(region)
+        restore(state)
+        killed = kill_at(
+            line,
+            lambda: commit_update(Writer.create(memory.name), region, [state], PIECE, UPDATE),
+        )
+        out = np.empty(BEGIN.nbytes, np.uint8)
+        if finder != "sweep":
+            looked_at = region if finder == "parameters" else state
+            read_piece(looked_at, PIECE, out, memory.writer.locks)
+        assert memory.sweep_slots() == 1
+        happened = region.version() == 1
+        assert state.version() == region.version()
+        moved = np.float32(0.9) * BEGIN + SOURCE
+        assert np.array_equal(state.array(), moved if happened else BEGIN)
+        stepped = BEGIN - np.float32(0.5) * moved
+        assert np.array_equal(region.array(), stepped if happened else BEGIN)
+        assert region.table[0, Stripe.SEQ] % 2 == state.table[0, Stripe.SEQ] % 2 == 0
+        seen.add(happened)
+        line += 1
+    assert seen == {True, False}

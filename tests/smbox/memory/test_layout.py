@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from smbox.memory import layout
-from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Slot
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Sibling, Slot
 
 
 def test_a_region_has_its_header_table_and_data_on_pages():
@@ -22,4 +22,6 @@ def test_names_tell_their_node_and_sort_by_address():
 
 def test_a_header_has_room_for_the_longest_name():
     assert RegionHeader.NAME_AT + layout.NAME_NBYTES_MAX <= RegionHeader.NBYTES
-    assert Slot.OLD_AT + STRIPE_NBYTES == Slot.NBYTES
+    assert Slot.OLD_AT + Slot.EXTENTS_MAX * STRIPE_NBYTES == Slot.NBYTES
+    last = Sibling.BEGIN + (Slot.EXTENTS_MAX - 1) * Sibling.WORDS
+    assert last * layout.WORD_NBYTES <= Slot.OLD_AT
