@@ -116,24 +116,30 @@ class ChangeTask:
     def _stripes(self) -> Iterator[Step]:
         """Cut the request at the stripes of its region."""
         request = self.request
-        base = self._base()
-        first = request.address - base
         if request.nbytes == 0:
             raise RemoteProtocolError("an empty change takes no number")
+        base = self._checked_base()
+        first = request.address - base
         source = np.frombuffer(request.payload, np.uint8)
         for begin, end in cut(first, first + request.nbytes, STRIPE_NBYTES):
             yield self._step(base + begin, end - begin, source[begin - first : end - first])
 
-    def _base(self) -> int:
-        """Return where the region's stripes begin.
+    def _checked_base(self) -> int:
+        """Return where the region's stripes begin; refuse what cannot be done as a whole.
 
-        Of a region that is gone nobody knows. Then the fewest numbers that the change can
-        have taken are assumed, which matters only if all of them were applied: it was done.
+        Of a region that is gone nobody knows where it began. Then the fewest numbers that
+        the change can have taken are assumed, which matters only if it was all applied.
         """
+        request = self.request
         try:
-            return self._registry.locate(self.request.address).address
+            region = self._registry.locate(request.address)
         except RemoteError:
-            return self.request.address
+            return request.address
+        first = request.address - region.address
+        check_range(first, request.nbytes, region.nbytes)
+        code = kernel_of(request.op, request.kernel)
+        check_source(code, region.spec, first, request.nbytes, len(request.payload))
+        return region.address
 
     def _step(self, address: int, nbytes: int, source: Buffer | Bytes) -> Step:
         request = self.request

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+import pytest
+
+from smbox.memory.building import SLICE_NBYTES
+from smbox.memory.segment import listing
+from smbox.wire.messages import Create
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+LARGE = (3 * SLICE_NBYTES // 4,)  # elements: a few slices
+
+
+def large(name="w", token=None, **fields):
+    token = secrets.token_bytes(16) if token is None else token
+    return Create(name=name, dtype="float32", shape=LARGE, token=token, **fields)
+
+
+def building(bench):
+    return listing(f"smbox.{bench.name}.building.")
+
+
+def test_a_created_region_holds_its_init(bench):
+    peer = bench.peer()
+    body = peer.create("w", (3,), init=2.5).body
+    assert (body.created, body.live, body.shape, body.nbytes) == (True, True, (3,), 12)
+    assert peer.get(body.address, 12).tolist() == [2.5, 2.5, 2.5]
+
+
+def test_create_or_attach(bench):
+    one, two = bench.peer(), bench.peer()
+    made = one.create("w").body
+    assert two.create("w").status is Status.REGION_EXISTS
+    found = two.create("w", exist_ok=True).body
+    assert (found.address, found.created) == (made.address, False)
+    assert two.create("w", (9,), exist_ok=True).status is Status.LAYOUT_MISMATCH
+
+
+def test_a_repeated_create_is_answered_as_the_first(bench):
+    peer = bench.peer()
+    token = secrets.token_bytes(16)
+    first = peer.create("w", token=token).body
+    assert peer.create("w", token=token).body == first
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"dtype": "complex64"}, Status.ERROR),
+        ({"name": "a\nb"}, Status.ERROR),
+        ({"dtype": "int8", "init": 1000}, Status.ERROR),
+        ({"shape": (1 << 40,)}, Status.LIMIT),
+    ],
+)
+def test_creates_that_are_refused_leave_nothing(bench, fields, status):
+    reply = bench.peer().create(**({"name": "w"} | fields))
+    assert reply.status is status
+    assert bench.memory.regions == {}
+    assert building(bench) == []
+
+
+def test_the_memory_limit_holds(bench):
+    peer = bench.peer()
+    assert peer.create("a", (40 << 20,)).error is None
+    refused = peer.create("b", (40 << 20,))
+    assert refused.status is Status.OUT_OF_MEMORY
+    assert peer.create("c", (1 << 20,)).error is None
+
+
+def test_others_are_served_while_a_large_region_is_made(bench):
+    slow, other = bench.peer(), bench.peer()
+    slow.begin(Op.CREATE, body=large())
+    assert bench.waiting(slow)
+    assert bench.node.patience_s == 0.0
+    small = other.create("small", (4,)).body
+    assert other.get(small.address, 16).tolist() == [0, 0, 0, 0]
+    assert slow.reply().body.created
+
+
+def test_two_creates_of_a_name_make_one_region(bench):
+    one, two = bench.peer(), bench.peer()
+    one.begin(Op.CREATE, body=large(init=1.0))
+    two.begin(Op.CREATE, body=large(init=2.0, exist_ok=True))
+    first, second = one.reply().body, two.reply().body
+    assert (first.created, second.created) == (True, False)
+    assert first.address == second.address
+    assert np.all(bench.memory.regions[first.address].array() == 1.0)
+
+
+def test_a_creator_that_leaves_blocks_nobody(bench):
+    one, two = bench.peer(), bench.peer()
+    one.begin(Op.CREATE, body=large())
+    two.begin(Op.CREATE, body=large())
+    assert one.hello().error is None  # a new session: the former one's requests are dropped
+    assert two.reply().body.created
+    assert building(bench) == []
+    assert len(bench.memory.regions) == 1
+
+
+def test_publishing_races(bench):
+    one, two = bench.peer(), bench.peer()
+    mine = one.create("w", publish=False).body
+    theirs = two.create("w", publish=False).body
+    assert not mine.live
+    assert mine.address != theirs.address
+    one.put(mine.address, np.ones(8, np.float32))
+    assert two.create("w").body.created  # a name is taken by what is live only
+    late = one.create("w", publish=False)
+    assert late.status is Status.REGION_EXISTS

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.locks import LockFile
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+STRIPE = STRIPE_NBYTES // 4
+
+
+@pytest.fixture
+def peer(bench):
+    return bench.peer()
+
+
+@pytest.fixture
+def address(peer):
+    return peer.create("w", (3 * STRIPE,), init=1.0).body.address
+
+
+def test_a_get_crosses_stripes(bench, peer, address):
+    region = bench.memory.regions[address]
+    region.array()[:] = np.arange(3 * STRIPE, dtype=np.float32)
+    found = peer.get(address, 2 * STRIPE_NBYTES)
+    np.testing.assert_array_equal(found, np.arange(2 * STRIPE, dtype=np.float32))
+    found = peer.get(address + STRIPE_NBYTES - 8, 16)
+    assert found.tolist() == [STRIPE - 2, STRIPE - 1, STRIPE, STRIPE + 1]
+
+
+def test_a_reply_is_a_private_copy(bench, peer, address):
+    reply = peer.ask(Op.GET, address=address, nbytes=STRIPE_NBYTES)
+    bench.memory.regions[address].array()[:] = 7
+    assert np.frombuffer(reply.payload, np.float32).max() == 1
+
+
+def test_a_get_carries_the_version(peer, address):
+    assert peer.ask(Op.GET, address=address, nbytes=4).version == 0
+    peer.put(address, np.ones(1, np.float32))
+    assert peer.ask(Op.GET, address=address, nbytes=4).version == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "nbytes", "status"),
+    [
+        (3 * STRIPE_NBYTES - 4, 8, Status.ADDRESS_RANGE),
+        (1 << 30, 4, Status.ADDRESS_RANGE),
+        (0, 0, Status.BAD_MESSAGE),
+        (4, 2 * STRIPE_NBYTES, Status.BAD_MESSAGE),
+    ],
+)
+def test_ranges_that_are_refused(peer, address, offset, nbytes, status):
+    reply = peer.ask(Op.GET, address=address + offset, nbytes=nbytes)
+    assert reply.status is status
+
+
+def test_a_read_waits_for_a_commit_in_the_making(bench, peer, address):
+    region = bench.memory.regions[address]
+    locks = LockFile(bench.name)
+    assert locks.try_lock(region.lock_byte(1))
+    region.table[1, 0] += 1  # odd: a commit is open, and its writer lives
+    request = peer.begin(Op.GET, address=address, nbytes=2 * STRIPE_NBYTES)
+    assert bench.waiting(peer)
+    region.table[1, 0] += 1
+    locks.unlock(region.lock_byte(1))
+    locks.close()
+    reply = peer.reply()
+    assert (reply.request, reply.status) == (request.request, Status.OK)
