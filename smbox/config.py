@@ -24,7 +24,6 @@ class ClientConfig:
         transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
             ``$SMBOX_TRANSPORT``.
         timeout_s: how long a call waits when it is not told otherwise; ``$SMBOX_TIMEOUT_S``.
-        window: requests under way per thread, 1 to 16; ``$SMBOX_WINDOW``.
         resend_after_s: without any reply for so long, a thread opens a fresh connection and
             sends again what is unanswered; doubles up to ``resend_after_max_s``;
             ``$SMBOX_RESEND_AFTER_S``.
@@ -37,7 +36,6 @@ class ClientConfig:
     address: str | None = None
     transport: str = "auto"
     timeout_s: float = 10.0
-    window: int = WINDOW_MAX
     resend_after_s: float = 1.0
     resend_after_max_s: float = 5.0
 
@@ -48,8 +46,6 @@ class ClientConfig:
             raise ConfigError(
                 f"transport is one of {', '.join(TRANSPORTS)}", transport=self.transport
             )
-        if not 1 <= self.window <= WINDOW_MAX:
-            raise ConfigError(f"window is 1 to {WINDOW_MAX} requests", window=self.window)
         _check_duration("timeout_s", self.timeout_s)
         _check_duration("resend_after_s", self.resend_after_s)
         _check_duration("resend_after_max_s", self.resend_after_max_s)
@@ -72,8 +68,6 @@ class ClientConfig:
             config = replace(config, address=address)
         if transport := environment.get("SMBOX_TRANSPORT"):
             config = replace(config, transport=transport)
-        if "SMBOX_WINDOW" in environment:
-            config = replace(config, window=int(_number(environment, "SMBOX_WINDOW", 0)))
         first_s = _number(environment, "SMBOX_RESEND_AFTER_S", config.resend_after_s)
         last_s = max(first_s, config.resend_after_max_s)
         return replace(

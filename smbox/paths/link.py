@@ -1,119 +1,297 @@
-"""The connection that a Box shares with all it hands out: opened on demand, once per process.
+"""One thread's line to a memory node: its connection, and the works that use it in turn.
 
-A forked child drops what it inherited and opens its own on first use. Pickled, a link is its
-settings; a process opens one link for all the pickles of equal settings that it loads.
+Works are sent in the order they were begun, and the thread that waits for one of them moves
+all. The session numbers the requests, the connection carries them; the link decides whose
+turn it is, and hands replies to the works.
+
+An interrupt may strike between any two lines. A pass over the link is therefore marked: one
+that did not come to its end makes the next pass begin with a fresh connection, and with a look
+for requests that a work keeps and the session does not know. Nothing else can be wrong then,
+because the session derives every number, and a work keeps a request before it is queued.
 """
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
-import weakref
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-from smbox.config import ClientConfig
-from smbox.errors import ConfigError
-from smbox.paths.base import ControlPath, DataPath
-from smbox.paths.choosing import Opened, open_paths
+from smbox.config import WINDOW_MAX, ClientConfig
+from smbox.errors import PeerLostError, SmboxError
+from smbox.paths.connection import Connection, Heard
+from smbox.transports.base import OpenTransport
+from smbox.wire.call import Call
+from smbox.wire.messages import Hello, Welcome
 
-Opener = Callable[[ClientConfig], Opened]
+SLICE_S: Final = 0.05
+"""How long a silent pass keeps other threads from the link."""
+
+HANDOVER_S: Final = 1e-4
+
+
+class LinkWork(Protocol):
+    """What a link asks of a request of the client; called under the link's mutex."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended, well or not."""
+        ...
+
+    @property
+    def unseen(self) -> SmboxError | None:
+        """What it failed with, if ``flush`` has to tell of it: a change that did not happen."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """Whether requests remain to be begun: later works wait for that."""
+        ...
+
+    def next_call(self) -> WorkCall | None:
+        """Return the next request to queue, which the work keeps already; None: not now."""
+        ...
+
+    def open_calls(self) -> Iterable[WorkCall]:
+        """List the requests that were begun and whose replies are not there."""
+        ...
+
+    def collect(self) -> None:
+        """Take the replies that are there, in order; after the end, none."""
+        ...
+
+    def fail(self, error: SmboxError) -> None:
+        """End for good; nothing happens to a work that has ended."""
+        ...
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class WorkCall(Call):
+    """A request of a work.
+
+    Attributes:
+        work: it.
+        first: where its part of the work begins, in the work's own units.
+        limit: where that part ends.
+        is_borrowed: its payload is the caller's memory.
+    """
+
+    work: LinkWork
+    first: int = 0
+    limit: int = 0
+    is_borrowed: bool = False
 
 
 class Link:
-    """Settings, and the two paths opened by them.
-
-    Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
+    """One thread's line; any thread may drive it.
 
     Args:
-        config: complete settings.
-        opener: opens the paths; a test's own, or the default.
+        open_transport: opens a fresh connection to the node.
+        hello: names the client and this channel.
+        config: patience.
     """
 
-    def __init__(self, config: ClientConfig, opener: Opener = open_paths) -> None:
-        self.config = config
-        self.timeout_s = config.timeout_s
-        self.is_closed = False
-        self._opener = opener
-        self._opened: Opened | None = None
-        self._data: DataPath | None = None
+    def __init__(
+        self, open_transport: OpenTransport, hello: Hello, config: ClientConfig
+    ) -> None:
+        self.thread = threading.current_thread()
         self._mutex = threading.Lock()
-        _LINKS.add(self)
+        self._connection = Connection(open_transport, hello, config)
+        self._works: deque[LinkWork] = deque()
+        self._last: WorkCall | None = None  # the last one queued
+        self._unseen: SmboxError | None = None
+        self._is_sound = True
+        self._is_closed = False
 
-    def data(self) -> DataPath:
-        """Return the data path; opens the link if need be.
+    @property
+    def welcome(self) -> Welcome | None:
+        """What the node said about itself when it last greeted this session."""
+        return self._connection.session.welcome
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its thread has ended with nothing under way."""
+        return not self.thread.is_alive() and not self._works
+
+    def silent_s(self) -> float:
+        """Return for how long nothing has come although something should."""
+        return self._connection.silent_s() if self._works else 0.0
+
+    def begin(self, work: LinkWork) -> None:
+        """Put a work in line, and send of it what can be sent at once."""
+        with self._mutex:
+            if not self._works:
+                self._connection.expect()
+            self._works.append(work)
+            self._pass(work, None)
+
+    def drive(self, work: LinkWork, deadline_s: float) -> bool:
+        """Move the works until ``work`` is done (True), or until the deadline (False)."""
+        while True:
+            with self._mutex:
+                if work.is_done or self._pass(work, deadline_s):
+                    return True
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(HANDOVER_S)  # or a thread that waits for the mutex never gets it
+
+    def drain(self, deadline_s: float) -> bool:
+        """Move all works that are in line now until they are done; False at the deadline.
 
         Raises:
-            ConfigError: the box was closed.
-            ConnectError: the node cannot be reached.
+            SmboxError: the first failure that nobody was told of.
         """
-        path = self._data
-        return self.open().data if path is None else path
-
-    def control(self) -> ControlPath:
-        """Return the control path; raises as ``data`` does."""
-        return self.open().control
-
-    def open(self) -> Opened:
-        """Open the link if it is not open; raises as ``data`` does."""
-        opened = self._opened
-        if opened is not None:
-            return opened
         with self._mutex:
-            if self.is_closed:
-                raise ConfigError("the box was closed", address=self.config.address)
-            if self._opened is None:
-                self._opened = self._opener(self.config)
-                self._data = self._opened.data
-            return self._opened
+            works = list(self._works)
+        if not all(self.drive(work, deadline_s) for work in works):
+            return False
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None:
+            raise unseen
+        return True
+
+    def seen(self, error: SmboxError) -> None:
+        """Note that somebody was told of ``error``."""
+        if self._unseen is error:
+            self._unseen = None
+
+    def let_go(self, work: LinkWork) -> None:
+        """Stop using the caller's memory for what of ``work`` is on its way.
+
+        The bytes of a request that has a number never change: they are copied, after the
+        connection that may still be sending them is closed.
+        """
+        with self._mutex:
+            self._let_go(work.open_calls())
+
+    def cancel(self, work: LinkWork) -> None:
+        """Take a work out of line: nothing more of it is begun."""
+        with self._mutex:
+            self._dismiss(work)
 
     def close(self) -> None:
-        """Let go of everything, for good. Idempotent."""
+        """Say goodbye if the node listens, and close; works end with PeerLostError."""
         with self._mutex:
-            self.is_closed = True
-            opened, self._opened, self._data = self._opened, None, None
-        if opened is not None:
-            opened.data.close()
-            opened.control.close()
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for work in self._works:
+                work.fail(PeerLostError("the box was closed", outcome="unknown"))
+            self._works.clear()
+            try:
+                if self._is_sound:
+                    self._connection.say_bye()
+            except SmboxError:
+                pass  # whatever it was, we are leaving
+            finally:
+                self._connection.disconnect()
 
     def abandon(self) -> None:
-        """Forget the parent's connection, in a forked child."""
-        self._mutex = threading.Lock()
-        opened, self._opened, self._data = self._opened, None, None
-        if opened is not None:
-            opened.data.abandon()
-            opened.control.abandon()
+        """Let go in a forked child, whose copy of the mutex may be held for ever."""
+        self._is_closed = True
+        self._connection.abandon()
+        self._works = deque()
 
-    def __reduce__(self) -> tuple[Callable[[ClientConfig, Opener], Link], tuple[object, ...]]:
-        """Travel as settings."""
-        return shared_link, (self.config, self._opener)
+    # What follows runs under the mutex.
 
+    def _pass(self, work: LinkWork, deadline_s: float | None) -> bool:
+        """Make one marked pass; True if ``work`` is done. Without a deadline only send."""
+        if self._is_closed:
+            work.fail(PeerLostError("the box is closed", outcome="not-sent"))
+            return True
+        was_sound, self._is_sound = self._is_sound, False
+        try:
+            if not was_sound:
+                self._recover()
+            if deadline_s is None:
+                self._connection.send(self._queue_next)
+            else:
+                self._exchange(work, deadline_s)
+        except SmboxError as error:
+            self._give_up(error)
+        self._is_sound = True
+        return work.is_done
 
-_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
-_SHARED: weakref.WeakValueDictionary[tuple[ClientConfig, Opener], Link] = (
-    weakref.WeakValueDictionary()
-)
-_SHARED_MUTEX = threading.Lock()
+    def _exchange(self, work: LinkWork, deadline_s: float) -> None:
+        """Send and receive until the work is done, time is over, or all is silent."""
+        limit_s = min(deadline_s, time.monotonic() + SLICE_S)
+        late = 0
+        while not work.is_done:
+            self._connection.send(self._queue_next)
+            left_s = limit_s - time.monotonic()
+            if left_s <= 0:
+                left_s, late = 0.0, late + 1
+            if late > WINDOW_MAX or not self._receive(left_s):
+                return
 
+    def _queue_next(self) -> bool:
+        """Queue one more request, if the last one has been given out."""
+        last = self._last
+        if last is not None and not last.offers and last.reply is None:
+            return False
+        for work in self._works:
+            if work.has_more:
+                call = work.next_call()
+                if call is None:
+                    return False
+                self._last = call
+                self._connection.session.enqueue(call)
+                return True
+        return False
 
-def shared_link(config: ClientConfig, opener: Opener) -> Link:
-    """Return this process's link of these settings for what was pickled elsewhere."""
-    with _SHARED_MUTEX:
-        link = _SHARED.get((config, opener))
-        if link is None or link.is_closed:
-            link = _SHARED[config, opener] = Link(config, opener)
-        return link
+    def _receive(self, timeout_s: float) -> bool:
+        """Take one message; False when none came."""
+        heard = self._connection.receive(timeout_s)
+        if isinstance(heard, WorkCall):
+            self._collect(heard.work)
+        elif heard is Heard.GREETING:
+            for work in list(self._works):
+                self._collect(work)
+        return heard is not Heard.NOTHING
 
+    def _collect(self, work: LinkWork) -> None:
+        work.collect()
+        if work.is_done:
+            self._unseen = self._unseen or work.unseen
+            self._dismiss(work)
 
-def _abandon_all() -> None:
-    for link in list(_LINKS):
-        link.abandon()
+    def _dismiss(self, work: LinkWork) -> None:
+        """Let a work go that is done, failed or cancelled."""
+        if self._works and self._works[0] is work:
+            self._works.popleft()
+        elif work in self._works:
+            self._works.remove(work)
+        calls = list(work.open_calls())
+        for call in calls:
+            if self._connection.session.withdraw(call):
+                self._last = None
+        self._let_go(calls)
 
+    def _let_go(self, calls: Iterable[WorkCall]) -> None:
+        borrowed = [call for call in calls if call.is_borrowed]
+        if any(call.offers for call in borrowed):
+            self._connection.disconnect()
+        for call in borrowed:
+            call.request.payload = bytes(call.request.payload)
+            call.is_borrowed = False
 
-def _close_all() -> None:
-    for link in list(_LINKS):
-        link.close()
+    def _recover(self) -> None:
+        """Begin anew after a pass that was cut off."""
+        self._connection.disconnect()
+        self._last = None
+        for work in list(self._works):
+            if not work.is_done:
+                for call in list(work.open_calls()):
+                    self._connection.session.enqueue(call)
+            self._collect(work)
 
-
-os.register_at_fork(after_in_child=_abandon_all)
-atexit.register(_close_all)
+    def _give_up(self, error: SmboxError) -> None:
+        """End every work: the session cannot go on. The next one begins with a new session."""
+        for work in self._works:
+            work.fail(error)
+            self._unseen = self._unseen or work.unseen
+        self._connection.renew()
+        self._last = None
+        self._works.clear()

@@ -18,12 +18,11 @@ def test_every_setting_has_its_variable():
             "SMBOX_ADDRESS": "tcp://10.0.0.5:7070",
             "SMBOX_TRANSPORT": "tcp",
             "SMBOX_TIMEOUT_S": "2.5",
-            "SMBOX_WINDOW": "4",
             "SMBOX_RESEND_AFTER_S": "0.25",
             "SMBOX_RESEND_AFTER_MAX_S": "0.5",
         }
     )
-    assert config == ClientConfig("tcp://10.0.0.5:7070", "tcp", 2.5, 4, 0.25, 0.5)
+    assert config == ClientConfig("tcp://10.0.0.5:7070", "tcp", 2.5, 0.25, 0.5)
 
 
 def test_a_long_first_pause_lengthens_the_longest():
@@ -41,8 +40,6 @@ def test_an_endless_timeout_is_a_timeout():
         {"transport": "rdma"},
         {"timeout_s": 0},
         {"timeout_s": math.nan},
-        {"window": 0},
-        {"window": 17},
         {"resend_after_s": -1.0},
         {"resend_after_s": 2.0, "resend_after_max_s": 1.0},
     ],

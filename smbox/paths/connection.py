@@ -1,0 +1,163 @@
+"""A session and the connection it uses at present: frames, greetings and patience; no works.
+
+When nothing has been heard for too long although something should, or when the node does not
+know the connection, it is closed and a fresh one opened; the session then sends again what
+needs it. Patience doubles from ``resend_after_s`` to ``resend_after_max_s`` in silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from smbox.config import ClientConfig
+from smbox.errors import LimitError, NodeStoppingError
+from smbox.transports.base import OpenTransport, Transport
+from smbox.wire.call import Call
+from smbox.wire.codec import Request
+from smbox.wire.messages import Empty, Hello
+from smbox.wire.ops import Op
+from smbox.wire.session import ClientSession
+
+FAREWELL_S: Final = 0.5
+
+
+class Heard(Enum):
+    """What a receive brought that is no reply to a call."""
+
+    NOTHING = "nothing came in time"
+    GREETING = "the node welcomed this connection: any call may have been answered by that"
+    NOISE = "a message that changes nothing"
+
+
+class Connection:
+    """Used by one thread at a time.
+
+    Args:
+        open_transport: opens a fresh connection to the node.
+        hello: names the client and its channel.
+        config: patience.
+    """
+
+    def __init__(
+        self, open_transport: OpenTransport, hello: Hello, config: ClientConfig
+    ) -> None:
+        self.session = ClientSession(hello)
+        self._hello = hello
+        self._open_transport = open_transport
+        self._config = config
+        self._transport: Transport | None = None
+        self._quiet_since_s = 0.0
+        self._patience_s = config.resend_after_s
+
+    def silent_s(self) -> float:
+        """Return for how long nothing was heard, or nothing was expected."""
+        return time.monotonic() - self._quiet_since_s
+
+    def expect(self) -> None:
+        """Let patience begin now: until here there was nothing to wait for."""
+        self._quiet_since_s = time.monotonic()
+
+    def send(self, queue_next: Callable[[], bool]) -> None:
+        """Hand the transport all that the window admits.
+
+        Args:
+            queue_next: queues one more call with the session; False when there is none.
+        """
+        transport = self._transport or self._open()
+        session = self.session
+        while not session.needs_hello:
+            call = session.next_to_send()
+            if call is None:
+                if not queue_next():
+                    return
+            elif transport.send(call.frames(), lent=True):
+                session.sent()
+            else:
+                session.unsent()
+                return
+
+    def receive(self, timeout_s: float) -> Call | Heard:
+        """Take one message, and open a fresh connection when that is called for.
+
+        Returns:
+            The call that was answered, or what else was heard.
+
+        Raises:
+            SmboxError: the session cannot go on; see ``ClientSession.receive``.
+        """
+        transport = self._transport or self._open()
+        frames = transport.receive(timeout_s)
+        if frames is None:
+            self._check_patience()
+            return Heard.NOTHING
+        session = self.session
+        was_greeting = session.needs_hello
+        try:
+            call = session.receive(frames)
+        except (NodeStoppingError, LimitError):
+            if session.welcome is None or not session.is_unanswered:
+                raise
+            return Heard.NOTHING  # what was sent may still be done: ask again later
+        self._quiet_since_s = time.monotonic()
+        self._patience_s = self._config.resend_after_s
+        if call is not None:
+            return call
+        if session.needs_hello and not was_greeting:
+            self._open()
+        return Heard.GREETING if was_greeting and not session.needs_hello else Heard.NOISE
+
+    def _check_patience(self) -> None:
+        if self.silent_s() < self._patience_s:
+            return
+        if self.session.is_unanswered or self.session.needs_hello:
+            self._patience_s = min(2 * self._patience_s, self._config.resend_after_max_s)
+            self._quiet_since_s = time.monotonic()
+            self._open()
+
+    def _open(self) -> Transport:
+        """Open a fresh connection, on which the greeting is the first message."""
+        self.disconnect()
+        transport = self._transport = self._open_transport()
+        transport.send(self.session.hello())
+        return transport
+
+    def disconnect(self) -> None:
+        """Close; afterwards nothing reads memory that was lent to the transport."""
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
+
+    def renew(self) -> None:
+        """Begin another session on the same channel, with nothing under way.
+
+        The node drops what it holds of a channel's former connection before it welcomes a
+        new one, so nothing of the former session happens after the next greeting.
+        """
+        self.disconnect()
+        self.session = ClientSession(self._hello)
+
+    def say_bye(self) -> None:
+        """Tell a node that listens that this channel is not coming back."""
+        transport, session = self._transport, self.session
+        if transport is None or session.needs_hello or session.expired is not None:
+            return
+        call = session.begin(Request(Op.BYE, body=Empty()))
+        limit_s = time.monotonic() + FAREWELL_S
+        while call.reply is None and not session.needs_hello:
+            left_s = limit_s - time.monotonic()
+            offered = session.next_to_send()
+            if offered is not None and transport.send(offered.frames()):
+                session.sent()
+            frames = transport.receive(max(0.0, left_s))
+            if frames is None or left_s < 0:
+                return
+            session.receive(frames)
+
+    def abandon(self) -> None:
+        """Let go in a forked child: the connection stays the parent's."""
+        if self._transport is not None:
+            self._transport.abandon()
+        self._transport = None

@@ -1,0 +1,156 @@
+"""The node's own services over messages: the directory of regions, and the node's figures."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Final, TypeVar
+
+from smbox import dtypes
+from smbox.address import GlobalAddress
+from smbox.errors import LocalProtocolError, RegionNotFoundError
+from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.link import Link
+from smbox.paths.remote_call import RemoteCall
+from smbox.wire.codec import Request
+from smbox.wire.messages import (
+    Attach,
+    Body,
+    Create,
+    Empty,
+    Free,
+    ListRegions,
+    Publish,
+    RegionBody,
+    Regions,
+    Stats,
+    StatsReply,
+)
+from smbox.wire.ops import Op
+
+B = TypeVar("B", bound=Body)
+
+ATTACH_FIRST_S: Final = 0.002
+ATTACH_LAST_S: Final = 0.2
+"""Pauses between two looks for a region that is not there yet; each is twice the last."""
+
+
+class RemoteControl:
+    """ControlPath over a link of its own; any thread may call.
+
+    A request whose reply is lost is sent again by the link as it was: a creation by its
+    token, and a free by its address, then find that they are done.
+
+    Args:
+        link: greeted, of the client's control channel.
+        address: of the node, for people and other processes.
+        timeout_s: how long an answer may take where the caller's own timeout means more.
+    """
+
+    def __init__(self, link: Link, address: str, timeout_s: float) -> None:
+        self._link = link
+        self._address = address
+        self._timeout_s = timeout_s
+
+    @property
+    def node(self) -> NodeInfo:
+        """What the node said about itself when it last greeted us."""
+        welcome = self._link.welcome
+        if welcome is None:
+            raise LocalProtocolError("the node was never greeted", address=self._address)
+        return NodeInfo(
+            welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
+        )
+
+    @property
+    def address(self) -> str:
+        """The endpoint."""
+        return self._address
+
+    def ping(self, timeout_s: float) -> None:
+        """Wait for a sign of life."""
+        self._ask(Op.PING, Empty(), Empty, timeout_s)
+
+    def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
+        """Create a region; see ControlPath."""
+        body = Create(
+            name=spec.name,
+            kind=spec.kind,
+            dtype=spec.dtype.name,
+            shape=spec.shape,
+            consistency=spec.consistency,
+            init=spec.init,
+            publish=spec.publish,
+            exist_ok=spec.exist_ok,
+            token=secrets.token_bytes(16),
+        )
+        return _info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
+
+    def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
+        """Make a region visible, or give way; see ControlPath."""
+        body = Publish(address=int(info.address), exist_ok=exist_ok)
+        return _info(self._ask(Op.PUBLISH, body, RegionBody, timeout_s))
+
+    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+        """Find a region by name; see ControlPath."""
+        body = Attach(name=name, kind=kind)
+        limit_s = time.monotonic() + timeout_s
+        pause_s = ATTACH_FIRST_S
+        while True:
+            try:
+                return _info(self._ask(Op.ATTACH, body, RegionBody, self._timeout_s))
+            except RegionNotFoundError:
+                left_s = limit_s - time.monotonic()
+                if left_s <= 0:
+                    raise
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, ATTACH_LAST_S)
+
+    def locate(self, address: int, timeout_s: float) -> RegionInfo:
+        """Find the region that holds an address; see ControlPath."""
+        return _info(self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s))
+
+    def free(self, address: int, timeout_s: float) -> None:
+        """Free a region; see ControlPath."""
+        self._ask(Op.FREE, Free(address=int(address)), Empty, timeout_s)
+
+    def regions(self, timeout_s: float) -> list[RegionInfo]:
+        """List the live regions, page by page; see ControlPath."""
+        found: list[RegionInfo] = []
+        after = -1
+        while True:
+            page = self._ask(Op.LIST, ListRegions(after=after), Regions, timeout_s)
+            found += [_info(body) for body in page.regions]
+            if not page.more or not page.regions:
+                return found
+            after = page.regions[-1].address
+
+    def stats(self, timeout_s: float) -> dict[str, Any]:
+        """Return the node's figures."""
+        return dict(self._ask(Op.STATS, Stats(), StatsReply, timeout_s).facts)
+
+    def close(self) -> None:
+        """Say goodbye and close."""
+        self._link.close()
+
+    def abandon(self) -> None:
+        """Let go in a forked child."""
+        self._link.abandon()
+
+    def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
+        found = RemoteCall(self._link, Request(op, body=body)).reply(timeout_s).body
+        if not isinstance(found, answer):
+            raise LocalProtocolError("the answer is no " + answer.__name__, op=op.name)
+        return found
+
+
+def _info(body: RegionBody) -> RegionInfo:
+    return RegionInfo(
+        address=GlobalAddress(body.address),
+        name=body.name,
+        kind=body.kind,
+        dtype=dtypes.by_name(body.dtype),
+        shape=tuple(body.shape),
+        nbytes=body.nbytes,
+        consistency=body.consistency,
+    )

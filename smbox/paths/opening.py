@@ -1,0 +1,98 @@
+"""Connecting to a node: who we are, what we may, and the two remote paths that follow."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from functools import partial
+
+from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
+from smbox.errors import (
+    AccessDeniedError,
+    ConfigError,
+    ConnectError,
+    RequestTimeoutError,
+    SegmentError,
+)
+from smbox.memory import layout
+from smbox.memory.segment import Segment
+from smbox.paths.base import Remote
+from smbox.paths.control import RemoteControl
+from smbox.paths.link import Link
+from smbox.paths.remote import CONTROL_CHANNEL, RemotePath
+from smbox.transports.base import OpenTransport
+from smbox.transports.zeromq import ZmqTransport
+from smbox.wire.messages import Hello
+
+
+def open_remote(config: ClientConfig) -> Remote:
+    """Connect to the node at ``config.address`` over ZeroMQ.
+
+    Raises:
+        ConfigError: no address.
+        ConnectError: no node answers there.
+        AccessDeniedError: the node serves its own host and user, and we are not that.
+    """
+    if config.address is None:
+        raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
+    open_transport = partial(ZmqTransport, config.address, queue_max=WINDOW_MAX)
+    return open_over(open_transport, config.address, config)
+
+
+def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Remote:
+    """Connect to a node over any transport; raises as ``open_remote``.
+
+    Args:
+        open_transport: opens fresh connections to the node.
+        address: of the node, for people; its scheme names the transport.
+        config: timeouts and patience.
+    """
+    client_id = secrets.token_bytes(16)
+
+    def open_link(channel: int, *, cookie: bytes) -> Link:
+        hello = Hello(
+            client_id=client_id,
+            channel=channel,
+            cookie=cookie,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
+        return Link(open_transport, hello, config)
+
+    cookie = b""
+    try:
+        control = _greet(open_link(CONTROL_CHANNEL, cookie=cookie), address, config)
+    except AccessDeniedError as error:
+        cookie = _cookie(error)
+        control = _greet(open_link(CONTROL_CHANNEL, cookie=cookie), address, config)
+    open_data = partial(open_link, cookie=cookie)
+    return Remote(control, RemotePath(scheme_of(address), open_data, config.timeout_s))
+
+
+def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
+    """Wait for the node's welcome; a link that gets none is closed."""
+    control = RemoteControl(link, address, config.timeout_s)
+    try:
+        control.ping(config.timeout_s)
+    except RequestTimeoutError as error:
+        control.close()
+        raise ConnectError(
+            "no memory node answers", address=address, timeout_s=config.timeout_s
+        ) from error
+    except BaseException:
+        control.close()
+        raise
+    return control
+
+
+def _cookie(error: AccessDeniedError) -> bytes:
+    """Read the nonce that proves that we share the node's /dev/shm and user."""
+    name = error.facts.get("node_name")
+    if not isinstance(name, str):
+        raise error
+    try:
+        with Segment.attach(layout.cookie_name(name)) as segment:
+            return segment.bytes.tobytes()
+    except SegmentError:
+        raise error from None

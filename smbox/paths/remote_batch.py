@@ -1,0 +1,92 @@
+"""A batch over the wire: many small changes in each request, one request at a time.
+
+One at a time, because a request that stops at a refused item is followed by its rest, and the
+changes that come later in the batch must not overtake that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from smbox.errors import SmboxError
+from smbox.paths.base import BatchItem, ByteRange
+from smbox.paths.link import Link, WorkCall
+from smbox.paths.remote_work import RemoteWork, op_of, scale_of
+from smbox.wire import batch
+from smbox.wire.codec import Reply, Request
+from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.ops import Op
+
+
+class RemoteBatch(RemoteWork):
+    """Changes in order; the first refusal is raised, the others still run.
+
+    Args:
+        link: of the thread that begins it.
+        items: each within one stripe.
+    """
+
+    def __init__(self, link: Link, items: Sequence[BatchItem]) -> None:
+        super().__init__(link, 0, len(items))
+        self._items = items
+        self._refusals: set[int] = set()
+
+    @property
+    def unseen(self) -> SmboxError | None:
+        """What the first refused change failed with."""
+        return self.error
+
+    def _call(self, first: int) -> WorkCall | None:
+        if self._calls:
+            return None
+        items = tuple(self._fitting(first))
+        request = Request(Op.BATCH, nbytes=len(items), items=items)
+        return WorkCall(request, len(items), work=self, first=first, limit=first + len(items))
+
+    def _fitting(self, first: int) -> Iterator[batch.Item]:
+        """Give the items from ``first`` on that fit in one request; at least one."""
+        room = REQUEST_NBYTES_MAX
+        for item in self._items[first : first + batch.ITEMS_MAX]:
+            packed = _packed(item)
+            room -= max(len(packed.source), packed.nbytes)
+            if room < 0:
+                return
+            yield packed
+
+    def _take(self, first: int, limit: int, payload: Buffer) -> None:
+        at = 0
+        old = np.frombuffer(payload, np.uint8)
+        for item in self._items[first:limit]:
+            if item.sink is not None:
+                nbytes = item.operation.limit - item.operation.first
+                item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
+                at += nbytes
+
+    def _refused(self, call: WorkCall, reply: Reply) -> None:
+        """Go on behind the refused change; what it was refused for is raised at the end."""
+        refused = call.first + call.done
+        if reply.error is not None:
+            self._take(call.first, refused, reply.error.old)
+        self.error = self.error or reply.raised()
+        self._refusals.add(refused)
+        self._at = refused + 1
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges that are certainly done, change by change."""
+        done = (n for n in range(self._at) if n not in self._refusals)
+        operations = [self._items[index].operation for index in done]
+        return [(operation.first, operation.limit) for operation in operations]
+
+
+def _packed(item: BatchItem) -> batch.Item:
+    operation = item.operation
+    return batch.Item(
+        op_of(operation.kernel, item.sink),
+        operation.kernel,
+        int(item.info.address) + operation.first,
+        operation.limit - operation.first,
+        operation.source.tobytes(),  # small, and nothing has to be let go of then
+        scale_of(operation, item.info),
+    )
