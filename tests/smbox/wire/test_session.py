@@ -74,14 +74,8 @@ def numbers(requests: list[Request]) -> list[int]:
 
 
 def ok(session: ClientSession, request: Request) -> Call | None:
-    payload = bytes(request.nbytes) if request.op in {Op.GET, Op.FETCH} else b""
-    reply = Reply(
-        request.op,
-        request=request.request,
-        number=request.number,
-        nbytes=request.nbytes,
-        payload=payload,
-    )
+    reply = Reply(request.op, Status.OK, request.request, request.number)
+    reply.nbytes, reply.payload = request.nbytes, bytes(request.nbytes)
     return session.receive(encode_reply(reply))
 
 
@@ -127,9 +121,9 @@ def test_replies_are_matched_in_any_order_and_once():
 def test_reply_to_another_op_is_the_peers_fault():
     session = opened()
     get(session)
-    sent = send_all(session)[0]
+    reply = Reply(Op.WAIT, request=send_all(session)[0].request)
     with pytest.raises(RemoteProtocolError):
-        session.receive(encode_reply(Reply(Op.WAIT, request=sent.request)))
+        session.receive(encode_reply(reply))
 
 
 def test_refusal_takes_no_number_and_those_behind_move_up():
@@ -285,7 +279,11 @@ def test_withdraw_only_what_was_never_given_out():
     send_all(session)
     assert not session.withdraw(calls[0])
     assert session.withdraw(calls[-1])
+    for call in (*calls, calls[-1]):
+        session.enqueue(call)  # whatever is queued or sent already stays as it is
+    assert session.withdraw(calls[-1])
     assert not session.withdraw(calls[-1])
+    assert send_all(session) == []
 
 
 def test_control_calls_share_the_channel():
