@@ -44,7 +44,7 @@ class Batch:
     others still happen. Not to be shared by threads.
 
     Args:
-        paths: the paths.
+        paths: to the node, shared with the box.
         timeout_s: for the whole batch; None: the timeout of the box.
     """
 

@@ -1,4 +1,4 @@
-"""Box: a client's paths to the address space of a memory node."""
+"""Box: a client's connection to the address space of a memory node."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def connect(
 
 
 class Box:
-    """A client's paths to one memory node; a context manager.
+    """A client's connection to one memory node; a context manager.
 
     Thread-safe: each thread has its own channel. A forked child connects anew on first use.
     Pickles, for spawned processes: the copy connects by itself.
 
     Args:
-        paths: the paths.
+        paths: to the node, shared with the box.
     """
 
     def __init__(self, paths: PathPair) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.array import as_bytes, source_array
+from smbox.array import as_bytes
+from smbox.errors import LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
@@ -27,7 +29,7 @@ class Counter:
     Thread-safe. Pickles: the copy connects by itself.
 
     Args:
-        paths: the paths.
+        paths: to the node, shared with the box.
         info: of the counter's region.
     """
 
@@ -55,7 +57,7 @@ class Counter:
         Each caller gets another value when all add 1: a ticket. Wraps around at 64 bits.
 
         Raises:
-            LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
             RequestTimeoutError: ``error.handle`` goes on, exactly once.
         """
         request = self._request("counter.add", KernelCode.SUM, amount)
@@ -70,7 +72,7 @@ class Counter:
         """Set the value to ``new`` if it is ``old``; tell whether it was.
 
         Raises:
-            LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
             RequestTimeoutError: ``error.handle`` goes on, exactly once.
         """
         request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
@@ -101,7 +103,10 @@ class Counter:
             )
 
     def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
-        source = np.array([source_array(number, INT64, ()) for number in numbers])
+        try:
+            source = np.array([operator.index(number) for number in numbers], INT64)
+        except OverflowError as error:
+            raise LayoutMismatchError("a counter has 64 bits", given=numbers) from error
         old = np.empty(1, INT64)
         operation = Operation(op, kernel, 1, 0, NBYTES, as_bytes(source))
         return Request(self.info, operation, OldSink(0, as_bytes(old)), old)
@@ -110,5 +115,5 @@ class Counter:
         return f"Counter({self.name!r})"
 
     def __reduce__(self) -> tuple[type[Counter], tuple[object, ...]]:
-        """Travel as paths settings and description."""
+        """Travel as the box's settings and description."""
         return Counter, (self._paths, self.info)

@@ -56,13 +56,13 @@ class Region:
         nbytes: of the region or slice.
 
     Args:
-        paths: the paths.
+        paths: to the node, shared with the box.
         info: what the region is.
         shape: of the slice; None: the whole region.
         first: byte of the region's data where the slice begins.
     """
 
-    __slots__ = ("_paths", "_first", "_limit", "dtype", "info", "nbytes", "shape")
+    __slots__ = ("_first", "_limit", "_paths", "dtype", "info", "nbytes", "shape")
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class Region:
         )
 
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
-        """Travel as paths settings and description."""
+        """Travel as the box's settings and description."""
         return Region, (self._paths, self.info, self.shape, self._first)
 
 

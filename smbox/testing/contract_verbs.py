@@ -1,0 +1,205 @@
+"""The contract of the verbs of a region: results bit for bit, sizes, dtypes, slices, errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from smbox.dtypes import by_name
+from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.memory.kernels import KernelCode, elastic_delta, run_kernel, scale_of
+from smbox.region import KERNEL_OF
+from smbox.testing.contract_tools import COUNTS, DTYPES, STRIPE, raises, region_of, same, values
+
+F32 = by_name("float32")
+
+
+def check_put_then_get(box: Any) -> None:
+    """What was put is what is got, for every size; into ``out`` too."""
+    for count in COUNTS:
+        x = values(count, F32)
+        with region_of(box, np.zeros(count, np.float32)) as region:
+            region.put(x)
+            same(region.get(), x)
+            out = np.full(count, 9, np.float32)
+            assert region.get(out=out) is out
+            same(out, x)
+
+
+def check_every_dtype(box: Any) -> None:
+    """Each element type keeps its bits through create, put, get and fetch_and_op."""
+    for dtype in DTYPES:
+        first, second = values(7, dtype, 1), values(7, dtype, 2)
+        with region_of(box, first) as region:
+            assert region.dtype == dtype.numpy
+            same(region.get(), first)
+            same(region.fetch_and_op(second, op="replace"), first)
+            same(region.get(), second)
+
+
+def check_every_op(box: Any) -> None:
+    """Accumulating does what the kernel does, for each op and element type."""
+    for dtype in DTYPES:
+        before, x = values(33, dtype, 3), values(33, dtype, 4)
+        for op, code in KERNEL_OF.items():
+            wanted = before.copy()
+            run_kernel(code, wanted, x, scale_of(code, dtype))
+            with region_of(box, before) as region:
+                region.accumulate(x, op=op)
+                same(region.get(), wanted)
+                same(region.fetch_and_op(before, op="replace"), wanted)
+                same(region.fetch_and_op(x, op=op), before)
+                same(region.get(), wanted)
+
+
+def check_accumulate_sizes(box: Any) -> None:
+    """A scaled sum over every size; the version counts a commit for each stripe."""
+    for count in COUNTS:
+        x = values(count, F32)
+        with region_of(box, np.ones(count, np.float32)) as region:
+            version = region.version
+            region.accumulate(x, scale=0.5)
+            same(region.get(), np.float32(1) + np.float32(0.5) * x)
+            assert region.version == version + math.ceil(count / STRIPE)
+
+
+def check_elastic(box: Any) -> None:
+    """The region gains what x loses, bit for bit; with delta, x stays."""
+    for name in ("float16", "bfloat16", "float32", "float64"):
+        dtype = by_name(name)
+        for count in (1, 5, 2 * STRIPE + 3):
+            center, x = values(count, dtype, 5), values(count, dtype, 6)
+            rate = scale_of(KernelCode.ELASTIC, dtype, 0.3)
+            delta = elastic_delta(x, center, rate)
+            with region_of(box, center) as region:
+                moved = x.copy()
+                assert region.elastic(moved, 0.3) is None
+                same(moved, x - delta)
+                same(region.get(), center + delta)
+                region.put(center)
+                out, kept = np.empty_like(x), x.copy()
+                assert region.elastic(kept, 0.3, delta=out) is out
+                same(out, delta)
+                same(kept, x)
+
+
+def check_slices(box: Any) -> None:
+    """A slice along axis 0 has the same verbs, on its own bytes only."""
+    rows = STRIPE // 4 + 10
+    whole = values(rows * 8, F32).reshape(rows, 8)
+    with region_of(box, whole) as region:
+        part = region[3 : rows - 2]
+        assert (part.shape, part.nbytes) == ((rows - 5, 8), (rows - 5) * 32)
+        assert part.address - region.address == 3 * 32
+        same(part.get(), whole[3:-2])
+        part.accumulate(np.ones(part.shape, np.float32))
+        part[:2].put(np.zeros((2, 8), np.float32))
+        wanted = whole.copy()
+        wanted[3:-2] += 1
+        wanted[3:5] = 0
+        same(region.get(), wanted)
+        same(region[-1:].get(), wanted[-1:])
+        assert region[5:5].get().shape == (0, 8)
+        with raises(TypeError):
+            region[::2]
+
+
+def check_handles(box: Any) -> None:
+    """Each verb's twin gives the same; many under way take effect in their order."""
+    x = values(STRIPE + 9, F32)
+    with region_of(box, np.zeros_like(x)) as region:
+        handles = [region.put_nb(x * np.float32(k)) for k in range(1, 6)]
+        handles.append(region.accumulate_nb(x))
+        read = region.get_nb()
+        old = region.fetch_and_op_nb(x)
+        for handle in handles:
+            handle.wait(timeout_s=60.0)
+            assert handle.done()
+        same(read.result(), x * np.float32(6))
+        same(old.result(), x * np.float32(6))
+        region.put(x)
+        moved = np.zeros_like(x)
+        region.elastic_nb(moved, 0.5).wait()
+        same(moved, np.float32(0.5) * x)
+        out = np.empty_like(x)
+        assert region.get_nb(out).result() is out
+
+
+def check_arrays_that_do_not_fit(box: Any) -> None:
+    """Shape, dtype, scale and op are checked before anything is changed."""
+    center = values(6, F32)
+    with region_of(box, center) as region:
+        version = region.version
+        for bad in (np.zeros(6), np.zeros(5, np.float32), np.zeros((2, 3), np.float32)):
+            for verb in (region.put, region.accumulate, region.fetch_and_op, region.put_nb):
+                with raises(LayoutMismatchError):
+                    verb(bad)
+            with raises(LayoutMismatchError):
+                region.get(out=bad)
+        frozen = center.copy()
+        frozen.flags.writeable = False
+        with raises(LayoutMismatchError):
+            region.elastic(frozen, 0.5)
+        with raises(ConfigError):
+            region.accumulate(center, scale=math.inf)
+        with raises(ConfigError):
+            region.accumulate(center, op="product")
+        with raises(TypeError):
+            region.put("text")
+        assert region.version == version
+        same(region.get(), center)
+    with region_of(box, np.zeros(3, np.int32)) as region, raises(ConfigError):
+        region.elastic(np.zeros(3, np.int32), 0.5)
+    with region_of(box, np.zeros(3, np.int32)) as region, raises(ConfigError):
+        region.accumulate(np.zeros(3, np.int32), scale=0.5)
+
+
+def check_sources_of_all_kinds(box: Any) -> None:
+    """Lists, buffers, strided and read-only arrays can be put."""
+    with region_of(box, np.zeros(4, np.float32)) as region:
+        frozen = np.arange(4, dtype=np.float32)
+        frozen.flags.writeable = False
+        for x in ([0, 1, 2, 3], frozen, np.arange(8, dtype=np.float32)[::2] / 2):
+            region.put(np.zeros(4, np.float32))
+            region.put(x)
+            same(region.get(), np.arange(4, dtype=np.float32))
+    with region_of(box, np.zeros(3, np.uint8)) as region:
+        region.put(b"abc")
+        assert bytes(region.get()) == b"abc"
+
+
+def check_batch(box: Any) -> None:
+    """A batch does its changes in order when its block ends, and none when it raises."""
+    x = values(10, F32)
+    with region_of(box, np.zeros(10, np.float32)) as one, region_of(box, x) as two:
+        moved = x.copy()
+        with box.batch() as batch:
+            batch.put(one, x)
+            batch.accumulate(one, x, scale=2.0)
+            batch.accumulate(two[2:4], np.ones(2, np.float32))
+            old = batch.fetch_and_op(one, x)
+            batch.elastic(two[:2], moved[:2], 0.5)
+        same(one.get(), x * np.float32(4))
+        same(old, x * np.float32(3))
+        assert two.get()[2:4].tolist() == (x[2:4] + 1).tolist()
+        with raises(ZeroDivisionError), box.batch() as batch:
+            batch.put(one, np.zeros(10, np.float32))
+            batch.accumulate(one, np.zeros(10, np.float32), scale=1 / _zero())
+        same(one.get(), x * np.float32(4))
+        with box.batch():
+            pass
+
+
+def _zero() -> int:
+    return 0
+
+
+def check_flush(box: Any) -> None:
+    """After flush all earlier operations are there, for another reader too."""
+    with region_of(box, np.zeros(STRIPE, np.float32)) as region:
+        for _ in range(10):
+            region.accumulate_nb(np.ones(STRIPE, np.float32))
+        box.flush()
+        assert region.get()[[0, -1]].tolist() == [10, 10]

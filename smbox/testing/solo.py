@@ -1,0 +1,185 @@
+"""A memory without a server: this process owns the node's memory and answers for it.
+
+For tests of what a client does on mapped memory: no socket, no second process, no waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from smbox.address import GlobalAddress
+from smbox.client import Box
+from smbox.config import ClientConfig
+from smbox.errors import (
+    AddressRangeError,
+    LayoutMismatchError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.layout import RegionState
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.region_header import RegionSpec
+from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.choosing import Opened
+from smbox.paths.local import LocalPath
+from smbox.paths.pair import PathPair
+
+MEMORY_NBYTES = 256 * 1024 * 1024
+TIMEOUT_S = 30.0
+
+
+class SoloControl:
+    """ControlPath on memory that this process owns.
+
+    Args:
+        memory: the node's memory.
+    """
+
+    def __init__(self, memory: NodeMemory) -> None:
+        self.memory = memory
+        self.address = f"inproc://{memory.name}"
+        self._mutex = threading.Lock()
+        superblock = memory.superblock
+        self.node = NodeInfo(
+            memory.name, superblock.uuid, superblock.node_id, superblock.incarnation
+        )
+
+    def create(self, request: CreateRequest, timeout_s: float) -> RegionInfo:  # noqa: ARG002
+        """Create a region; see ControlPath."""
+        with self._mutex:
+            found = self._find(request.name, request.kind)
+            if found is not None:
+                return _agreed(found, request, exist_ok=request.exist_ok)
+            spec = RegionSpec(
+                request.name, request.dtype, request.shape, request.kind, request.consistency
+            )
+            building = self.memory.begin(spec, request.init)
+            while not building.step():
+                pass
+            state = RegionState.LIVE if request.publish else RegionState.BUILDING
+            region = building.finish(state)
+            self.memory.add(region)
+            return _info(region)
+
+    def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
+        """Make a region visible, or give way; see ControlPath."""
+        with self._mutex:
+            ours = self._at(info.address)
+            found = self._find(info.name, info.kind)
+            if found is None:
+                self.memory.publish(ours)
+                return _info(ours)
+            self.memory.free(ours)
+            if not exist_ok:
+                raise RegionExistsError("another was faster", name=info.name)
+            return _info(found)
+
+    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+        """Find a region, waiting for it; see ControlPath."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            with self._mutex:
+                found = self._find(name, kind)
+            if found is not None:
+                return _info(found)
+            if time.monotonic() >= deadline_s:
+                raise RegionNotFoundError("no such region", name=name)
+            time.sleep(1e-3)
+
+    def locate(self, address: int, timeout_s: float) -> RegionInfo:  # noqa: ARG002
+        """Find the region that holds an address; see ControlPath."""
+        with self._mutex:
+            for region in self.memory.regions.values():
+                if region.address <= address < region.address + max(1, region.nbytes):
+                    return _info(region)
+        raise AddressRangeError("no region holds this address", address=address)
+
+    def free(self, address: int, timeout_s: float) -> None:  # noqa: ARG002
+        """Free a region; see ControlPath."""
+        with self._mutex:
+            self.memory.free(self._at(address))
+
+    def regions(self, timeout_s: float) -> list[RegionInfo]:  # noqa: ARG002
+        """List the live regions; see ControlPath."""
+        with self._mutex:
+            regions = sorted(self.memory.regions.values(), key=lambda region: region.address)
+            return [_info(region) for region in regions if region.state == RegionState.LIVE]
+
+    def stats(self, timeout_s: float) -> dict[str, Any]:  # noqa: ARG002
+        """Return the bytes in use."""
+        return {"memory_used_nbytes": self.memory.used_nbytes()}
+
+    def close(self) -> None:
+        """Keep the memory: it is ``solo_box`` that owns it."""
+
+    def abandon(self) -> None:
+        """Keep the memory."""
+
+    def _at(self, address: int) -> MappedRegion:
+        region = self.memory.regions.get(int(address))
+        if region is None:
+            raise RegionFreedError("no region begins here", address=address)
+        return region
+
+    def _find(self, name: str, kind: int) -> MappedRegion | None:
+        for region in self.memory.regions.values():
+            spec = region.spec
+            if (spec.name, spec.kind, region.state) == (name, kind, RegionState.LIVE):
+                return region
+        return None
+
+
+def _info(region: MappedRegion) -> RegionInfo:
+    spec = region.spec
+    address = GlobalAddress(region.address)
+    return RegionInfo(
+        address, spec.name, spec.kind, spec.dtype, spec.shape, spec.nbytes, spec.consistency
+    )
+
+
+def _agreed(found: MappedRegion, request: CreateRequest, *, exist_ok: bool) -> RegionInfo:
+    if not exist_ok:
+        raise RegionExistsError("the name is taken", name=request.name)
+    if (found.spec.dtype, found.spec.shape) != (request.dtype, request.shape):
+        raise LayoutMismatchError("the region exists with another layout", name=request.name)
+    return _info(found)
+
+
+class SoloOpener:
+    """Opens paths to the memory of this process.
+
+    Args:
+        control: shared by all boxes; each gets a local path of its own.
+    """
+
+    def __init__(self, control: SoloControl) -> None:
+        self.control = control
+
+    def __call__(self, config: ClientConfig) -> Opened:  # noqa: ARG002 - an opener's form
+        """Open a local path."""
+        data = LocalPath(self.control.memory.name)
+        return Opened(self.control, data, "this process owns the memory")
+
+
+@contextlib.contextmanager
+def solo_boxes(memory_nbytes: int = MEMORY_NBYTES) -> Iterator[SoloOpener]:
+    """Own a memory for a while; ``solo_box(opener)`` makes boxes on it."""
+    name = f"solo-{secrets.token_hex(6)}"
+    memory = NodeMemory.open(name, memory_nbytes)
+    try:
+        yield SoloOpener(SoloControl(memory))
+    finally:
+        memory.close(keep=False)
+
+
+def solo_box(opener: SoloOpener, timeout_s: float = TIMEOUT_S) -> Box:
+    """Make a box on the memory."""
+    config = ClientConfig(address=opener.control.address, timeout_s=timeout_s)
+    return Box(PathPair(config, opener))
