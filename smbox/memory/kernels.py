@@ -9,11 +9,13 @@ type, step by step, so that a client can repeat what the memory did.
     REPLACE  c = x              MIN  c = min(c, x)      ELASTIC  c += s * (x - c)
     SUM      c += s * x         MAX  c = max(c, x)
 
-Three more are "whole": they see the whole range at once and their source has its own length.
+Others are "whole": they see the whole range at once and their source has its own length.
 
     COMPARE_SWAP  x = [expected, desired]; c[0] = desired if c[0] == expected
     ARRIVE        x = [member]; a barrier's words: the member joins, the last one opens it
     WITHDRAW      x = [member]; takes back an arrival at the present generation
+    SCATTER_PUT   x = rows and their places: see scatter.py
+    SCATTER_SUM   x = the same; repeated places add up
 
 Integers wrap around; of bools, SUM and MAX are "or" and MIN is "and"; MIN and MAX pass NaN on.
 """
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
+from smbox.memory.scatter import scatter_put, scatter_sum
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -48,6 +51,8 @@ class KernelCode(IntEnum):
     COMPARE_SWAP = 6
     ARRIVE = 7
     WITHDRAW = 8
+    SCATTER_PUT = 9
+    SCATTER_SUM = 10
 
 
 class BarrierWord:
@@ -68,14 +73,14 @@ class Kernel:
         kinds: element kinds it is defined for.
         has_scale: takes a scale; all others demand 1.
         is_whole: runs on the whole range at once, with a source of its own length.
-        source_count: elements of a whole kernel's source.
+        source_count: elements of a whole kernel's source; None: as its operand says.
     """
 
     run: Callable[[Array, Array, Any], None]
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
-    source_count: int = 0
+    source_count: int | None = 0
 
 
 def _replace(data: Array, source: Array, _scale: Any) -> None:
@@ -142,6 +147,10 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
     ),
     KernelCode.WITHDRAW: Kernel(
         _withdraw, frozenset[Kind](("uint",)), is_whole=True, source_count=1
+    ),
+    KernelCode.SCATTER_PUT: Kernel(scatter_put, _ALL, is_whole=True, source_count=None),
+    KernelCode.SCATTER_SUM: Kernel(
+        scatter_sum, _ALL, has_scale=True, is_whole=True, source_count=None
     ),
 }
 
@@ -214,7 +223,7 @@ def run_kernel(code: KernelCode, data: Array, source: Array, scale: Any) -> None
     """
     kernel = KERNELS[code]
     wanted = kernel.source_count if kernel.is_whole else data.size
-    if source.size != wanted:
+    if wanted is not None and source.size != wanted:
         raise ConfigError(
             "source has the wrong length", kernel=code.name, elements=source.size, wanted=wanted
         )

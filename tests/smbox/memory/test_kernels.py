@@ -37,6 +37,8 @@ def test_codes_are_those_that_journals_hold():
         ("COMPARE_SWAP", 6),
         ("ARRIVE", 7),
         ("WITHDRAW", 8),
+        ("SCATTER_PUT", 9),
+        ("SCATTER_SUM", 10),
     ]
     assert set(KERNELS) == set(KernelCode)
 

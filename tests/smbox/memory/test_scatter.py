@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.errors import ConfigError
+from smbox.memory import scatter
+from smbox.memory.change import Change
+from smbox.memory.commit import commit
+from smbox.memory.kernels import KernelCode
+from smbox.memory.mapped import Piece
+
+
+def operand(places, values) -> np.ndarray:
+    return scatter.pack(np.array(places, np.int64), np.ascontiguousarray(values))
+
+
+@pytest.mark.parametrize("name", [dtype.name for dtype in dtypes.TABLE])
+def test_rows_of_every_dtype_land_in_their_places(memory, make, name):
+    dtype = dtypes.by_name(name).numpy
+    region = make(np.zeros((5, 3), dtype))
+    change = Change(KernelCode.SCATTER_PUT, operand([4, 1], np.ones((2, 3), dtype)))
+    commit(memory.writer, region, Piece(0, 0, region.nbytes), change)
+    assert np.array_equal(region.array()[:, 0], np.array([0, 1, 0, 0, 1], dtype))
+
+
+def test_repeated_places_add_up_and_the_last_put_stays(memory, make):
+    region = make(np.zeros((3, 2), np.float32))
+    piece = Piece(0, 8, 24)
+    values = np.array([[1, 2], [10, 20], [100, 200]], np.float32)
+    commit(
+        memory.writer,
+        region,
+        piece,
+        Change(KernelCode.SCATTER_SUM, operand([1, 0, 1], values), 2.0),
+    )
+    assert region.array().tolist() == [[0, 0], [20, 40], [202, 404]]
+    commit(
+        memory.writer, region, piece, Change(KernelCode.SCATTER_PUT, operand([1, 0, 1], values))
+    )
+    assert region.array().tolist() == [[0, 0], [10, 20], [100, 200]]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        np.zeros(8, np.uint8),
+        operand([0], np.ones((1, 2), np.float32))[:-4],
+        operand([2], np.ones((1, 2), np.float32)),
+        operand([-1], np.ones((1, 2), np.float32)),
+        operand([0], np.ones((1, 6), np.uint8).view(np.uint16)),
+    ],
+)
+def test_a_damaged_operand_changes_nothing(memory, make, damaged):
+    region = make(np.zeros((2, 2), np.float32))
+    padded = np.concatenate([damaged, np.zeros(-damaged.size % 4, np.uint8)])
+    with pytest.raises(ConfigError):
+        commit(memory.writer, region, Piece(0, 0, 16), Change(KernelCode.SCATTER_SUM, padded))
+    assert region.version() == 0
+
+
+def test_gathered_rows_are_copies():
+    data = np.arange(7, dtype=np.int32)
+    rows = scatter.gather(data, np.array([2, 0, 2]), 8)
+    assert rows.tolist() == [[4, 5], [0, 1], [4, 5]]
+    rows[0] = -1
+    assert data[4] == 4
