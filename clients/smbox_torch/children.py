@@ -1,0 +1,195 @@
+"""Processes that a launcher starts, listens to and ends, whatever they have started themselves.
+
+A child leads a session of its own, so that ending it ends its own children too, and dies with
+the launcher (PR_SET_PDEATHSIG) even if that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from smbox_torch.reporter import REPORT_FD
+
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+CHUNK_NBYTES: Final = 1 << 16
+LINE_NBYTES_MAX: Final = 1 << 16
+"""Output without a newline is shown in pieces of this size."""
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_launcher() -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Lines:
+    """Text lines of a non-blocking descriptor.
+
+    Args:
+        fd: read end of a pipe; owned from here on.
+        take: called with each line, without its end.
+    """
+
+    def __init__(self, fd: int, take: Callable[[str], None]) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._take = take
+        self._rest = b""
+
+    def read(self) -> bool:
+        """Take what has come; returns False once nothing more can come."""
+        while True:
+            try:
+                chunk = os.read(self.fd, CHUNK_NBYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if len(self._rest) > LINE_NBYTES_MAX:
+                lines.append(self._rest)
+                self._rest = b""
+            for line in lines:
+                self._take(line.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Take the last line, if it has no end, and close."""
+        self.read()
+        if self._rest:
+            self._take(self._rest.decode(errors="replace"))
+        os.close(self.fd)
+
+
+class Child:
+    """A running process.
+
+    Args:
+        argv: program and arguments.
+        env: its whole environment.
+        on_line: called with each line it prints, to stdout or stderr.
+        on_report: called with each line of its reports; None: it gets no pipe for them.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        on_line: Callable[[str], None],
+        on_report: Callable[[str], None] | None = None,
+    ) -> None:
+        output, output_end = os.pipe()
+        self.lines = [Lines(output, on_line)]
+        ends = [output_end]
+        told = dict(env)
+        if on_report is not None:
+            report, report_end = os.pipe()
+            self.lines.append(Lines(report, on_report))
+            ends.append(report_end)
+            told[REPORT_FD] = str(report_end)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                env=told,
+                stdin=subprocess.DEVNULL,
+                stdout=output_end,
+                stderr=output_end,
+                pass_fds=ends[1:],
+                start_new_session=True,
+                preexec_fn=_die_with_launcher,  # noqa: PLW1509 - the launcher has no threads
+            )
+            self.pidfd = os.pidfd_open(self._process.pid)
+        except BaseException:
+            for lines in self.lines:
+                os.close(lines.fd)
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
+        self.pid = self._process.pid
+        self.exit_code: int | None = None
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended; then end what it left and take its last lines.
+
+        ``exit_code`` is its exit status from then on, or minus the signal that killed it.
+        """
+        if self.exit_code is not None:
+            return True
+        ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return False
+        self.send(signal.SIGKILL)  # before its pid, the number of its group, can be used again
+        self.exit_code = self._process.wait()
+        os.close(self.pidfd)
+        for lines in self.lines:
+            lines.close()
+        return True
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, sign)
+
+
+def end_all(children: Iterable[Child], grace_s: float) -> None:
+    """End processes: SIGTERM, and SIGKILL for what still runs after ``grace_s``.
+
+    Another interrupt ends the grace.
+    """
+    alive = [child for child in children if not child.reap()]
+    for child in alive:
+        child.send(signal.SIGTERM)
+    try:
+        alive = _await_end(alive, time.monotonic() + grace_s)
+    finally:
+        for child in alive:
+            child.send(signal.SIGKILL)
+        _await_end(alive, math.inf)
+
+
+def _await_end(alive: list[Child], deadline_s: float) -> list[Child]:
+    """Wait until all have ended or the deadline has come; returns who still runs."""
+    alive = [child for child in alive if not child.reap()]
+    while alive and (left_s := deadline_s - time.monotonic()) > 0:
+        with selectors.DefaultSelector() as selector:
+            for child in alive:
+                selector.register(child.pidfd, selectors.EVENT_READ)
+                for lines in child.lines:  # a full pipe would keep it from ending
+                    lines.read()
+            selector.select(min(left_s, 0.1))
+        alive = [child for child in alive if not child.reap()]
+    return alive
+
+
+def described(exit_code: int) -> str:
+    """Word how a process ended."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def listen(selector: selectors.BaseSelector, child: Child) -> None:
+    """Let ``selector`` tell of a child's end (data: the child) and lines (data: Lines)."""
+    selector.register(child.pidfd, selectors.EVENT_READ, child)
+    for lines in child.lines:
+        selector.register(lines.fd, selectors.EVENT_READ, lines)
+
+
+def forget(selector: selectors.BaseSelector, child: Child) -> None:
+    """Undo ``listen``, as far as it is not undone."""
+    for fd in (child.pidfd, *(lines.fd for lines in child.lines)):
+        if fd in selector.get_map():
+            selector.unregister(fd)

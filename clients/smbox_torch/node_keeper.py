@@ -1,0 +1,100 @@
+"""Keeps a memory node running for as long as a launcher does."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from smbox.errors import ConnectError
+from smbox_torch.children import Child, described, forget, listen
+from smbox_torch.cluster import Plan
+from smbox_torch.reporter import parse
+
+READY_S: Final = 60.0
+RESTARTS_MAX: Final = 5
+LOOK_S: Final = 0.1
+
+
+class NodeKeeper:
+    """A memory node that is started again, on the same memory and address, when it dies.
+
+    Args:
+        plan: names the command and the size.
+        env: environment of the node.
+        note: called with lines to show.
+
+    Attributes:
+        child: the node's process.
+        address: where it is reached.
+
+    Raises:
+        ConnectError: it does not start; the process may still have to be ended.
+    """
+
+    def __init__(self, plan: Plan, env: Mapping[str, str], note: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._env = env
+        self._note = note
+        self._name = f"run-{uuid.uuid4().hex[:12]}"
+        self._ready: dict[str, Any] = {}
+        self._restarts = 0
+        self.child = self._start("tcp://127.0.0.1:0")
+
+    @property
+    def address(self) -> str:
+        """Where the node is reached; it stays the same over restarts."""
+        return str(self._ready["address"])
+
+    def await_ready(self) -> None:
+        """Wait for the node's ready line.
+
+        Raises:
+            ConnectError: the node ended, or said nothing for READY_S.
+        """
+        deadline_s = time.monotonic() + READY_S
+        while "address" not in self._ready:
+            if self.child.reap():
+                how = described(self.child.exit_code or 0)
+                raise ConnectError(f"the memory node did not start: {how}")
+            if time.monotonic() > deadline_s:
+                raise ConnectError("the memory node is not ready", timeout_s=READY_S)
+            with selectors.DefaultSelector() as selector:
+                listen(selector, self.child)
+                selector.select(LOOK_S)
+            self.child.lines[0].read()
+
+    def restart(self, selector: selectors.BaseSelector) -> None:
+        """Start the node again after its end, and listen to it in ``selector``.
+
+        Raises:
+            ConnectError: it died too often, or does not start.
+        """
+        forget(selector, self.child)
+        self.child.reap()
+        how = described(self.child.exit_code or 0)
+        self._restarts += 1
+        if self._restarts > RESTARTS_MAX:
+            raise ConnectError(f"the memory node died {self._restarts} times", last=how)
+        self._note(f"the memory node died ({how}); starting it again on its memory")
+        address, self._ready = self.address, {}
+        self.child = self._start(address)
+        self.await_ready()
+        listen(selector, self.child)
+
+    def _start(self, bind: str) -> Child:
+        argv = [*self._plan.memnode, "--bind", bind, "--name", self._name, "--json"]
+        argv += ["--parent-pid", str(os.getpid())]
+        if self._plan.memory is not None:
+            argv += ["--memory", self._plan.memory]
+        return Child(argv, self._env, on_line=self._hear)
+
+    def _hear(self, line: str) -> None:
+        told = parse(line)
+        if told.get("event") == "ready":
+            self._ready = told
+        elif line:
+            self._note(f"memory node: {line}")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+
+import psutil
+import pytest
+
+from smbox_torch.children import Child, described, end_all
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def start():
+    """``start(code)``: a child that runs Python code, and the lines it prints."""
+    children: list[Child] = []
+
+    def begin(code: str, *, reports: list[str] | None = None) -> tuple[Child, list[str]]:
+        lines: list[str] = []
+        report = reports.append if reports is not None else None
+        child = Child([sys.executable, "-c", code], os.environ, lines.append, report)
+        children.append(child)
+        return child, lines
+
+    yield begin
+    end_all(children, 0.0)
+
+
+def wait(child: Child) -> None:
+    assert select.select([child.pidfd], [], [], LONG_S)[0]
+    assert child.reap()
+
+
+def first_line(child: Child, lines: list[str]) -> str:
+    while not lines:
+        assert select.select([child.lines[0].fd], [], [], LONG_S)[0]
+        child.lines[0].read()
+    return lines[0]
+
+
+def test_lines_of_both_streams_and_the_exit_code_arrive(start):
+    child, lines = start(
+        "import os, sys\nprint('out')\nsys.stdout.flush()\n"
+        "os.write(2, b'err\\nno end')\nsys.exit(3)"
+    )
+    wait(child)
+    assert lines == ["out", "err", "no end"]
+    assert child.exit_code == 3
+    assert child.reap()
+
+
+def test_reports_come_on_a_pipe_of_their_own(start):
+    reports: list[str] = []
+    child, lines = start(
+        "import os\nos.write(int(os.environ['SMBOX_REPORT_FD']), b'{\"step\": 1}\\n')",
+        reports=reports,
+    )
+    wait(child)
+    assert (lines, reports) == ([], ['{"step": 1}'])
+
+
+def test_a_child_that_ends_takes_its_own_children_along(start):
+    child, lines = start(
+        "import os, subprocess, sys\n"
+        "argv = [sys.executable, '-c', 'input()']\n"
+        "print(subprocess.Popen(argv, stdin=subprocess.PIPE).pid, flush=True)\n"
+        "os.read(0, 1)\nos._exit(0)"
+    )
+    grandchild = psutil.Process(int(first_line(child, lines)))
+    wait(child)
+    assert psutil.wait_procs([grandchild], timeout=LONG_S)[1] == []
+
+
+def test_one_that_heeds_sigterm_is_not_killed(start):
+    child, lines = start(
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\nsignal.pause()"
+    )
+    assert first_line(child, lines) == "ready"
+    end_all([child], LONG_S)
+    assert child.exit_code == 9
+
+
+@pytest.mark.parametrize("state", ["deaf", "stopped"])
+def test_one_that_does_not_is(start, state: str):
+    child, lines = start(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\nwhile True: signal.pause()"
+    )
+    first_line(child, lines)
+    if state == "stopped":
+        child.send(signal.SIGSTOP)
+    end_all([child], 0.2)
+    assert child.exit_code == -signal.SIGKILL
+
+
+def test_one_that_prints_much_while_it_ends_is_listened_to(start):
+    child, lines = start(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('x' * 300000), sys.exit(0)))\n"
+        "print('ready', flush=True)\nsignal.pause()"
+    )
+    first_line(child, lines)
+    end_all([child], LONG_S)
+    assert child.exit_code == 0
+    assert sum(map(len, lines[1:])) == 300000
+
+
+def test_a_command_that_cannot_be_started_leaves_nothing():
+    with pytest.raises(FileNotFoundError):
+        Child(["/nowhere/at-all"], {}, print)
+
+
+def test_ends_are_worded():
+    assert described(3) == "exit code 3"
+    assert described(-9) == "signal SIGKILL"
+    assert described(-99) == "signal 99"
