@@ -1,0 +1,74 @@
+"""smbox: a shared memory box for distributed training.
+
+Named arrays live in a memory node, outside of every worker; any process reads, writes and
+adds to them by one-sided operations. ``connect`` to a node, or start one with ``local``.
+"""
+
+from __future__ import annotations
+
+from smbox.address import GlobalAddress
+from smbox.array import register_adapter
+from smbox.batch import Batch
+from smbox.client import Box, connect
+from smbox.counter import Counter
+from smbox.errors import (
+    AccessDeniedError,
+    AddressRangeError,
+    ConfigError,
+    ConnectError,
+    LayoutMismatchError,
+    LimitError,
+    LocalProtocolError,
+    NodeStoppingError,
+    OutOfMemoryError,
+    PeerLostError,
+    ProtocolError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+    RemoteError,
+    RemoteProtocolError,
+    RequestTimeoutError,
+    SegmentError,
+    SessionExpiredError,
+    SmboxError,
+    TransportError,
+    VersionMismatchError,
+    WorkerLostError,
+)
+from smbox.handle import Handle
+from smbox.region import Region
+
+__all__ = [
+    "AccessDeniedError",
+    "AddressRangeError",
+    "Batch",
+    "Box",
+    "ConfigError",
+    "ConnectError",
+    "Counter",
+    "GlobalAddress",
+    "Handle",
+    "LayoutMismatchError",
+    "LimitError",
+    "LocalProtocolError",
+    "NodeStoppingError",
+    "OutOfMemoryError",
+    "PeerLostError",
+    "ProtocolError",
+    "Region",
+    "RegionExistsError",
+    "RegionFreedError",
+    "RegionNotFoundError",
+    "RemoteError",
+    "RemoteProtocolError",
+    "RequestTimeoutError",
+    "SegmentError",
+    "SessionExpiredError",
+    "SmboxError",
+    "TransportError",
+    "VersionMismatchError",
+    "WorkerLostError",
+    "connect",
+    "register_adapter",
+]
