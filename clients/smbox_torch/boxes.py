@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-__all__ = ["BoxLike", "CounterLike", "RegionLike"]
+__all__ = ["Array", "BoxLike", "CounterLike", "RegionLike"]
 
 Array = NDArray[Any]
 
@@ -34,14 +34,17 @@ class RegionLike(Protocol):
     def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> Any:
         """Add ``scale * x`` to the contents (or take the minimum, maximum ...)."""
 
+    def accumulate_from(self, source: Any, scale: float = 1.0) -> Any:
+        """Add ``scale`` times another region's contents, at the memory."""
+
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
-        """Move ``x`` and the contents together; or leave ``x`` and return the move."""
+        """Move ``x`` and the contents together; with ``delta`` only tell the move of x."""
 
     def fetch_and_op(self, x: Any, op: str = "sum") -> Array:
         """Accumulate ``x`` and return the old contents."""
 
-    def wait(self, *, version: int, timeout_s: float = ...) -> Any:
-        """Return when the version is reached."""
+    def wait(self, version: int, *, timeout_s: float | None = None) -> int:
+        """Return the version when it is at least this one."""
 
     def __getitem__(self, key: slice) -> RegionLike:
         """Return a slice along axis 0 with the same verbs."""
@@ -55,13 +58,13 @@ class CounterLike(Protocol):
         """Its value now."""
 
     def add(self, amount: int = 1) -> int:
-        """Add to it; the answer is not relied upon."""
+        """Add to it; return the value before."""
 
-    def compare_and_swap(self, expected: int, desired: int) -> Any:
-        """Set it to ``desired`` if it is ``expected``."""
+    def compare_and_swap(self, old: int, new: int) -> bool:
+        """Set it to ``new`` if it is ``old``; tell whether it was."""
 
-    def wait(self, *, at_least: int, timeout_s: float = ...) -> Any:
-        """Return when the value is reached."""
+    def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
+        """Return the value when it is at least so much."""
 
 
 class BoxLike(Protocol):
@@ -81,5 +84,5 @@ class BoxLike(Protocol):
     def counter(self, name: str) -> CounterLike:
         """Return the counter of this name, created at zero if it is new."""
 
-    def barrier(self, name: str, *, parties: int, timeout_s: float = ...) -> Any:
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
         """Return when so many parties have arrived."""

@@ -1,8 +1,7 @@
 """The center: regions of a memory box that hold what the workers share.
 
 One region per dtype, ``NAME.DTYPE``, initialised once: of workers that race to create it one
-wins, and all begin with the winner's values. A counter ``NAME.phase`` tells whether anybody
-has worked with it yet, so that a checkpoint is restored into fresh memory only.
+wins, and all begin with the winner's values.
 """
 
 from __future__ import annotations
@@ -18,22 +17,32 @@ from smbox_torch.flat import FlatBuffer, FlatParameters
 
 __all__ = ["Center"]
 
-FRESH, RESTORING, IN_USE = 0, 1, 2
-RESTORE_TIMEOUT_S = 120.0
-"""Longest wait for another worker that writes a checkpoint into the center."""
-
 
 class Center:
-    """Flat buffers of a worker and the regions they are exchanged with.
+    """Flat buffers of a worker and the regions that go with them.
 
     Args:
         box: the memory.
         name: prefix of the regions.
-        flat: the worker's values; they become the center's if it is new, and are
-            overwritten by the center's values if it is not.
+        flat: the worker's values, which give the layout. They initialise the regions if
+            these are new, and are overwritten by the regions' values if not.
+        init: initialise with this number instead of the worker's values.
+        leads: False leaves the worker's values alone: velocities and averages, which are
+            kept beside a center, do.
+
+    Raises:
+        LayoutMismatchError: regions of this name belong to another model.
     """
 
-    def __init__(self, box: BoxLike, name: str, flat: FlatParameters) -> None:
+    def __init__(
+        self,
+        box: BoxLike,
+        name: str,
+        flat: FlatParameters,
+        *,
+        init: float | None = None,
+        leads: bool = True,
+    ) -> None:
         self.name = name
         self.flat = flat
         self.regions: tuple[RegionLike, ...] = tuple(
@@ -41,14 +50,13 @@ class Center:
                 f"{name}.{buffer.dtype}",
                 shape=buffer.host.shape,
                 dtype=buffer.dtype,
-                init=buffer.load(),
+                init=buffer.load() if init is None else init,
                 exist_ok=True,
             )
             for buffer in flat.buffers
         )
-        self._phase = box.counter(f"{name}.phase")
-        self._in_use = False
-        self.fetch()
+        if leads:
+            self.fetch()
         self._seen = self._version()
 
     def __iter__(self) -> Iterator[tuple[FlatBuffer, RegionLike]]:
@@ -70,32 +78,14 @@ class Center:
         """Return a copy of the center: dtype -> ``[P]`` on the CPU."""
         copies = {}
         for buffer, region in self:
-            copy = torch.empty(buffer.flat.shape, dtype=buffer.flat.dtype)
-            region.get(out=as_array(copy))
-            copies[buffer.dtype] = copy
+            copies[buffer.dtype] = torch.empty_like(buffer.flat, device="cpu")
+            region.get(out=as_array(copies[buffer.dtype]))
         return copies
 
-    def use(self) -> None:
-        """Tell that work with the center begins; waits while a checkpoint is written to it."""
-        if self._in_use:
-            return
-        self._phase.compare_and_swap(FRESH, IN_USE)
-        self._phase.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
-        self._in_use = True
-
-    def restore(self, values: dict[str, torch.Tensor], *, force: bool = False) -> None:
-        """Write a checkpoint's values, unless workers have begun to use the center.
-
-        Args:
-            values: as :meth:`values` returned them.
-            force: write them in any case.
-        """
-        mine = self._phase.compare_and_swap(FRESH, RESTORING) == FRESH
-        if mine or force:
-            for buffer, region in self:
-                region.put(as_array(values[buffer.dtype]))
-        if mine:
-            self._phase.compare_and_swap(RESTORING, IN_USE)
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        """Overwrite the center by values as :meth:`values` returned them."""
+        for buffer, region in self:
+            region.put(as_array(values[buffer.dtype]))
         self._seen = self._version()
 
     def behind(self, *, mine: int = 1) -> int:

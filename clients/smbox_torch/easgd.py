@@ -26,9 +26,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import BoxLike, RegionLike
+from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default
-from smbox_torch.flat import FlatBuffer
 from smbox_torch.update_thread import UpdateThread
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -86,10 +85,6 @@ class EASGD(BoxOptimizer):
                 region.elastic(buffer.load(), self.moving_rate)
                 buffer.store()
         self.recorder.behind(self.center.behind())
-
-    def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
-        """Return all buffers with their regions: parameters, then batch-norm buffers."""
-        return [pair for center in self._centers() for pair in center]
 
     def _extra_state(self) -> dict[str, Any]:
         return {} if self._overlap is None else {"moves": self._overlap.state()}

@@ -16,10 +16,11 @@ from typing import Any, Self
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center
 from smbox_torch.elastic import default_workers
-from smbox_torch.flat import FlatParameters, float_buffers
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
 
 __all__ = ["BoxOptimizer"]
@@ -69,6 +70,7 @@ class BoxOptimizer(torch.optim.Optimizer):
         self._flat_gradients = gradients
         members = (p for group in optimizer.param_groups for p in group["params"])
         self.flat = FlatParameters(members, gradients=gradients)
+        self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)
         self.buffers = self._buffer_center(model)
 
@@ -146,13 +148,25 @@ class BoxOptimizer(torch.optim.Optimizer):
 
     def _begin_exchange(self) -> None:
         self.flat.check()
-        self.center.use()
+        self.phase.use()
 
     def _centers(self) -> Iterator[Center]:
         """Iterate over parameters' and, if there are any, buffers' centers."""
         yield self.center
         if self.buffers is not None:
             yield self.buffers
+
+    def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
+        """Return all buffers with their regions: parameters, then batch-norm buffers."""
+        return [pair for center in self._centers() for pair in center]
+
+    def _best(self) -> Center:
+        """Return what is evaluated in the end: the center, or an average of it."""
+        return self.center
+
+    def _shared(self) -> Iterator[Center]:
+        """Iterate over all that a checkpoint must hold of what the workers share."""
+        return self._centers()
 
     @property
     def nbytes(self) -> int:
@@ -173,7 +187,7 @@ class BoxOptimizer(torch.optim.Optimizer):
         Raises:
             ConfigError: the parameters differ; the model may be partly written.
         """
-        _fill(list(model.parameters()), self.center)
+        _fill(list(model.parameters()), self._best())
         if self.buffers is not None:
             _fill(float_buffers(model), self.buffers)
 
@@ -190,7 +204,7 @@ class BoxOptimizer(torch.optim.Optimizer):
             "steps": self.steps,
             "inner": self.inner.state_dict(),
             "parameters": {b.dtype: b.flat.detach().cpu().clone() for b in self.flat.buffers},
-            "centers": [center.values() for center in self._centers()],
+            "centers": [center.values() for center in self._shared()],
             "extra": self._extra_state(),
         }
 
@@ -216,8 +230,10 @@ class BoxOptimizer(torch.optim.Optimizer):
         self.steps = state_dict["steps"]
         for buffer in self.flat.buffers:
             buffer.flat.detach().copy_(state_dict["parameters"][buffer.dtype])
-        for center, values in zip(self._centers(), state_dict["centers"], strict=True):
-            center.restore(values, force=force)
+        with self.phase.restoring() as is_mine:
+            for center, values in zip(self._shared(), state_dict["centers"], strict=True):
+                if is_mine or force:
+                    center.put(values)
         self._load_extra_state(state_dict["extra"])
 
     def _extra_state(self) -> dict[str, Any]:

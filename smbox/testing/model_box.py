@@ -46,11 +46,14 @@ class Store:
     arrived: dict[str, int] = field(default_factory=dict)
     log: list[Entry] = field(default_factory=list)
 
-    def wait_for(self, is_true: Callable[[], bool], op: str, timeout_s: float) -> None:
+    def wait_for(
+        self, is_true: Callable[[], bool], op: str, timeout_s: float | None = None
+    ) -> None:
         """Wait, with the lock held, until something is true; RequestTimeoutError if never."""
-        if not self.changed.wait_for(is_true, timeout_s):
+        limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+        if not self.changed.wait_for(is_true, limit_s):
             raise RequestTimeoutError(
-                "it did not happen", op=op, timeout_s=timeout_s, outcome="unknown"
+                "it did not happen", op=op, timeout_s=limit_s, outcome="not-sent"
             )
 
 
@@ -128,19 +131,19 @@ class ModelBox:
             self.store.regions.pop(name).freed = True
             self.store.changed.notify_all()
 
-    def regions(self) -> list[str]:
-        """Return the names of all regions."""
+    def regions(self) -> list[ModelRegion]:
+        """Return all regions, by name."""
         with self.store.changed:
-            return sorted(self.store.regions)
+            return [self._region(name) for name in sorted(self.store.regions)]
 
-    def counter(self, name: str) -> ModelCounter:
-        """Return the counter of this name; it begins at zero."""
+    def counter(self, name: str, init: int = 0) -> ModelCounter:
+        """Return the counter of this name; a new one begins at ``init``."""
         with self.store.changed:
-            self.store.counters.setdefault(name, 0)
+            self.store.counters.setdefault(name, init)
         return ModelCounter(name, self.store)
 
-    def barrier(self, name: str, *, parties: int, timeout_s: float = TIMEOUT_S) -> None:
-        """Return when ``parties`` calls have been made, and again for each further round."""
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
+        """Return the round, from 0, when as many calls as parties have been made in it."""
         with self.store.changed:
             mine = self.store.arrived.get(name, 0)
             self.store.arrived[name] = mine + 1
@@ -149,8 +152,9 @@ class ModelBox:
             self.store.wait_for(
                 lambda: self.store.arrived[name] >= needed, "barrier", timeout_s
             )
+            return mine // parties
 
-    def flush(self, *, timeout_s: float = TIMEOUT_S) -> None:
+    def flush(self, *, timeout_s: float | None = None) -> None:
         """Return at once: every operation is complete when it returns."""
 
     def close(self) -> None:
@@ -180,11 +184,11 @@ class ModelCounter:
         """Add to it; return the value before."""
         return self._change(lambda old: old + amount)
 
-    def compare_and_swap(self, expected: int, desired: int) -> int:
-        """Set it to ``desired`` if it is ``expected``; return the value before."""
-        return self._change(lambda old: desired if old == expected else old)
+    def compare_and_swap(self, old: int, new: int) -> bool:
+        """Set it to ``new`` if it is ``old``; tell whether it was."""
+        return self._change(lambda value: new if value == old else value) == old
 
-    def wait(self, *, at_least: int, timeout_s: float = TIMEOUT_S) -> int:
+    def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
         """Return the value as soon as it is ``at_least`` so much."""
         with self._store.changed:
             self._store.wait_for(

@@ -22,7 +22,6 @@ from smbox.memory.layout import STRIPE_NBYTES
 __all__ = ["ModelRegion", "Shared", "Stored"]
 
 Array = NDArray[Any]
-TIMEOUT_S = 30.0
 
 OPS: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
@@ -37,7 +36,9 @@ class Shared(Protocol):
 
     changed: threading.Condition
 
-    def wait_for(self, is_true: Callable[[], bool], op: str, timeout_s: float) -> None:
+    def wait_for(
+        self, is_true: Callable[[], bool], op: str, timeout_s: float | None = None
+    ) -> None:
         """Wait, with the lock held, until something is true."""
 
 
@@ -126,9 +127,11 @@ class ModelRegion:
         """Combine ``scale * x`` with the contents by ``op``."""
         self._change("accumulate", x, lambda old, new: OPS[op](old, self._scaled(new, scale)))
 
-    def fetch_and_op(self, x: Any, op: str = "sum") -> Array:
-        """Combine ``x`` with the contents by ``op``; return the old contents."""
-        return self._change("fetch_and_op", x, OPS[op])
+    def fetch_and_op(self, x: Any, op: str = "sum", scale: float = 1.0) -> Array:
+        """Combine ``scale * x`` with the contents by ``op``; return the old contents."""
+        return self._change(
+            "fetch_and_op", x, lambda old, new: OPS[op](old, self._scaled(new, scale))
+        )
 
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Move ``x`` and the contents together; with ``delta`` return the move, leave ``x``."""
@@ -145,13 +148,13 @@ class ModelRegion:
             return delta
         target = output_array(x, self.dtype, self.shape)
         target -= move
-        return x
+        return None
 
     def accumulate_from(self, source: ModelRegion, scale: float = 1.0) -> None:
         """Add ``scale`` times another region's contents."""
         self.accumulate(source.get(), scale)
 
-    def wait(self, *, version: int, timeout_s: float = TIMEOUT_S) -> int:
+    def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Return the version as soon as it is at least ``version``."""
         with self._shared.changed:
             self._shared.wait_for(lambda: self._stored.version >= version, "wait", timeout_s)
@@ -171,9 +174,9 @@ class ModelRegion:
         self.accumulate(x, scale, op)
         return _done("accumulate", None)
 
-    def fetch_and_op_nb(self, x: Any, op: str = "sum") -> Handle[Array]:
+    def fetch_and_op_nb(self, x: Any, op: str = "sum", scale: float = 1.0) -> Handle[Array]:
         """Like fetch_and_op; the handle is done at once."""
-        return _done("fetch_and_op", self.fetch_and_op(x, op))
+        return _done("fetch_and_op", self.fetch_and_op(x, op, scale))
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Like elastic; the handle is done at once."""

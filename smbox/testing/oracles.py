@@ -229,13 +229,22 @@ def adownpour(
 def mdownpour(
     x: F32, c: F32, v: F32, gradient: Gradient, *, steps: int, lr: float, momentum: float
 ) -> Worker:
-    """Downpour with Nesterov's momentum at the center: gradients at c + momentum v."""
+    """Downpour with Nesterov's momentum at the center: gradients at c + momentum v.
+
+    v = momentum v + u is written as the elastic move of s = u / (1 - momentum); the worker
+    takes v from s and the move.
+    """
+    rate, momentum_ = np.float32(1.0 - momentum), np.float32(momentum)
     for t in range(steps):
-        g = gradient(x.copy(), t)
+        before = x.copy()
+        descend(x, gradient(x.copy(), t), lr)
+        s = (x - before) / rate
         yield
-        v[:] = np.float32(momentum) * v - np.float32(lr) * g
-        c += v
-        x[:] = c + np.float32(momentum) * v
+        d = elastic(s, v, float(rate))
+        mine = (s - d / rate) + d
+        yield
+        c += mine
+        x[:] = c + momentum_ * mine
 
 
 def ssp(x: F32, c: F32, gradient: Gradient, *, steps: int, lr: float) -> Worker:

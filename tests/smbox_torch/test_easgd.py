@@ -10,41 +10,21 @@ import smbox_torch
 from smbox.errors import ConfigError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, SIZE, Descent, gradient, start
 from smbox_torch import EASGD
 
 torch.set_num_threads(1)
-LR, N = 2.0**-4, 7  # a power of two: a fused multiply-add rounds like product and sum
-F32 = np.float32
 
 
-def noise(worker: int, t: int) -> np.ndarray:
-    return np.random.default_rng((worker, t)).standard_normal(N).astype(F32)
+def worker(number: int, box: ModelBox, begin: np.ndarray | None = None, **settings) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start() if begin is None else begin))
+    sgd = torch.optim.SGD([x], lr=LR)
+    return Descent(number, x, EASGD(sgd, box.client(f"w{number}"), "run", **settings))
 
 
-def gradient(worker: int):
-    return lambda x, t: x - noise(worker, t)
-
-
-class Worker:
-    """A point that descends noisy quadratics."""
-
-    def __init__(self, worker: int, box: ModelBox, start: np.ndarray, **settings) -> None:
-        self.worker, self.t = worker, 0
-        self.x = torch.nn.Parameter(torch.from_numpy(start.copy()))
-        self.opt = EASGD(
-            torch.optim.SGD([self.x], lr=LR), box.client(f"w{worker}"), "run", **settings
-        )
-
-    def step(self) -> None:
-        self.opt.zero_grad()
-        goal = torch.from_numpy(noise(self.worker, self.t))
-        (0.5 * (self.x - goal) ** 2).sum().backward()
-        self.opt.step()
-        self.t += 1
-
-
-def start() -> np.ndarray:
-    return np.random.default_rng(99).standard_normal(N).astype(F32)
+def finish(descent: Descent, steps: int) -> None:
+    descent.run(steps)
+    descent.optimizer.close()
 
 
 def center(box: ModelBox) -> np.ndarray:
@@ -55,14 +35,12 @@ def center(box: ModelBox) -> np.ndarray:
 @pytest.mark.parametrize("period", [1, 3])
 def test_one_worker_is_the_sequential_algorithm(overlap: bool, period: int):
     box = ModelBox()
-    worker = Worker(0, box, start(), period=period, moving_rate=0.3, overlap=overlap)
-    for _ in range(10):
-        worker.step()
-    worker.opt.close()
+    one = worker(0, box, period=period, moving_rate=0.3, overlap=overlap)
+    finish(one, 10)
     x, c = start(), start()
     algorithm = oracles.easgd_overlapped if overlap else oracles.easgd
     oracles.run(algorithm(x, c, gradient(0), steps=10, lr=LR, moving_rate=0.3, period=period))
-    np.testing.assert_array_equal(worker.x.detach().numpy(), x)
+    np.testing.assert_array_equal(one.values(), x)
     np.testing.assert_array_equal(center(box), c)
     assert not np.array_equal(c, start())
 
@@ -70,9 +48,7 @@ def test_one_worker_is_the_sequential_algorithm(overlap: bool, period: int):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_several_workers_equal_the_replay_of_their_order(overlap: bool):
     box, steps, rate = ModelBox(), 12, 0.3
-    workers = [
-        Worker(i, box, start(), period=2, moving_rate=rate, overlap=overlap) for i in range(3)
-    ]
+    workers = [worker(i, box, period=2, moving_rate=rate, overlap=overlap) for i in range(3)]
     threads = [threading.Thread(target=finish, args=(w, steps)) for w in workers]
     for thread in threads:
         thread.start()
@@ -88,26 +64,20 @@ def test_several_workers_equal_the_replay_of_their_order(overlap: bool):
     assert len(order) == 3 * 6
     oracles.replay(runs, order)
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
-    for worker, x in zip(workers, xs, strict=True):
-        np.testing.assert_allclose(worker.x.detach().numpy(), x, rtol=0, atol=1e-6)
-
-
-def finish(worker: Worker, steps: int) -> None:
-    for _ in range(steps):
-        worker.step()
-    worker.opt.close()
+    for one, x in zip(workers, xs, strict=True):
+        np.testing.assert_allclose(one.values(), x, rtol=0, atol=1e-6)
 
 
 def test_workers_join_and_leave_in_the_middle():
     box = ModelBox()
-    first = Worker(0, box, start(), period=1, moving_rate=0.5)
+    first = worker(0, box, period=1, moving_rate=0.5)
     finish(first, 5)
-    late = Worker(1, box, np.zeros(N, F32), period=1, moving_rate=0.5)
-    np.testing.assert_array_equal(late.x.detach().numpy(), center(box))
+    late = worker(1, box, np.zeros(SIZE, np.float32), period=1, moving_rate=0.5)
+    np.testing.assert_array_equal(late.values(), center(box))
     finish(late, 5)
     c = center(box)
     assert np.abs(c).max() < np.abs(start()).max()
-    assert late.opt.stats().exchanges == 5
+    assert late.optimizer.stats().exchanges == 5
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -115,38 +85,35 @@ def test_workers_join_and_leave_in_the_middle():
 def test_a_run_resumes_exactly(overlap: bool, is_new_memory: bool):
     settings = {"period": 2, "moving_rate": 0.3, "overlap": overlap}
     box = ModelBox()
-    whole = Worker(0, box, start(), **settings)
-    for _ in range(5):
-        whole.step()
-    saved = whole.opt.state_dict()
-    for _ in range(5):
-        whole.step()
-    whole.opt.close()
+    whole = worker(0, box, **settings)
+    whole.run(5)
+    saved = whole.optimizer.state_dict()
+    finish(whole, 5)
 
     again = ModelBox() if is_new_memory else box
-    rest = Worker(0, again, np.zeros(N, F32), **settings)
-    rest.opt.load_state_dict(saved, force=not is_new_memory)
+    rest = worker(0, again, np.zeros(SIZE, np.float32), **settings)
+    rest.optimizer.load_state_dict(saved, force=not is_new_memory)
     rest.t = 5
     finish(rest, 5)
-    np.testing.assert_array_equal(rest.x.detach().numpy(), whole.x.detach().numpy())
+    np.testing.assert_array_equal(rest.values(), whole.values())
     np.testing.assert_array_equal(center(again), center(box))
 
 
 def test_overlap_hides_an_exchange_and_staleness_counts_the_others():
     box = ModelBox()
-    one, two = (Worker(i, box, start(), period=1, overlap=i == 0, workers=2) for i in range(2))
-    one.step()
-    two.step()
-    two.step()
-    one.step()
-    one.opt.close()
-    stats = two.opt.stats()
+    one, two = (worker(i, box, period=1, overlap=i == 0, workers=2) for i in range(2))
+    one.run()
+    two.run()
+    two.run()
+    one.run()
+    one.optimizer.close()
+    stats = two.optimizer.stats()
     assert stats.exchanges == 2
     assert stats.waited_ms == pytest.approx(stats.exchange_ms)
-    assert one.opt.stats().exchanges == 2
-    assert sum(one.opt.stats().staleness.values()) == 2
-    assert one.opt.stats().nbytes == 2 * 2 * 4 * N
-    assert one.opt.moving_rate == pytest.approx(0.45)
+    assert one.optimizer.stats().exchanges == 2
+    assert sum(one.optimizer.stats().staleness.values()) == 2
+    assert one.optimizer.stats().nbytes == 2 * 2 * 4 * SIZE
+    assert one.optimizer.moving_rate == pytest.approx(0.45)
 
 
 def test_batch_norm_buffers_travel_in_a_region_of_their_own():
@@ -157,7 +124,7 @@ def test_batch_norm_buffers_travel_in_a_region_of_their_own():
         opt.zero_grad()
         model(torch.randn(8, 3) + 5).sum().backward()
         opt.step()
-    assert box.regions() == ["bn.buffers.float32", "bn.float32"]
+    assert [region.name for region in box.regions()] == ["bn.buffers.float32", "bn.float32"]
     assert np.abs(box.attach("bn.buffers.float32").get()[:4]).max() > 0
     twin = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     opt.center_into(twin)
@@ -170,6 +137,6 @@ def test_impossible_settings_create_nothing():
     box = ModelBox()
     for settings in ({"period": 0}, {"moving_rate": 1.5}, {"moving_rate": 0.0}):
         with pytest.raises(ConfigError):
-            Worker(0, box, start(), **settings)
+            worker(0, box, **settings)
     assert smbox_torch.EASGD is EASGD
     assert box.regions() == []

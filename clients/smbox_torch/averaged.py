@@ -1,0 +1,64 @@
+"""Downpour with an average of the center beside it: what ADOWNPOUR and MVADOWNPOUR share.
+
+After every push the pushing worker moves the average z towards the center c it just saw,
+``z = z + a (c - z)``: an elastic exchange whose x stays where it is, atomic at the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from smbox_torch.boxes import BoxLike
+from smbox_torch.center import Center
+from smbox_torch.downpour import Downpour
+
+__all__ = ["AveragedDownpour"]
+
+
+class AveragedDownpour(Downpour):
+    """Base of the averaged variants; ``center_into`` gives the average.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        period: steps between two pushes, each with its fetch.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        model: also average its batch-norm buffers.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 1,
+        workers: int | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        super().__init__(
+            optimizer, box, name, n_push=period, n_fetch=period, workers=workers, model=model
+        )
+        self.average = Center(box, f"{name}.average", self.flat, leads=False)
+        self._unused = [np.empty_like(buffer.host) for buffer in self.flat.buffers]
+
+    def rate(self) -> float:
+        """Return a, the weight of the center that was just seen, in (0, 1]."""
+        raise NotImplementedError
+
+    def _transfer(self, *, push: bool, fetch: bool) -> None:
+        super()._transfer(push=push, fetch=fetch)
+        rate = self.rate()
+        for (buffer, region), unused in zip(self.average, self._unused, strict=True):
+            region.elastic(buffer.host, rate, delta=unused)
+
+    def _best(self) -> Center:
+        return self.average
+
+    def _shared(self) -> Iterator[Center]:
+        yield from super()._shared()
+        yield self.average

@@ -1,0 +1,99 @@
+"""Downpour SGD: workers move by themselves, push what they moved, and fetch the sum.
+
+Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012; the order of steps
+is that of the comparison in arXiv:1412.6651 and its reference code (mpiT). x the worker's
+parameters, c the center:
+
+    every step:            x = x - lr * gradient        (the optimizer inside; any will do)
+    after n_push steps:    c = c + (what x moved since the last push)
+    after n_fetch steps:   x = c
+
+Where both are due they are one atomic operation (fetch_and_op), so that x is the center
+right after this worker's push. DistBelief sends gradients and lets the server step; here the
+worker sends its own step, which is the same for SGD, and the memory only ever adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.elastic import default_moving_rate
+from smbox_torch.moves import Moves
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["Downpour"]
+
+
+class Downpour(BoxOptimizer):
+    """Asynchronous SGD on a shared center. Stable for small n_push and n_fetch only.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        n_push: steps between two pushes (the papers find 1 to 4 good, 16 and more unstable).
+        n_fetch: steps between two fetches.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        model: also average its batch-norm buffers, elastically at each push.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        n_push: int = 1,
+        n_fetch: int = 1,
+        workers: int | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if n_push < 1 or n_fetch < 1:
+            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self.n_push = n_push
+        self.n_fetch = n_fetch
+        self._moves = Moves(self.flat)
+
+    def _advance(self) -> None:
+        self._local_step()
+        push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
+        if not (push or fetch):
+            return
+        with self._exchanging((push + fetch) * self.nbytes):
+            self._moves.gather()
+            self._transfer(push=push, fetch=fetch)
+            if push:
+                self._average_buffers()
+        self.recorder.behind(self.center.behind(mine=int(push)))
+
+    def _transfer(self, *, push: bool, fetch: bool) -> None:
+        """Push, fetch, or both as one operation."""
+        for (buffer, region), moved in zip(self.center, self._moves.pending, strict=True):
+            if push and fetch:
+                np.add(region.fetch_and_op(moved), moved, out=buffer.host)
+            elif push:
+                region.accumulate(moved)
+            else:
+                region.get(out=buffer.host)
+        if push:
+            self._moves.pushed()
+        if fetch:
+            self._moves.rebase()
+
+    def _average_buffers(self) -> None:
+        """Pull batch-norm buffers and their center together."""
+        for buffer, region in self.buffers or ():
+            region.elastic(buffer.load(), default_moving_rate(self.workers))
+            buffer.store()
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"moves": self._moves.state()}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        self._moves.load_state(extra["moves"])

@@ -1,0 +1,120 @@
+"""EAMSGD: elastic averaging with Nesterov's momentum.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, section 3 and algorithm 2 (asynchronous). x the worker's parameters, v their
+velocity, c the center, momentum the paper's delta:
+
+    g taken ahead, at y = x + momentum * v            (what the model holds between two steps)
+    every period steps:  d = moving_rate (x - c);  c += d;  x -= d          (one atomic op)
+    every step:          v = momentum * v - lr * g;   x = x + v
+
+Variant: asynchronous, fused exchange of x (not of y), elastic move first; weight decay of the
+inner optimizer's groups is added to g at y. With momentum 0 this is EASGD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.easgd import EASGD
+
+__all__ = ["EAMSGD"]
+
+MOMENTUM = 0.99
+"""The paper's delta for its experiments."""
+
+
+class EAMSGD(EASGD):
+    """Elastic averaging whose workers have Nesterov momentum.
+
+    Args:
+        optimizer: a ``torch.optim.SGD`` without momentum: gives the parameters, and lr and
+            weight decay by group (schedulers may change them). Its own step is not called.
+        box: the memory.
+        name: of the run.
+        momentum: the paper's delta, in [0, 1).
+        period: local steps between two exchanges.
+        moving_rate: None: 0.9 / workers.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        overlap: hide the exchange behind the next gradient; see EASGD.
+        model: also exchange its batch-norm buffers.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.SGD,
+        box: BoxLike,
+        name: str,
+        *,
+        momentum: float = MOMENTUM,
+        period: int = 10,
+        moving_rate: float | None = None,
+        workers: int | None = None,
+        overlap: bool = False,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if any(group.get("momentum", 1) for group in optimizer.param_groups):
+            raise ConfigError("EAMSGD has its own momentum: give it torch.optim.SGD without")
+        if not 0.0 <= momentum < 1.0:
+            raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
+        super().__init__(
+            optimizer,
+            box,
+            name,
+            period=period,
+            moving_rate=moving_rate,
+            workers=workers,
+            overlap=overlap,
+            model=model,
+        )
+        self.momentum = momentum
+        self._x = [buffer.flat.clone() for buffer in self.flat.buffers]
+        self._v = [torch.zeros_like(x) for x in self._x]
+
+    def _advance(self) -> None:
+        self._decay()
+        for buffer, x in zip(self.flat.buffers, self._x, strict=True):
+            buffer.flat.copy_(x)
+        super()._advance()
+
+    def _decay(self) -> None:
+        """Add weight decay to the gradients, at y."""
+        for group in self.param_groups:
+            decay = group["weight_decay"]
+            for p in group["params"] if decay else ():
+                if p.grad is not None:
+                    p.grad.add_(p, alpha=decay)
+
+    def _local_step(self) -> None:
+        """Move v and x, and leave y = x + momentum v in the model."""
+        for p, g, v, lr in self._moving():
+            v.mul_(self.momentum).add_(g, alpha=-lr)
+            p.add_(v)
+        for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
+            x.copy_(buffer.flat)
+            torch.add(x, v, alpha=self.momentum, out=buffer.flat)
+        self._count_step()
+
+    def _moving(
+        self,
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]]:
+        """Iterate over parameters that have one: gradient, velocity, learning rate."""
+        lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
+        for buffer, flat in zip(self.flat.buffers, self._v, strict=True):
+            for p, v in zip(buffer.tensors, buffer.split(flat), strict=True):
+                if p.grad is not None:
+                    yield p, p.grad, v, float(lr[id(p)])
+
+    def _extra_state(self) -> dict[str, Any]:
+        own = {"x": [x.clone() for x in self._x], "v": [v.clone() for v in self._v]}
+        return {**super()._extra_state(), **own}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        super()._load_extra_state(extra)
+        for mine, saved in zip(self._x + self._v, extra["x"] + extra["v"], strict=True):
+            mine.copy_(saved)

@@ -1,0 +1,82 @@
+"""Synchronous EASGD: all workers meet, read one center, and move together.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, section 2. x_i the parameters of worker i of p, c the center:
+
+    every period steps, all at once:  d_i = moving_rate (x_i - c);  x_i -= d_i;  c += sum d_i
+    every step:                       x_i -= lr * gradient of the old x_i
+
+With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i). Variant: the
+gradient is that of the x before the move, as in the paper. Order of an exchange: read c,
+barrier (everybody has read), add d, barrier (everybody has added). All workers must stay to
+the end and do the same number of steps: one that is missing times out the others' barrier.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.unfused import ThreeSteps
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["SyncEASGD"]
+
+BARRIER_TIMEOUT_S = 300.0
+"""Longest wait for the slowest worker."""
+
+
+class SyncEASGD(BoxOptimizer):
+    """Elastic averaging in lockstep.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges.
+        moving_rate: None: 0.9 / workers.
+        workers: number of workers, which all must take part; None: WORLD_SIZE, else 1.
+        timeout_s: longest wait for the slowest worker, in seconds.
+        model: also exchange its batch-norm buffers.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 10,
+        moving_rate: float | None = None,
+        workers: int | None = None,
+        timeout_s: float = BARRIER_TIMEOUT_S,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if period < 1:
+            raise ConfigError("period must be at least 1", period=period)
+        self.period = period
+        self.timeout_s = timeout_s
+        self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
+        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
+
+    def _advance(self) -> None:
+        if self.steps % self.period == 0:
+            with self._exchanging(2 * self.nbytes):
+                self._exchange.read()
+                self._meet("read")
+                self._exchange.move()
+                self._exchange.add()
+                self._meet("added")
+            self.recorder.behind(self.center.behind(mine=self.workers))
+        self._local_step()
+
+    def _meet(self, what: str) -> None:
+        """Wait until all workers are here.
+
+        Raises:
+            RequestTimeoutError: one did not come; the center may lack some workers' moves.
+        """
+        self.box.barrier(f"{self.name}.{what}", parties=self.workers, timeout_s=self.timeout_s)

@@ -1,0 +1,85 @@
+"""MDOWNPOUR: Downpour with Nesterov's momentum at the center.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, comparators; n_push = n_fetch = 1 only. c the center, v its velocity, u the
+local step (-lr * gradient) of a worker, momentum the paper's delta:
+
+    gradient taken at  x = c + momentum * v
+    after every step:  v = momentum * v + u;   c = c + v;   x = c + momentum * v
+
+Variant: the memory has no momentum operation, and needs none. With r = 1 - momentum the
+elastic exchange of s = u / r moves v by d = r (s - v), which is momentum * v + u; the worker
+finds its v in the answer, (s - d / r) + d, and adds it to c with a second operation. Each is
+atomic, so no step is lost with any number of workers; only the order of additions to c may
+differ from the order of the velocities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.center import Center
+from smbox_torch.downpour import Downpour
+
+__all__ = ["MDownpour"]
+
+MOMENTUM = 0.99
+"""The paper's delta."""
+
+
+class MDownpour(Downpour):
+    """Downpour whose center has momentum.
+
+    Args:
+        optimizer: does the local steps; SGD without momentum.
+        box: the memory.
+        name: of the run.
+        momentum: in [0, 1).
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        model: also average its batch-norm buffers.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        momentum: float = MOMENTUM,
+        workers: int | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if not 0.0 <= momentum < 1.0:
+            raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
+        super().__init__(optimizer, box, name, workers=workers, model=model)
+        self.momentum = momentum
+        self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
+
+    def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
+        for (buffer, region), (_, velocity), u in zip(
+            self.center, self.velocity, self._moves.pending, strict=True
+        ):
+            v = self._accelerate(velocity, u)
+            np.add(region.fetch_and_op(v), v, out=buffer.host)
+            v *= v.dtype.type(self.momentum)
+            buffer.host += v
+        self._moves.pushed()
+        self._moves.rebase()
+
+    def _accelerate(self, velocity: RegionLike, u: Array) -> Array:
+        """Set v = momentum * v + u at the memory; return the new v."""
+        rate = u.dtype.type(1.0 - self.momentum)
+        s = u / rate
+        d = np.empty_like(s)
+        velocity.elastic(s, float(rate), delta=d)
+        v: Array = (s - d / rate) + d
+        return v
+
+    def _shared(self) -> Iterator[Center]:
+        yield from super()._shared()
+        yield self.velocity

@@ -1,0 +1,134 @@
+"""SEASGD: asynchronous EASGD as ShmCaffe runs it on Soft Memory Box.
+
+Ahn, Kim, Lim, Kang: ShmCaffe: a distributed deep learning platform with shared memory buffer
+for HPC architecture, ICDCS 2018, DOI 10.1109/ICDCS.2018.00111 (ShmCaffe-A), equations 5-7.
+W the worker's parameters, Wg the center, in the order of the paper's two threads:
+
+    main thread                                update thread
+    T1  read Wg                                (sleeps until T3)
+    T2  dW = moving_rate (W - Wg);  W -= dW    A1  write dW to the memory
+    T3  wake the update thread                 A2  ask it to add dW to Wg
+    T4  gradient at the moved W                A3  it does: Wg += dW
+    T5  W -= lr * gradient                     A4  it says so
+
+If A1-A4 are slower than T4 and T5, the main thread waits before T2, because dW is still in
+use. The read of Wg is never hidden: that would make it stale.
+
+Variant: the elastic move first, then the gradient at the *moved* W (EASGD of the NIPS paper
+takes it at the old one). Read and add are separate operations: see the bound in elastic.py.
+Here T5 opens a step and T1-T3 close it, every ``period`` steps (the paper: 1).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike, RegionLike
+from smbox_torch.elastic import default_workers, moving_rate_or_default, warn_if_unstable
+from smbox_torch.unfused import ThreeSteps
+from smbox_torch.update_thread import UpdateThread
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["SEASGD"]
+
+
+class SEASGD(BoxOptimizer):
+    """Elastic averaging in three steps, the add hidden behind the next gradient.
+
+    Args:
+        optimizer: does the local steps (the paper: SGD with momentum 0.9).
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges; the paper's update interval.
+        moving_rate: None: 0.9 / workers. The paper has 0.2 for any number of workers.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        overlap: add on an update thread, as the paper does; False: add before step returns.
+        increment: name of this worker's own increment region: the move is written there and
+            added region to region, as in the paper. None: it travels in the request itself.
+        model: also exchange its batch-norm buffers.
+
+    Warns:
+        StabilityWarning: workers * moving_rate is above the bound of separate read and add.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 1,
+        moving_rate: float | None = None,
+        workers: int | None = None,
+        overlap: bool = True,
+        increment: str | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if period < 1:
+            raise ConfigError("period must be at least 1", period=period)
+        self.period = period
+        self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
+        warn_if_unstable(self.moving_rate, default_workers(workers))
+        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self._exchange = ThreeSteps(self.pairs(), self.moving_rate, self._increments(increment))
+        self._thread = UpdateThread() if overlap else None
+
+    def _increments(self, increment: str | None) -> list[RegionLike] | None:
+        """Create this worker's own regions, or find those of its life before."""
+        if increment is None:
+            return None
+        return [
+            self.box.create(
+                f"{self.name}.increment.{increment}.{index}",
+                shape=buffer.host.shape,
+                dtype=buffer.dtype,
+                exist_ok=True,
+            )
+            for index, (buffer, _) in enumerate(self.pairs())
+        ]
+
+    def _advance(self) -> None:
+        self._local_step()
+        if self.steps % self.period == 0:
+            self.exchange()
+
+    def exchange(self) -> None:
+        """Read the center, move, and begin the add (T1 to T3)."""
+        self._begin_exchange()
+        began_s = time.monotonic()
+        with torch.no_grad():
+            self._exchange.read()
+            self._finish_add()
+            self._exchange.move()
+        if self._thread is None:
+            self._add()
+        took_s = time.monotonic() - began_s
+        self.recorder.exchange(took_s=took_s, nbytes=2 * self.nbytes)
+        self.recorder.waited(took_s)
+        if self._thread is not None:
+            self._thread.begin(self._add)
+
+    def _add(self) -> None:
+        self._exchange.add()
+        self.recorder.behind(self.center.behind())
+
+    def _finish_add(self) -> None:
+        """Wait until the last move has been added: its buffer is needed again."""
+        if self._thread is not None and self._thread.busy:
+            self._thread.finish()
+            self.recorder.exchange_s += self._thread.took_s - self._thread.waited_s
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, after the add under way."""
+        self._finish_add()
+        return super().state_dict()
+
+    def close(self) -> None:
+        """Finish the add under way and end the update thread."""
+        if self._thread is not None:
+            self._finish_add()
+            self._thread.close()

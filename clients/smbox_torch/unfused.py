@@ -1,0 +1,61 @@
+"""An elastic exchange in three steps: read the center, move x, add the move to the center.
+
+What Soft Memory Box's own operations give, and what papers ran. Between read and add other
+workers may add, so the move may rest on an old center: stable only while workers x
+moving_rate stays below the bound in ``elastic.py``. Fused exchanges (``easgd.py``) have no
+such gap.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import RegionLike
+from smbox_torch.flat import FlatBuffer
+
+__all__ = ["ThreeSteps"]
+
+
+class ThreeSteps:
+    """One worker's reads and moves, kept between the steps of an exchange.
+
+    Args:
+        pairs: buffers of the worker and the regions of the center.
+        moving_rate: share of the distance that x and center move.
+        increments: regions of this worker alone, one per pair: where they are given, a move
+            is written there and the memory adds region to region, as ShmCaffe has it.
+    """
+
+    def __init__(
+        self,
+        pairs: list[tuple[FlatBuffer, RegionLike]],
+        moving_rate: float,
+        increments: list[RegionLike] | None = None,
+    ) -> None:
+        self.moving_rate = moving_rate
+        self._pairs = pairs
+        self._increments = increments
+        self._read = [torch.empty_like(buffer.flat, device="cpu") for buffer, _ in pairs]
+        self._moves = [torch.empty_like(read) for read in self._read]
+
+    def read(self) -> None:
+        """Read the center."""
+        for read, (_, region) in zip(self._read, self._pairs, strict=True):
+            region.get(out=as_array(read))
+
+    def move(self) -> None:
+        """Compute d = moving_rate (x - center as read), and subtract it from x."""
+        for read, move, (buffer, _) in zip(self._read, self._moves, self._pairs, strict=True):
+            torch.sub(buffer.flat.cpu(), read, out=move)
+            move.mul_(self.moving_rate)
+            buffer.flat.sub_(move.to(buffer.flat.device))
+
+    def add(self) -> None:
+        """Add d to the center, at the memory."""
+        for index, (move, (_, region)) in enumerate(zip(self._moves, self._pairs, strict=True)):
+            if self._increments is None:
+                region.accumulate(as_array(move))
+            else:
+                self._increments[index].put(as_array(move))
+                region.accumulate_from(self._increments[index])

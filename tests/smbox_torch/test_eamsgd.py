@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing import oracles
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import HALF, LR, Descent, gradient, start
+from smbox_torch.eamsgd import EAMSGD
+from smbox_torch.easgd import EASGD
+
+torch.set_num_threads(1)
+SETTINGS = {"steps": 10, "lr": LR, "moving_rate": 0.3, "period": 2}
+
+
+def worker(number: int, box: ModelBox, kind: type = EAMSGD, **settings) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    wrapped = kind(sgd, box.client(f"w{number}"), "run", period=2, moving_rate=0.3, **settings)
+    return Descent(number, x, wrapped)
+
+
+def position(descent: Descent) -> np.ndarray:
+    """x itself: the model holds the point ahead of it."""
+    return descent.optimizer.state_dict()["extra"]["x"][0].numpy()
+
+
+def test_one_worker_is_the_sequential_algorithm():
+    box = ModelBox()
+    one = worker(0, box, momentum=HALF)
+    one.run(10)
+    x, c = start(), start()
+    oracles.run(oracles.eamsgd(x, c, gradient(0), momentum=HALF, **SETTINGS))
+    np.testing.assert_array_equal(position(one), x)
+    np.testing.assert_array_equal(box.attach("run.float32").get(), c)
+
+
+def test_several_workers_equal_the_replay_of_their_order():
+    box = ModelBox()
+    workers = [worker(i, box, momentum=0.9) for i in range(3)]
+    for turn in np.random.default_rng(5).permutation(np.repeat(np.arange(3), 10)):
+        workers[turn].run()
+    xs, c = [start() for _ in workers], start()
+    runs = {
+        f"w{i}": oracles.eamsgd(x, c, gradient(i), momentum=0.9, **SETTINGS)
+        for i, x in enumerate(xs)
+    }
+    oracles.replay(runs, box.order("run.float32", "elastic"))
+    np.testing.assert_allclose(box.attach("run.float32").get(), c, rtol=0, atol=1e-6)
+    for one, x in zip(workers, xs, strict=True):
+        np.testing.assert_allclose(position(one), x, rtol=0, atol=1e-6)
+
+
+def test_without_momentum_it_is_easgd():
+    boxes = ModelBox(), ModelBox()
+    one, other = worker(0, boxes[0], momentum=0.0), worker(0, boxes[1], EASGD)
+    one.run(8)
+    other.run(8)
+    np.testing.assert_array_equal(one.values(), other.values())
+
+
+def test_weight_decay_is_added_ahead_of_x():
+    x = torch.nn.Parameter(torch.ones(3))
+    opt = EAMSGD(
+        torch.optim.SGD([x], lr=0.5, weight_decay=0.25), ModelBox(), "run", momentum=HALF
+    )
+    x.grad = torch.zeros(3)
+    opt.step()
+    assert x.tolist() == pytest.approx([1 - 0.125 * (1 + HALF)] * 3)
+
+
+def test_a_run_resumes_exactly():
+    box, again = ModelBox(), ModelBox()
+    whole = worker(0, box, momentum=0.9)
+    whole.run(5)
+    saved = whole.optimizer.state_dict()
+    whole.run(5)
+    rest = worker(0, again, momentum=0.9)
+    rest.optimizer.load_state_dict(saved)
+    rest.t = 5
+    rest.run(5)
+    np.testing.assert_array_equal(rest.values(), whole.values())
+
+
+def test_an_optimizer_with_momentum_of_its_own_is_refused():
+    x = torch.nn.Parameter(torch.zeros(2))
+    for inner in (torch.optim.SGD([x], lr=0.1, momentum=0.9), torch.optim.Adam([x])):
+        with pytest.raises(ConfigError, match="momentum"):
+            EAMSGD(inner, ModelBox(), "run")
+    with pytest.raises(ConfigError, match="momentum"):
+        EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0)
