@@ -35,6 +35,11 @@ TIMEOUT_S: Final = 300.0
 """A rank may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
 
 
+def world_or_default(world: World | None) -> World:
+    """Return the world as given, else the one that the environment tells."""
+    return World.from_env(os.environ) if world is None else world
+
+
 class SyncGroup(torch.optim.Optimizer):
     """An optimizer that steps with the mean gradient of all workers of this host.
 
@@ -70,7 +75,7 @@ class SyncGroup(torch.optim.Optimizer):
     ) -> None:
         self.inner = optimizer
         self._adopt()
-        self.world = World.from_env(os.environ) if world is None else world
+        self.world = world_or_default(world)
         members = unique(p for group in optimizer.param_groups for p in group["params"])
         self._sync = GradientSync(
             [p for p in members if p.requires_grad],
