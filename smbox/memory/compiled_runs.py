@@ -145,7 +145,7 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
         header: the region's header words; empty, as the next two, once it is closed.
         table: ``u64[stripes, 8]``.
         data: the region's bytes.
-        words: the writer's slot words.
+        words: the writer's slot words; empty, as the next, in a forked child.
         old: the writer's room for old bytes.
         fd: the writer's open lock file.
         first: first byte of the region's data to change.
@@ -163,6 +163,8 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
     """
     size = limit - first
     if header.size == 0 or table.size == 0 or limit > data.size or source.size != size:
+        return first
+    if words.size == 0 or old.size < STRIPE_NBYTES:
         return first
     if header[_CONSISTENCY] != _BY_STRIPE or words[_STATE] & _STATE_MASK != _FREE:
         return first

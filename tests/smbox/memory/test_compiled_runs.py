@@ -88,7 +88,7 @@ def recover(memory, region) -> None:
     for stripe in range(STRIPES):
         assert locks.try_lock(region.lock_byte(stripe))
         if region.table[stripe, Stripe.SEQ] & 1:
-            recovery.recover_stripe(region, stripe)
+            recovery.recover_stripe(region, stripe, locks)
         locks.unlock(region.lock_byte(stripe))
     locks.close()
 

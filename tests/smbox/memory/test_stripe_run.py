@@ -10,6 +10,7 @@ from smbox.memory import accel
 from smbox.memory.accel import Accel, Engine
 from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
+from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode, elastic_delta
 from smbox.memory.layout import (
     STRIPE_NBYTES,
@@ -22,6 +23,7 @@ from smbox.memory.layout import (
 )
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import pieces
+from smbox.memory.segment import unlink
 from smbox.memory.stripe_run import commit_run
 
 pytest.importorskip("numba", reason="without it there are no runs")
@@ -179,6 +181,15 @@ def test_a_closed_region_stops_it(memory, make):
     memory.regions.pop(region.address)
     region.close()
     assert commit_run(memory.writer, region, 0, ALL, change) == 0
+
+
+def test_a_writer_left_to_its_parent_stops_it(memory, region):
+    writer = Writer.create(memory.name)
+    slot = writer.segment.name
+    writer.abandon()
+    change = Change(KernelCode.REPLACE, np.ones(COUNT, np.float32))
+    assert commit_run(writer, region, 0, ALL, change) == 0
+    unlink(slot)
 
 
 @pytest.mark.parametrize(
