@@ -103,7 +103,7 @@ class NodeConfig:
         parent_pid: stop when this process ends; None never.
         session_expiry_s: forget a client after so many silent seconds.
         regions_max: how many regions there may be.
-        clients_max: how many sessions there may be.
+        sessions_max: how many channels may be connected.
     """
 
     binds: tuple[Bind, ...]
@@ -114,7 +114,7 @@ class NodeConfig:
     parent_pid: int | None = None
     session_expiry_s: float = 300.0
     regions_max: int = 65_536
-    clients_max: int = 1024
+    sessions_max: int = 1024
 
     def __post_init__(self) -> None:
         if not self.binds:

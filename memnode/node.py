@@ -42,7 +42,7 @@ class Node:
         memory: owned by this process, recovered.
         now_s: monotonic seconds.
         expiry_s: silence after which a channel is forgotten, in seconds.
-        clients_max: sessions that there may be.
+        sessions_max: sessions that there may be.
         regions_max: regions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
     """
@@ -53,7 +53,7 @@ class Node:
         *,
         now_s: float,
         expiry_s: float = 300.0,
-        clients_max: int = 1024,
+        sessions_max: int = 1024,
         regions_max: int = 65_536,
         open_binds: frozenset[int] = frozenset(),
     ) -> None:
@@ -64,7 +64,7 @@ class Node:
         self._housekept_s = now_s
         self._registry = Registry(memory, regions_max)
         self._lane = Lane(memory, self._registry, self.metrics, self.facts)
-        self._state = NodeState(expiry_s=expiry_s, clients_max=clients_max)
+        self._state = NodeState(expiry_s=expiry_s, sessions_max=sessions_max)
         rows = memory.channels.rows()
         self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
 
@@ -179,9 +179,13 @@ class Node:
         return Reply(request.op, request=request.request, body=Empty())
 
     def _keep_house(self, now_s: float) -> None:
-        self.metrics.slots_recovered += self._memory.sweep_slots()
+        try:
+            self.metrics.slots_recovered += self._memory.sweep_slots()
+        except SmboxError:
+            _LOG.exception("the slot of a dead local client cannot be recovered")
         for key, session in self._state.expire(now_s=now_s):
-            _LOG.info("channel %d of client %x was silent for too long", key[1], key[0])
+            pid, host = (0, "") if session is None else (session.pid, session.host)
+            _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)
             self.metrics.sessions_expired += 1
             self._forget(key, session)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +19,7 @@ from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.parent import ParentWatch
 from memnode.signals import StopSignal
-from smbox.memory import layout
+from smbox.memory import accel, layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import DIRECTORY, listing, room_nbytes
 
@@ -53,6 +55,7 @@ class NodeServer:
         self._parent = None if config.parent_pid is None else ParentWatch(config.parent_pid)
         self._parent_seen_s = 0.0
         self._node: Node | None = None
+        self._is_compiling = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -67,20 +70,11 @@ class NodeServer:
             OutOfMemoryError: no room for a node.
             ConnectError: an address cannot be bound; the memory stays as it was.
         """
+        _raise_file_limit()
         with ExitStack() as stack:
             stack.enter_context(self._stop.installed())
-            name = self.config.known_name
-            # A port must be taken before it can be a name; else the memory comes first, so
-            # that a second node of the name never touches the first one's ipc path.
-            if name is None:
-                self._listen(stack)
-                name = _fresh_name(self.addresses[0].rpartition(":")[2])
-            self.name = name
-            memory = NodeMemory.open(name, self._memory_nbytes(name))
+            memory = self._own(stack)
             try:
-                if not self._listeners:
-                    self._listen(stack)
-                self._node = self._new_node(memory)
                 yield
             except BaseException:
                 self._let_go(memory, keep=True)
@@ -101,7 +95,28 @@ class NodeServer:
             for index, listener in enumerate(self._listeners):
                 if listener.socket in ready:
                     self._take(node, index, listener)
-            self._send(node, node.tick(now_s=time.monotonic()))
+            self._tick(node)
+
+    def _own(self, stack: ExitStack) -> NodeMemory:
+        """Settle the name, take the memory and the addresses.
+
+        A port must be taken before it can be a name. Else the memory comes first, so that a
+        second node of a name never touches the first one's ipc path.
+        """
+        name = self.config.known_name
+        if name is None:
+            self._listen(stack)
+            name = _fresh_name(self.addresses[0].rpartition(":")[2])
+        self.name = name
+        memory = NodeMemory.open(name, self._memory_nbytes(name))
+        try:
+            if not self._listeners:
+                self._listen(stack)
+            self._node = self._new_node(memory)
+        except BaseException:
+            self._let_go(memory, keep=memory.superblock.incarnation > 1)
+            raise
+        return memory
 
     def _take(self, node: Node, index: int, listener: Listener) -> None:
         for _ in range(MESSAGES_PER_TURN):
@@ -116,6 +131,18 @@ class NodeServer:
                 _LOG.exception("a message could not be handled")
                 continue
             self._send(node, outgoing)
+
+    def _tick(self, node: Node) -> None:
+        try:
+            outgoing = node.tick(now_s=time.monotonic())
+        except Exception:  # noqa: BLE001 -- what goes wrong behind one client hurts no other
+            _LOG.exception("what is parked could not be gone on with")
+            return
+        self._send(node, outgoing)
+        if not self._is_compiling and node.metrics.received_nbytes > accel.LOAD_AFTER_NBYTES:
+            # Aside: the lane goes on in numpy, whose bits are the same, until they are there.
+            self._is_compiling = True
+            threading.Thread(target=accel.load, name="memnode-accel", daemon=True).start()
 
     def _send(self, node: Node, outgoing: Outgoing) -> None:
         for (index, peer), frames in outgoing:
@@ -158,7 +185,7 @@ class NodeServer:
             memory,
             now_s=time.monotonic(),
             expiry_s=config.session_expiry_s,
-            clients_max=config.clients_max,
+            sessions_max=config.sessions_max,
             regions_max=config.regions_max,
             open_binds=frozenset(
                 index for index, bind in enumerate(config.binds) if not bind.is_private
@@ -192,3 +219,9 @@ def _fresh_name(port: str) -> str:
     """Name a node after the port that it happened to get, but never adopt old memory."""
     taken = bool(listing(layout.node_name(port)))
     return f"{port}-{os.getpid()}" if taken else port
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets a process have; each is an open file."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

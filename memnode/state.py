@@ -41,11 +41,11 @@ class NodeState:
 
     Args:
         expiry_s: silence after which a channel is forgotten, in seconds.
-        clients_max: sessions that there may be.
+        sessions_max: sessions that there may be.
     """
 
-    def __init__(self, *, expiry_s: float, clients_max: int) -> None:
-        self._clients_max = clients_max
+    def __init__(self, *, expiry_s: float, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
         self._by_connection: dict[Connection, Session] = {}
         self._by_key: dict[ChannelKey, Session] = {}
         self._liveness = Liveness[ChannelKey](expiry_s)
@@ -93,8 +93,8 @@ class NodeState:
         key = (int.from_bytes(hello.client_id, "little"), hello.channel)
         found = (self._by_key.get(key), self._by_connection.get(connection))
         replaced = list({each.connection: each for each in found if each is not None}.values())
-        if len(self) - len(replaced) >= self._clients_max:
-            raise LimitError("the node has all the clients it takes", limit=self._clients_max)
+        if len(self) - len(replaced) >= self._sessions_max:
+            raise LimitError("the node has all the sessions it takes", limit=self._sessions_max)
         for session in replaced:
             self._drop(session)
         session = Session(connection, key, hello.pid, hello.host)

@@ -166,3 +166,8 @@ def bench() -> Iterator[Bench]:
     made = Bench(fresh_name())
     yield made
     made.close()
+
+
+@pytest.fixture
+def make_peer() -> type[Peer]:
+    return Peer

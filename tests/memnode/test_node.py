@@ -1,13 +1,115 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
+import pytest
+
+from memnode.node import Node
+from smbox.memory.journal import Writer
+from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
+from smbox.memory.segment import listing
+from smbox.wire.messages import Empty
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
 
 
-def test_smoke(bench):
+def test_the_welcome_says_who_the_node_is_and_its_limits(bench):
+    welcome = bench.peer(hello=False).hello().body
+    assert welcome.node_name == bench.name
+    assert welcome.node_uuid == bench.memory.superblock.uuid
+    assert (welcome.applied, welcome.resumed) == (0, False)
+    assert (welcome.stripe_nbytes, welcome.memory_format) == (STRIPE_NBYTES, FORMAT)
+    assert (welcome.window, welcome.ring_entries) == (16, 32)
+
+
+@pytest.mark.parametrize("cookie", [b"", b"wrong", bytes(32)])
+def test_a_private_address_wants_the_cookie(bench, cookie):
+    peer = bench.peer(hello=False)
+    reply = peer.hello(cookie=cookie)
+    assert reply.status is Status.ACCESS_DENIED
+    assert reply.error.facts["node_name"] == bench.name
+    assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+
+
+def test_an_open_address_wants_none(bench):
+    bench.node = Node(bench.memory, now_s=0.0, open_binds=frozenset({1}))
+    assert bench.peer(bind=1, hello=False).hello(cookie=b"").status is Status.OK
+    assert bench.peer(hello=False).hello(cookie=b"").status is Status.ACCESS_DENIED
+
+
+def test_there_are_only_so_many_clients(bench):
+    bench.node = Node(bench.memory, now_s=0.0, sessions_max=1)
+    bench.peer()
+    assert bench.peer(hello=False).hello().status is Status.LIMIT
+
+
+def test_goodbye_ends_the_session_and_forgets_the_channel(bench):
     peer = bench.peer()
-    region = peer.create("w", (8,), init=1.0).body
-    peer.put(region.address, np.arange(8, dtype=np.float32))
-    peer.add(region.address, np.ones(8, np.float32), scale_by=2.0)
-    assert peer.get(region.address, 32).tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
-    old = peer.fetch_add(region.address, np.ones(8, np.float32))
-    assert np.frombuffer(old.payload, np.float32).tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+    mine = peer.create("w", publish=False).body
+    assert peer.ask(Op.BYE, body=Empty()).status is Status.OK
+    assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+    assert len(bench.memory.channels) == 0
+    assert mine.address not in bench.memory.regions
+    assert not peer.hello().body.resumed
+
+
+def test_a_silent_client_is_forgotten(bench):
+    silent, other = bench.peer(), bench.peer()
+    address = silent.create("w").body.address
+    silent.fetch_add(address, np.ones(1, np.float32))
+    bench.tick(after_s=299)
+    other.ask(Op.PING, body=Empty())
+    bench.tick(after_s=2)
+    assert silent.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+    assert other.ask(Op.PING, body=Empty()).status is Status.OK
+    assert len(bench.memory.channels) == 1
+    assert bench.node.metrics.sessions_expired == 1
+    welcome = silent.hello().body
+    assert (welcome.resumed, welcome.applied) == (False, 0)
+    assert silent.fetch_add(address, np.ones(1, np.float32), number=1).status is Status.OK
+
+
+def test_channels_of_an_earlier_run_expire_too(bench):
+    bench.peer()
+    bench.restart()
+    assert len(bench.memory.channels) == 1
+    bench.tick(after_s=301)
+    assert len(bench.memory.channels) == 0
+
+
+def test_the_slot_of_a_dead_local_client_is_removed(bench):
+    dead, alive = Writer.create(bench.name), Writer.create(bench.name)
+    dead.abandon()  # its lock goes, as with its process; its slot stays
+    bench.tick(after_s=1.5)
+    assert listing(slot_name(bench.name, dead.slot_id)) == []
+    assert listing(slot_name(bench.name, alive.slot_id)) != []
+    assert bench.node.metrics.slots_recovered == 1
+    alive.close()
+
+
+def test_an_idle_node_lets_the_server_sleep(bench):
+    bench.peer()
+    assert bench.node.patience_s == 1.0
+
+
+def test_the_figures(bench):
+    peer = bench.peer()
+    address = peer.create("w").body.address
+    peer.put(address, np.ones(4, np.float32))
+    peer.get(address, 32)
+    peer.ask(Op.GET, address=1, nbytes=4)
+    bench.tick(after_s=3.0)
+    facts = bench.node.facts()
+    assert facts["pid"] == os.getpid()
+    assert facts["received_nbytes"] == 16
+    assert facts["sent_nbytes"] == 32
+    assert facts["refusals.ADDRESS_RANGE"] == 1
+    assert facts["uptime_s"] == 3.0
+    assert facts["incarnation"] == 1
+
+
+@pytest.mark.parametrize("frames", [[], [b""], [b"x" * 64], [b"SMBX" + bytes(60)] * 3])
+def test_garbage_is_survived(bench, frames):
+    bench.deliver((0, b"stranger"), frames)
+    assert bench.peer().ask(Op.PING, body=Empty()).status is Status.OK

@@ -20,7 +20,7 @@ def hello(client=1, channel=0):
 
 
 def state(**settings):
-    return NodeState(**({"expiry_s": 300.0, "clients_max": 8} | settings))
+    return NodeState(**({"expiry_s": 300.0, "sessions_max": 8} | settings))
 
 
 def ask(node, connection, request, now_s=0.0):
@@ -88,7 +88,7 @@ def test_channels_of_a_client_are_sessions_of_their_own():
 
 
 def test_there_are_only_so_many_sessions():
-    node = state(clients_max=1)
+    node = state(sessions_max=1)
     node.open(A, hello(1), now_s=0.0)
     with pytest.raises(LimitError):
         node.open(B, hello(2), now_s=0.0)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+from memnode import cli
+from memnode.cli import config_of, main, parser, ready_line
+from memnode.config import Bind
+from smbox.memory.segment import listing
+
+ADDRESS = "tcp://127.0.0.1:7070"
+
+
+def test_the_defaults_are_private():
+    config = config_of(parser().parse_args([]))
+    assert config.binds == (Bind.parse(ADDRESS),)
+    assert config.known_name == "7070"
+    assert (config.memory_nbytes, config.keep, config.insecure) == (None, False, False)
+
+
+def test_all_options():
+    binds = ["--bind", "tcp://0.0.0.0:1", "--bind", "ipc:///run/n"]
+    limits = ["--name", "lab", "--memory", "1GiB", "--parent-pid", "12"]
+    switches = ["--keep", "--insecure", "--log-level", "debug", "--json"]
+    options = parser().parse_args([*binds, *limits, *switches])
+    config = config_of(options)
+    assert [bind.address for bind in config.binds] == ["tcp://0.0.0.0:1", "ipc:///run/n"]
+    assert (config.name, config.memory_nbytes, config.parent_pid) == ("lab", 1 << 30, 12)
+    assert config.keep
+    assert config.insecure
+
+
+def test_the_ready_line():
+    ready = json.loads(ready_line([ADDRESS, "ipc:///x"], "lab", as_json=True))
+    assert ready == {
+        "event": "ready",
+        "address": ADDRESS,
+        "addresses": [ADDRESS, "ipc:///x"],
+        "pid": os.getpid(),
+        "name": "lab",
+    }
+    assert ADDRESS in ready_line([ADDRESS], "lab", as_json=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--bind", "7070"],
+        ["--memory", "lots"],
+        ["--bind", "tcp://0.0.0.0:7070"],
+        ["--name", "a/b"],
+    ],
+)
+def test_what_can_never_work_is_status_2(arguments, capsys):
+    assert main(arguments) == cli.EXIT_CONFIG
+    assert capsys.readouterr().err.startswith("memnode: ")
+
+
+def test_a_process_says_why_it_ends(capfd):
+    name = f"t{secrets.token_hex(4)}"
+    command = [sys.executable, "-m", "memnode", "--name", name, "--memory", "16MiB"]
+    command += ["--bind", "tcp://127.0.0.1:0"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = first.stdout.readline()
+        assert line.startswith(f"memnode {name} is ready at tcp://127.0.0.1:")
+        second = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert second.returncode == cli.EXIT_MEMORY
+        assert f"pid={first.pid}" in second.stderr
+        address = line.split()[5]
+        taken = subprocess.run(
+            [*command[:3], "--name", name + "b", "--memory", "16MiB", "--bind", address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert taken.returncode == cli.EXIT_ADDRESS
+        assert "cannot listen" in taken.stderr
+    finally:
+        first.terminate()
+        first.communicate(timeout=60)
+    assert first.returncode == cli.EXIT_CLEAN
+    assert listing(f"smbox.{name}") == []

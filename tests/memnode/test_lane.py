@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memnode import changes
+from memnode.lane import QUEUE_MAX, TASKS
+from smbox.memory.kernels import KernelCode
+from smbox.memory.locks import LockFile
+from smbox.wire.ops import UNFENCED, Op
+from smbox.wire.status import Status
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+@pytest.fixture
+def peer(bench):
+    return bench.peer()
+
+
+@pytest.fixture
+def address(peer):
+    return peer.create("w").body.address
+
+
+@pytest.fixture
+def held(bench, address):
+    """The region's stripe, held as a stopped local client would hold it."""
+    locks = LockFile(bench.name)
+    byte = bench.memory.regions[address].lock_byte(0)
+    assert locks.try_lock(byte)
+    yield locks
+    locks.close()
+
+
+def begin_put(peer, address, source, number):
+    return peer.begin(
+        Op.PUT,
+        kernel=int(KernelCode.REPLACE),
+        address=address,
+        nbytes=source.nbytes,
+        number=number,
+        payload=source.tobytes(),
+    )
+
+
+def test_every_op_in_a_channel_has_its_task():
+    assert set(TASKS) == set(Op) - UNFENCED
+
+
+def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):
+    parked = begin_put(peer, address, floats(5), 1)
+    assert bench.waiting(peer)
+    assert bench.node.metrics.parked == 1
+    other = bench.peer()
+    elsewhere = other.create("v").body.address
+    other.put(elsewhere, floats(6))
+    assert other.get(elsewhere, 4).tolist() == [6]
+    held.close()
+    assert peer.reply().request == parked.request
+    assert peer.get(address, 4).tolist() == [5]
+
+
+def test_what_is_behind_a_parked_change_waits_for_it(bench, peer, address, held):
+    requests = [
+        begin_put(peer, address, floats(5), 1),
+        begin_put(peer, address, floats(6), 2),
+        peer.begin(Op.GET, address=address, nbytes=4, number=2),
+    ]
+    assert bench.waiting(peer)
+    held.close()
+    replies = [peer.reply() for _ in requests]
+    assert [reply.request for reply in replies] == [each.request for each in requests]
+    assert np.frombuffer(replies[2].payload, np.float32).tolist() == [6]
+
+
+def test_a_new_connection_discards_what_is_parked(bench, peer, address, held):
+    begin_put(peer, address, floats(5), 1)
+    assert bench.waiting(peer)
+    again = bench.peer(hello=False)
+    again.client_id = peer.client_id
+    welcome = again.hello().body
+    assert (welcome.resumed, welcome.applied) == (True, 0)
+    held.close()
+    assert bench.waiting(again)
+    assert again.get(address, 4).tolist() == [0]
+    assert peer.ask(Op.GET, address=address, nbytes=4).status is Status.NO_SESSION
+
+
+def test_a_read_never_overtakes_a_change(peer, address):
+    reply = peer.ask(Op.GET, address=address, nbytes=4, number=1)
+    assert reply.status is Status.GAP
+    peer.put(address, floats(1))
+    assert peer.ask(Op.GET, address=address, nbytes=4, number=1).status is Status.OK
+
+
+def test_a_channel_cannot_queue_without_end(bench, peer, address, held):
+    for number in range(1, QUEUE_MAX + 5):
+        begin_put(peer, address, floats(number), number)
+    held.close()
+    assert [peer.reply().number for _ in range(QUEUE_MAX)] == list(range(1, QUEUE_MAX + 1))
+    assert bench.waiting(peer)
+    assert peer.get(address, 4).tolist() == [QUEUE_MAX]
+
+
+def test_duplicates_are_counted_once_however_often_they_are_tried(bench, peer, address):
+    peer.put(address, floats(1), number=1)
+    assert bench.node.metrics.duplicates == 0
+    peer.put(address, floats(1), number=1)
+    assert bench.node.metrics.duplicates == 1
+
+
+def test_an_unexpected_failure_is_answered_and_the_node_lives(
+    peer, address, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(changes, "commit", lambda *_: 1 / 0)
+        reply = peer.put(address, floats(1))
+    assert reply.status is Status.ERROR
+    assert "request failed" in caplog.text
+    caplog.clear()  # its traceback holds mappings
+    assert peer.put(address, floats(1)).status is Status.OK
+
+
+def test_a_restarted_lane_goes_on_where_it_was(bench, peer, address):
+    peer.put(address, floats(5), number=1)
+    answer = peer.fetch_add(address, floats(1), number=2)
+    bench.restart()
+    welcome = peer.hello().body
+    assert (welcome.applied, welcome.resumed) == (2, True)
+    again = peer.fetch_add(address, floats(1), number=2)
+    assert bytes(again.payload) == bytes(answer.payload)
+    assert peer.put(address, floats(7), number=1).status is Status.OK
+    assert peer.get(address, 4).tolist() == [6]
+    assert peer.add(address, floats(1), number=3).status is Status.OK
+    assert peer.get(address, 4).tolist() == [7]
