@@ -13,11 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox import dtypes
 from smbox.array import as_bytes
-from smbox.errors import LayoutMismatchError, RequestTimeoutError, SmboxError
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.memory.kernels import BarrierWord, KernelCode
-from smbox.paths import requests
-from smbox.paths.base import Operation, RegionInfo
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths import creating, requests
+from smbox.paths.base import CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
@@ -33,16 +35,26 @@ def words_of(parties: int) -> NDArray[np.uint64]:
     return words
 
 
-def check_parties(info: RegionInfo, parties: int) -> None:
-    """Raise LayoutMismatchError if the barrier is one of another number of parties."""
-    found = info.shape[0] - BarrierWord.MEMBERS
-    if found != parties:
+def find(paths: PathPair, name: str, parties: int) -> RegionInfo:
+    """Return the barrier ``name``, or create it.
+
+    Raises:
+        ConfigError: no parties.
+        LayoutMismatchError: it is there, for another number of parties.
+    """
+    if parties < 1:
+        raise ConfigError("a barrier has at least one party", parties=parties)
+    words = words_of(parties)
+    dtype = dtypes.of(words.dtype)
+    request = CreateRequest(
+        name, RegionKind.BARRIER, dtype, words.shape, Consistency.STRIPE, exist_ok=True
+    )
+    try:
+        return creating.create(paths, request, words, paths.timeout_s)
+    except LayoutMismatchError as error:
         raise LayoutMismatchError(
-            "the barrier has another number of parties",
-            barrier=info.name,
-            given=parties,
-            parties=found,
-        )
+            "the barrier has another number of parties", barrier=name, given=parties
+        ) from error
 
 
 def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:

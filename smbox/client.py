@@ -158,14 +158,7 @@ class Box:
             LayoutMismatchError: somebody uses this name with another number of parties.
             RequestTimeoutError: they did not come in time; this arrival is taken back.
         """
-        if parties < 1:
-            raise ConfigError("a barrier has at least one party", parties=parties)
-        words = barriers.words_of(parties)
-        request = CreateRequest(
-            name, RegionKind.BARRIER, dtypes.by_name("uint64"), words.shape, creating.STRIPE
-        )
-        info = creating.find_or_create(self._paths, request, words, self._paths.timeout_s)
-        barriers.check_parties(info, parties)
+        info = barriers.find(self._paths, name, parties)
         return barriers.meet(self._paths, info, timeout_s)
 
     def batch(self, *, timeout_s: float | None = None) -> Batch:

@@ -12,7 +12,8 @@ and every verb may raise
     LayoutMismatchError, TypeError  x does not fit; nothing was sent
     ConfigError                     the operation makes no sense for the dtype; nothing was sent
     RegionFreedError                the region was freed; stripes before that are changed
-    RequestTimeoutError             not done in time; ``error.handle`` goes on with it
+    RequestTimeoutError             not done in time, but still under way: wait for it with
+                                    ``error.handle``; its arrays stay untouchable till then
     PeerLostError                   the node went away (remote path)
 """
 
@@ -213,40 +214,47 @@ class Region:
 
     def put_request(self, x: Any) -> Request[None]:
         """Check a ``put`` and describe it, for a batch."""
-        return self._request("put", KernelCode.REPLACE, x)
+        operation = self._operation("put", KernelCode.REPLACE, x)
+        return Request(self.info, operation, None, None)
 
     def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
         """Check an ``accumulate`` and describe it, for a batch."""
-        return self._request("accumulate", _kernel(op), x, scale)
+        operation = self._operation("accumulate", self._kernel(op, scale), x, scale)
+        return Request(self.info, operation, None, None)
 
     def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
         """Check a ``fetch_and_op`` and describe it, for a batch."""
-        request = self._request("fetch_and_op", _kernel(op), x, scale)
+        operation = self._operation("fetch_and_op", self._kernel(op, scale), x, scale)
         old = np.empty(self.shape, self.dtype)
-        sink = OldSink(self._first, as_bytes(old))
-        return Request(request.info, request.operation, sink, old)
+        return Request(self.info, operation, OldSink(self._first, as_bytes(old)), old)
 
     def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
         """Check an ``elastic`` and describe it, for a batch."""
         rate = scale_of(KernelCode.ELASTIC, self.info.dtype, moving_rate)
+        sink: MoveSink | DeltaSink
         if delta is None:
             array = output_array(x, self.dtype, self.shape, called="x")
-            sink: MoveSink | DeltaSink = MoveSink(self._first, array.reshape(-1), rate)
+            sink = MoveSink(self._first, array.reshape(-1), rate)
         else:
             array = source_array(x, self.dtype, self.shape)
             out = output_array(delta, self.dtype, self.shape, called="delta")
             if np.may_share_memory(array, out):
                 raise ConfigError("delta must not share memory with x", region=self.name)
             sink = DeltaSink(self._first, array.reshape(-1), rate, out.reshape(-1))
-        request = self._request("elastic", KernelCode.ELASTIC, array, moving_rate)
-        return Request(request.info, request.operation, sink, delta)
+        operation = self._operation("elastic", KernelCode.ELASTIC, array, moving_rate)
+        return Request(self.info, operation, sink, delta)
 
-    def _request(self, op: str, kernel: KernelCode, x: Any, scale: float = 1) -> Request[None]:
+    def _operation(self, op: str, kernel: KernelCode, x: Any, scale: float = 1) -> Operation:
         source = as_bytes(source_array(x, self.dtype, self.shape))
+        return Operation(op, kernel, scale, self._first, self._limit, source)
+
+    def _kernel(self, op: str, scale: float) -> KernelCode:
+        kernel = KERNEL_OF.get(op)
+        if kernel is None:
+            raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
         if scale != 1:
             scale_of(kernel, self.info.dtype, scale)
-        operation = Operation(op, kernel, scale, self._first, self._limit, source)
-        return Request(self.info, operation, None, None)
+        return kernel
 
     def _output(self, out: Any) -> NDArray[Any]:
         if out is None:
@@ -275,10 +283,3 @@ class Region:
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
         """Travel as the box's settings and description."""
         return Region, (self._paths, self.info, self.shape, self._first)
-
-
-def _kernel(op: str) -> KernelCode:
-    kernel = KERNEL_OF.get(op)
-    if kernel is None:
-        raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
-    return kernel

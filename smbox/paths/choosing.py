@@ -1,22 +1,15 @@
-"""Which path a client takes to its node, and why.
-
-Sharing a host proves nothing (containers), so the proof is the memory itself: the superblock
-that this process finds under the node's name carries the uuid that the node told us.
-"""
+"""Which path a client takes to its node, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from smbox.config import ClientConfig, scheme_of
-from smbox.errors import ConfigError, SegmentError
-from smbox.memory import layout
-from smbox.memory.layout import Superblock
-from smbox.memory.locks import LockFile
-from smbox.memory.segment import Segment
+from smbox.errors import ConfigError
 from smbox.paths.base import ControlPath, DataPath, NodeInfo
 from smbox.paths.local import LocalPath
 from smbox.paths.opening import open_remote
+from smbox.paths.proof import why_not_shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ def open_paths(config: ClientConfig) -> Opened:
             return Opened(
                 remote.control, remote.data, why or f"{config.transport} was asked for"
             )
-        data = LocalPath(remote.control.node.name)
+        data = LocalPath(remote.control.node)
     except BaseException:
         remote.data.close()
         remote.control.close()
@@ -72,23 +65,6 @@ def choose(config: ClientConfig, node: NodeInfo) -> str | None:
         return f"node {node.name!r} keeps its memory in this /dev/shm"
     if config.transport == "shm":
         raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
-    return None
-
-
-def why_not_shared(node: NodeInfo) -> str | None:
-    """Tell why this process cannot map the node's memory; None if it can."""
-    try:
-        with Segment.attach(layout.node_name(node.name)) as segment:
-            words = segment.words(0, Superblock.MEMORY_NBYTES + 1)
-            uuid = words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
-            found_format = int(words[Superblock.FORMAT])
-        LockFile(node.name).close()
-    except SegmentError as error:
-        return f"the node's memory is not in this /dev/shm ({error.message})"
-    if uuid != node.uuid:
-        return "another node of the same name keeps its memory in this /dev/shm"
-    if found_format != layout.FORMAT:
-        return f"the node's memory has format {found_format}, this client knows {layout.FORMAT}"
     return None
 
 

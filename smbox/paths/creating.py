@@ -74,11 +74,11 @@ def create(
     if values is None:
         return paths.control().create(request, timeout_s)
     if request.exist_ok:
-        return find_or_create(paths, request, values, timeout_s)
+        return _find_or_create(paths, request, values, timeout_s)
     return _create_filled(paths, request, values, timeout_s)
 
 
-def find_or_create(
+def _find_or_create(
     paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
 ) -> RegionInfo:
     """Return the region of this name, or create it with ``values``.

@@ -189,5 +189,7 @@ class Lane:
                 self.writer.close()
 
     def abandon(self) -> None:
-        """Drop the writer in a forked child: it is the parent's."""
+        """Drop the writer in a forked child: it is the parent's, and so may be the mutex."""
+        self.mutex = threading.Lock()
+        self.is_closed = True
         self.writer.abandon()

@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from smbox.address import OFFSET_MAX
+from smbox.errors import SmboxError
 from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
-from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
 from smbox.paths.lane import Lane, LaneWork
 from smbox.paths.local_now import commit_now, read_run
 from smbox.paths.local_work import LocalBatch, LocalChange, LocalRead, LocalWait
+from smbox.paths.proof import check_still_shared
 
 LaneT = TypeVar("LaneT", bound=LaneWork)
 
@@ -27,12 +29,12 @@ class LocalPath:
     """DataPath on mapped memory; docs/memory_model.md is its contract.
 
     Args:
-        node: name of the memory node, the prefix of its segments.
+        node: whose memory this process shares.
     """
 
     transport = "shm"
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: NodeInfo) -> None:
         self._node = node
         self._regions: dict[int, MappedRegion] = {}
         self._lanes: list[Lane] = []
@@ -103,7 +105,16 @@ class LocalPath:
 
     def flush(self, deadline_s: float) -> bool:
         """Drive what every thread has in line; see DataPath."""
-        return all(lane.drain(deadline_s) for lane in self._all_lanes())
+        is_complete = True
+        first_error: SmboxError | None = None
+        for lane in self._all_lanes():
+            try:
+                is_complete = lane.drain(deadline_s) and is_complete
+            except SmboxError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return is_complete
 
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
@@ -130,7 +141,7 @@ class LocalPath:
         return lane
 
     def _new_lane(self) -> Lane:
-        lane = Lane(self._node)
+        lane = Lane(self._node.name)
         with self._mutex:
             left = [other for other in self._lanes if other.is_left()]
             self._lanes = [other for other in self._lanes if other not in left] + [lane]
@@ -156,7 +167,8 @@ class LocalPath:
             ]
             for address in freed:
                 del self._regions[address]
-            region = MappedRegion.attach(self._node, info.address & OFFSET_MAX)
+            region = MappedRegion.attach(self._node.name, info.address & OFFSET_MAX)
+            check_still_shared(self._node)
             return self._regions.setdefault(info.address, region)
 
 

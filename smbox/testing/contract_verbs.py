@@ -11,7 +11,16 @@ from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.memory.kernels import KernelCode, elastic_delta, run_kernel, scale_of
 from smbox.region import KERNEL_OF
-from smbox.testing.contract_tools import COUNTS, DTYPES, STRIPE, raises, region_of, same, values
+from smbox.testing.contract_tools import (
+    COUNTS,
+    DTYPES,
+    STRIPE,
+    fresh,
+    raises,
+    region_of,
+    same,
+    values,
+)
 
 F32 = by_name("float32")
 
@@ -190,6 +199,20 @@ def check_batch(box: Any) -> None:
         same(one.get(), x * np.float32(4))
         with box.batch():
             pass
+
+
+def check_lock_free_regions(box: Any) -> None:
+    """A region without locks has the same verbs, for a single worker with the same results."""
+    x = values(STRIPE + 5, F32)
+    region = box.create(fresh("hogwild"), init=x, consistency="none")
+    region.accumulate(x, scale=2.0)
+    same(region.get(), x * np.float32(3))
+    same(region.fetch_and_op(x), x * np.float32(3))
+    moved = np.zeros_like(x)
+    region.elastic(moved, 0.5)
+    same(moved, x * np.float32(2))
+    assert region.version > 0
+    box.free(region)
 
 
 def _zero() -> int:

@@ -14,7 +14,7 @@ Sources: EASGD, EAMSGD, Downpour and its variants arXiv:1412.6651; SEASGD ShmCaf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,12 +247,16 @@ def mdownpour(
         x[:] = c + momentum_ * mine
 
 
-def ssp(x: F32, c: F32, gradient: Gradient, *, steps: int, lr: float) -> Worker:
-    """SSP, fetching at every clock (staleness 0): add what x moved, then read the sum."""
+def ssp(
+    x: F32, c: F32, gradient: Gradient, *, steps: int, lr: float, fetches: Container[int]
+) -> Worker:
+    """SSP with a clock per step: add what x moved; read the sum after the steps ``fetches``."""
+    base = x.copy()
     for t in range(steps):
-        before = x.copy()
         descend(x, gradient(x.copy(), t), lr)
         yield
-        c += x - before
-        yield
-        x[:] = c
+        c += x - base
+        base = x.copy()
+        if t in fetches:
+            yield
+            x[:] = base[:] = c

@@ -164,7 +164,7 @@ class SoloOpener:
 
     def __call__(self, config: ClientConfig) -> Opened:  # noqa: ARG002 - an opener's form
         """Open a local path."""
-        data = LocalPath(self.control.memory.name)
+        data = LocalPath(self.control.node)
         return Opened(self.control, data, "this process owns the memory")
 
 
