@@ -49,6 +49,10 @@ class Phase:
         is_mine = self._counter.compare_and_swap(FRESH, RESTORING)
         if not is_mine:
             self._counter.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
-        yield is_mine
-        if is_mine:
-            self._counter.compare_and_swap(RESTORING, IN_USE)
+        after = FRESH
+        try:
+            yield is_mine
+            after = IN_USE
+        finally:
+            if is_mine:
+                self._counter.compare_and_swap(RESTORING, after)

@@ -1,0 +1,121 @@
+"""SSP: stale synchronous parallel, bounded staleness with read-my-writes.
+
+Ho et al.: More effective distributed ML via a stale synchronous parallel parameter server,
+NIPS 2013; verbs as in Petuum's Bosen. x the worker's copy of the parameters, c the center,
+k the worker's clock, s the staleness:
+
+    every step:   x = x - lr * gradient                 (the optimizer inside; any will do)
+    clock():      c = c + (what x moved);  k = k + 1;
+                  if x was fetched when the slowest clock was below k - s:
+                      wait until the slowest clock is k - s;  x = c
+
+So at clock k a worker sees every move of clocks up to k - s - 1 and all of its own, and the
+fastest is never more than s clocks ahead of the slowest. s = 0 is synchronous (BSP), without
+a barrier. Variant: moves are pushed at the clock, not between; the server pushes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.clocks import Clocks
+from smbox_torch.elastic import default_moving_rate
+from smbox_torch.moves import Moves
+from smbox_torch.world import World
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["SSP"]
+
+TIMEOUT_S = 300.0
+"""Longest wait for the slowest worker."""
+
+
+class SSP(BoxOptimizer):
+    """Workers that may differ by ``staleness`` clocks, and no more.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        staleness: clocks that the fastest may be ahead of the slowest.
+        period: steps of one clock; None: only :meth:`clock` ends a clock.
+        rank: of this worker; None: RANK of the environment, else 0.
+        workers: number of workers, all of which are waited for; None: WORLD_SIZE, else 1.
+        timeout_s: longest wait for the slowest, in seconds.
+        model: also average its batch-norm buffers, elastically at each clock.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        staleness: int = 3,
+        period: int | None = 1,
+        rank: int | None = None,
+        workers: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        if staleness < 0 or (period is not None and period < 1):
+            raise ConfigError("staleness begins at 0, period at 1", staleness=staleness)
+        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self.staleness = staleness
+        self.period = period
+        self.timeout_s = timeout_s
+        own = World.from_env(os.environ).rank if rank is None else rank
+        self.clocks = Clocks(box, f"{name}.clocks", own, self.workers)
+        self._moves = Moves(self.flat)
+        self._fetched_at = int(self.clocks.read().min())
+
+    def _advance(self) -> None:
+        self._local_step()
+        if self.period is not None and self.steps % self.period == 0:
+            self.clock()
+
+    @torch.no_grad()
+    def clock(self) -> None:
+        """End a clock: push what x moved, and fetch if x would be too old.
+
+        Raises:
+            RequestTimeoutError: a worker stayed behind; the push is done, the fetch is not.
+        """
+        with self._exchanging(self.nbytes):
+            self._push()
+            now = self.clocks.tick()
+            oldest = now - self.staleness
+            if self._fetched_at < oldest:
+                self._fetched_at = self.clocks.wait(oldest, self.timeout_s)
+                self._fetch()
+        self.recorder.behind(self.center.behind())
+
+    def _push(self) -> None:
+        self._moves.gather()
+        for (_, region), moved in zip(self.center, self._moves.pending, strict=True):
+            region.accumulate(moved)
+        self._moves.pushed()
+        for buffer, region in self.buffers or ():
+            region.elastic(buffer.load(), default_moving_rate(self.workers))
+            buffer.store()
+
+    def _fetch(self) -> None:
+        self.center.fetch()
+        self._moves.rebase()
+        self.recorder.nbytes += self.center.nbytes
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"moves": self._moves.state(), "age": self.clocks.mine - self._fetched_at}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        self._moves.load_state(extra["moves"])
+        self._fetched_at = self.clocks.mine - extra["age"]
+
+    def close(self) -> None:
+        """Leave: the others do not wait for this worker any more."""
+        self.clocks.leave()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.array import source_array
+from smbox_torch.adapter import as_array, dtype_name, register
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_a_tensor_and_its_array_share_memory(dtype: str):
+    tensor = torch.zeros(3, dtype=getattr(torch, dtype))
+    array = as_array(tensor)
+    assert (array.dtype, dtype_name(tensor.dtype)) == (np.dtype(dtype), dtype)
+    array[1] = 1
+    assert tensor.tolist() == [0, 1, 0]
+
+
+def test_bfloat16_goes_by_ml_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="the bf16 extra is not installed")
+    tensor = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    array = as_array(tensor)
+    assert array.dtype == ml_dtypes.bfloat16
+    array[0] = 3.0
+    assert tensor.tolist() == [3.0, -2.0]
+
+
+def test_a_parameter_is_taken_as_its_data():
+    assert as_array(torch.nn.Parameter(torch.ones(2))).tolist() == [1.0, 1.0]
+
+
+def test_tensors_without_memory_of_their_own_are_refused():
+    for tensor in (torch.ones(2, device="meta"), torch.eye(2).to_sparse()):
+        with pytest.raises(TypeError, match="dense CPU"):
+            as_array(tensor)
+
+
+def test_smbox_takes_tensors_and_parameters():
+    register()
+    for x in (torch.ones(2), torch.nn.Parameter(torch.ones(2))):
+        array = source_array(x, np.dtype(np.float32), (2,))
+        assert array.__array_interface__["data"][0] == x.data_ptr()

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError
+from smbox_torch import elastic
+
+
+def radius(matrix: list[list[float]]) -> float:
+    return float(np.abs(np.linalg.eigvals(np.array(matrix))).max())
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16])
+@pytest.mark.parametrize("lr", [0.0, 0.3, 1.0])
+def test_the_unfused_bound_is_where_the_mean_mode_turns_unstable(workers: int, lr: float):
+    beta = elastic.unfused_bound(workers, lr)
+
+    def mode(scale: float) -> float:
+        b = beta * scale
+        return radius([[1 - lr - b / workers, b / workers], [b, 1 - b]])
+
+    assert mode(0.99) <= 1 + 1e-9
+    assert mode(1.01) > 1
+
+
+@pytest.mark.parametrize("lr", [0.1, 1.0])
+def test_the_fused_bound_is_where_one_exchange_turns_unstable(lr: float):
+    def mode(alpha: float) -> float:
+        return radius([[1 - lr - alpha, alpha], [alpha * (1 - lr), 1 - alpha]])
+
+    bound = elastic.fused_bound(lr)
+    assert bound == (4 - 2 * lr) / (4 - lr)
+    assert mode(0.9 * bound) <= 1
+
+
+def test_known_values():
+    assert elastic.unfused_bound(16) == pytest.approx(1.882, abs=1e-3)
+    assert elastic.fused_bound() == 1.0
+    assert elastic.default_moving_rate(6) == pytest.approx(0.15)
+
+
+def test_defaults_come_from_the_workers():
+    assert elastic.default_workers(3) == 3
+    assert elastic.default_workers(None, {"WORLD_SIZE": "8"}) == 8
+    assert elastic.default_workers(None, {}) == 1
+    assert elastic.moving_rate_or_default(None, 3) == pytest.approx(0.3)
+    assert elastic.moving_rate_or_default(0.2, 3) == 0.2
+
+
+def test_impossible_values_are_refused():
+    with pytest.raises(ConfigError):
+        elastic.default_workers(0)
+    for rate in (0.0, -0.1, 1.1, float("nan")):
+        with pytest.raises(ConfigError):
+            elastic.moving_rate_or_default(rate, 1)
+
+
+def test_the_warning_names_bound_and_cure():
+    with pytest.warns(elastic.StabilityWarning, match=r"1\.88.*0\.0563"):
+        elastic.warn_if_unstable(0.2, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        elastic.warn_if_unstable(0.2, 8)

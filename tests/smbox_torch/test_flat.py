@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, unique
+
+
+def network() -> torch.nn.Sequential:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+
+
+def test_parameters_keep_their_values_as_views_of_one_buffer():
+    model = network()
+    before = [p.detach().clone() for p in model.parameters()]
+    (buffer,) = FlatParameters(model.parameters()).buffers
+    assert buffer.size == 2 * 3 + 3 + 3 + 3
+    for p, value in zip(model.parameters(), before, strict=True):
+        assert torch.equal(p, value)
+    buffer.host[:] = 7.0
+    assert all(bool((p == 7).all()) for p in model.parameters())
+
+
+def test_each_dtype_has_its_buffer_and_tied_tensors_count_once():
+    a = torch.nn.Parameter(torch.zeros(2))
+    b = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    flat = FlatParameters([a, b, a])
+    assert [(buffer.dtype, buffer.size) for buffer in flat.buffers] == [
+        ("float32", 2),
+        ("float64", 3),
+    ]
+    assert flat.nbytes == 2 * 4 + 3 * 8
+    assert len(unique([a, b, a])) == 2
+
+
+def test_bfloat16_has_a_buffer_too():
+    pytest.importorskip("ml_dtypes", reason="the bf16 extra is not installed")
+    p = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    (buffer,) = FlatParameters([p]).buffers
+    buffer.host[:] = 2.0
+    assert p.tolist() == [2.0, 2.0]
+
+
+def test_strided_and_scalar_tensors_fit_in():
+    wide = torch.nn.Parameter(torch.arange(6.0).view(2, 3).t())
+    scalar = torch.nn.Parameter(torch.tensor(9.0))
+    (buffer,) = FlatParameters([wide, scalar]).buffers
+    assert buffer.host.tolist() == [0, 3, 1, 4, 2, 5, 9]
+    assert wide.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_gradients_are_flat_and_stay_so():
+    model = network()
+    flat = FlatParameters(model.parameters(), gradients=True)
+    for _ in range(2):
+        flat.zero_gradients()
+        model(torch.ones(4, 2)).square().sum().backward()
+    gradient = flat.buffers[0].gradient
+    assert gradient is not None
+    joined = torch.cat([p.grad.flatten() for p in model.parameters()])
+    assert torch.equal(gradient, joined)
+    assert float(gradient.abs().sum()) > 0
+    flat.zero_gradients()
+    assert float(gradient.abs().sum()) == 0
+
+
+def test_gradients_that_were_there_are_kept():
+    p, q = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))
+    p.grad = torch.ones(2)
+    buffer = FlatBuffer([p, q])
+    buffer.attach_gradients()
+    assert buffer.gradient is not None
+    assert buffer.gradient.tolist() == [1, 1, 0]
+
+
+def test_a_parameter_that_left_is_found():
+    model = network()
+    flat = FlatParameters(model.parameters())
+    flat.check()
+    model.load_state_dict(network().state_dict())
+    flat.check()
+    model[0].weight.data = torch.zeros(3, 2)
+    with pytest.raises(ConfigError, match="left the flat buffer"):
+        flat.check()
+
+
+def test_buffers_of_batch_norm_are_taken_by_their_type():
+    assert [tuple(b.shape) for b in float_buffers(network())] == [(3,), (3,)]
+
+
+def test_nothing_and_several_devices_are_refused():
+    for tensors in ([], [torch.zeros(1), torch.zeros(1, device="meta")]):
+        with pytest.raises(ConfigError):
+            FlatParameters(tensors)

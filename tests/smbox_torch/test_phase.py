@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from smbox.testing.model_box import ModelBox
+from smbox_torch.phase import IN_USE, Phase
+
+
+def test_one_worker_restores_fresh_memory_and_the_others_wait_for_it():
+    box = ModelBox()
+    first, second = Phase(box, "run"), Phase(box, "run")
+    seen: list[bool] = []
+
+    def restore() -> None:
+        with second.restoring() as is_mine:
+            seen.append(is_mine)
+
+    with first.restoring() as is_mine:
+        assert is_mine
+        thread = threading.Thread(target=restore)
+        thread.start()
+        assert seen == []
+    thread.join()
+    assert seen == [False]
+
+
+def test_memory_in_use_is_not_restored():
+    box = ModelBox()
+    Phase(box, "run").use()
+    with Phase(box, "run").restoring() as is_mine:
+        assert not is_mine
+    assert box.counter("run.phase").value == IN_USE
+
+
+def test_a_restore_that_fails_leaves_the_memory_unused():
+    box = ModelBox()
+
+    def fail() -> None:
+        with Phase(box, "run").restoring():
+            raise ValueError("a torn checkpoint")
+
+    with pytest.raises(ValueError, match="torn"):
+        fail()
+    with Phase(box, "run").restoring() as is_mine:
+        assert is_mine
+
+
+def test_use_is_told_once():
+    box = ModelBox()
+    phase = Phase(box, "run")
+    phase.use()
+    phase.use()
+    assert box.counter("run.phase").value == IN_USE

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.wrapper import BoxOptimizer
+
+torch.set_num_threads(1)
+
+
+class Plain(BoxOptimizer):
+    """Steps, and exchanges nothing."""
+
+    def _advance(self) -> None:
+        with self._exchanging(8):
+            self._local_step()
+
+
+def network() -> torch.nn.Sequential:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+
+
+def made(box: ModelBox | None = None, **settings) -> tuple[torch.nn.Module, Plain]:
+    model = network()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, Plain(inner, box or ModelBox(), "run", **settings)
+
+
+def train(model: torch.nn.Module, opt: torch.optim.Optimizer, steps: int = 1) -> None:
+    for t in range(steps):
+        opt.zero_grad()
+        model(torch.ones(4, 2) * torch.arange(4.0)[:, None] * (t + 1)).square().sum().backward()
+        opt.step()
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_wrapped_training_is_training():
+    model, opt = made()
+    train(model, opt, 3)
+    plain = network()
+    train(plain, torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9), 3)
+    assert torch.equal(weights(model), weights(plain))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda opt: torch.optim.lr_scheduler.StepLR(opt, 1, gamma=0.5),
+        lambda opt: torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.5, total_steps=9),
+        lambda opt: torch.optim.lr_scheduler.CosineAnnealingLR(opt, 5),
+    ],
+)
+def test_any_scheduler_works_on_it(schedule):
+    model, opt = made()
+    scheduler = schedule(opt)
+    for _ in range(3):
+        train(model, opt)
+        scheduler.step()
+    assert opt.inner.param_groups[0]["lr"] == scheduler.get_last_lr()[0]
+    assert opt.param_groups is opt.inner.param_groups
+
+
+def test_it_is_an_optimizer_with_hooks_and_a_closure():
+    model, opt = made()
+    calls = []
+    opt.register_step_post_hook(lambda *_: calls.append("after"))
+
+    def closure() -> float:
+        opt.zero_grad()
+        loss = model(torch.ones(2, 2)).sum()
+        loss.backward()
+        return loss.item()
+
+    assert isinstance(opt.step(closure), float)
+    assert calls == ["after"]
+    assert isinstance(opt, torch.optim.Optimizer)
+
+
+def test_gradients_of_several_backward_passes_add_up():
+    one, first = made()
+    two, second = made()
+    x = torch.randn(4, 2)
+    for _ in range(2):
+        one(x).sum().backward()
+    two(x).sum().backward()
+    for p in two.parameters():
+        p.grad *= 2
+    first.step()
+    second.step()
+    assert torch.allclose(weights(one), weights(two))
+
+
+def test_flat_gradients_stay_flat():
+    model, opt = made(gradients=True)
+    train(model, opt, 2)
+    gradient = opt.flat.buffers[0].gradient
+    assert gradient is not None
+    assert next(model.parameters()).grad.data_ptr() == gradient.data_ptr()
+
+
+def test_a_state_survives_being_saved():
+    model, opt = made()
+    train(model, opt, 2)
+    file = io.BytesIO()
+    torch.save(opt.state_dict(), file)
+    file.seek(0)
+    other, again = made()
+    other.load_state_dict(model.state_dict())
+    again.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(weights(other), weights(model))
+    train(model, opt, 2)
+    train(other, again, 2)
+    assert torch.equal(weights(other), weights(model))
+    assert again.steps == 4
+
+
+def test_a_state_of_another_algorithm_is_refused():
+    _, opt = made()
+    with pytest.raises(ConfigError, match="another algorithm"):
+        opt.load_state_dict({**opt.state_dict(), "algorithm": "SGD"})
+
+
+def test_the_center_fills_a_model_with_its_batch_norm():
+    model, opt = made()
+    center = opt.center.regions[0].get()
+    train(model, opt)
+    twin = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    opt.center_into(twin)
+    assert weights(twin).tolist() == center.tolist()
+    opt.center_into(model)
+    assert weights(model).tolist() == center.tolist()
+
+
+def test_another_model_cannot_be_filled():
+    _, opt = made()
+    with pytest.raises(ConfigError, match="not the optimizer's"):
+        opt.center_into(torch.nn.Linear(2, 3))
+
+
+def test_moving_the_model_is_noticed_before_an_exchange():
+    model, opt = made()
+    model.double()
+    with pytest.raises(ConfigError, match="left the flat buffer"):
+        train_double(model, opt)
+
+
+def train_double(model: torch.nn.Module, opt: Plain) -> None:
+    model(torch.ones(2, 2, dtype=torch.float64)).sum().backward()
+    opt.step()
+
+
+def test_groups_cannot_be_added():
+    _, opt = made()
+    with pytest.raises(ConfigError):
+        opt.add_param_group({"params": [torch.zeros(1)]})
+
+
+def test_it_counts_and_closes():
+    model, opt = made()
+    with opt:
+        train(model, opt, 2)
+    stats = opt.stats()
+    assert (stats.steps, stats.exchanges, stats.nbytes) == (2, 2, 16)
+
+
+def test_the_base_itself_takes_no_step():
+    model = network()
+    opt = BoxOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run")
+    with pytest.raises(NotImplementedError):
+        opt.step()
