@@ -7,7 +7,6 @@ one is committed; a later one is a gap. So a task may be tried any number of tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,12 +24,13 @@ from smbox.errors import (
 from smbox.memory.change import Change, Receipt
 from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
+from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.unlocked import change_unlocked
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS, WHOLE_KERNELS, Op
+from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.pieces import cut
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
@@ -70,7 +70,6 @@ class ChangeTask:
     ) -> None:
         self.request = request
         self.duplicates = 0
-        self._applied_before = channel.applied
         self._channel = channel
         self._registry = registry
         self._writer = writer
@@ -80,14 +79,18 @@ class ChangeTask:
         request = self.request
         old: list[Bytes] = []
         try:
-            if request.number == 0:
-                raise RemoteProtocolError("a change has a number", op=request.op.name)
-            for number, step in enumerate(self._steps(), request.number):
-                old.append(self._run(number, step))
+            if request.number < 1 or request.numbers < 1:
+                raise RemoteProtocolError("a change takes numbers", op=request.op.name)
+            if request.number + request.numbers - 1 <= self._channel.applied:
+                self.duplicates = request.numbers
+                old = self._answers()
+            else:
+                for number, step in enumerate(self._steps(), request.number):
+                    old.append(self._run(number, step))
         except GapError as error:
             return refuse(request, error, applied=self._channel.applied, status=Status.GAP)
         except SmboxError as error:
-            return self._refuse(error, old)
+            return self._refuse(error)
         return Reply(
             request.op,
             request=request.request,
@@ -101,47 +104,58 @@ class ChangeTask:
     def abandon(self) -> None:
         """Do nothing: what was committed is known by its number."""
 
-    def _steps(self) -> Iterator[Step]:
+    def _answers(self) -> list[Bytes]:
+        """Return the answers of those commits of the change that are applied already."""
+        request = self.request
+        ops = [item.op for item in request.items] or [request.op] * request.numbers
+        return [
+            self._answer(number)
+            for number, op in enumerate(ops, request.number)
+            if op in ANSWERS and number <= self._channel.applied
+        ]
+
+    def _refuse(self, error: SmboxError) -> Reply:
+        """Refuse what is not applied; what is gives its old bytes all the same."""
+        kept = b""
+        if self.request.op in ANSWERS and self.request.number > 0:
+            kept = bytes(_joined(self._answers()))
+        return refuse(self.request, error, applied=self._channel.applied, old=kept)
+
+    def _steps(self) -> list[Step]:
+        """Cut the request into its commits, and refuse at once what can only fail later."""
         request = self.request
         if request.op is Op.BATCH:
-            for item in request.items:
-                yield Step(
-                    item.op, item.kernel, item.address, item.nbytes, item.scale, item.source
-                )
-        elif request.kernel in WHOLE_KERNELS:
-            yield self._step(request.address, request.nbytes, request.payload)
+            steps = [
+                Step(each.op, each.kernel, each.address, each.nbytes, each.scale, each.source)
+                for each in request.items
+            ]
         else:
-            yield from self._stripes()
+            steps = self._stripes()
+        if len(steps) != request.numbers:
+            raise RemoteProtocolError(
+                "a change takes a number for each stripe it touches, or each item",
+                numbers=request.numbers,
+                wanted=len(steps),
+            )
+        return steps
 
-    def _stripes(self) -> Iterator[Step]:
-        """Cut the request at the stripes of its region."""
+    def _stripes(self) -> list[Step]:
         request = self.request
-        if request.nbytes == 0:
-            raise RemoteProtocolError("an empty change takes no number")
-        base = self._checked_base()
-        first = request.address - base
-        source = np.frombuffer(request.payload, np.uint8)
-        for begin, end in cut(first, first + request.nbytes, STRIPE_NBYTES):
-            yield self._step(base + begin, end - begin, source[begin - first : end - first])
-
-    def _checked_base(self) -> int:
-        """Return where the region's stripes begin; refuse what cannot be done as a whole.
-
-        Of a region that is gone nobody knows where it began. Then the fewest numbers that
-        the change can have taken are assumed, which matters only if it was all applied.
-        """
-        request = self.request
-        try:
-            region = self._registry.locate(request.address)
-        except RemoteError:
-            return request.address
+        region = self._registry.locate(request.address)
         first = request.address - region.address
+        limit = first + request.nbytes
         check_range(first, request.nbytes, region.nbytes)
         code = kernel_of(request.op, request.kernel)
-        check_source(code, region.spec, first, request.nbytes, len(request.payload))
-        return region.address
+        source = np.frombuffer(request.payload, np.uint8)
+        check_source(code, region.spec, first, request.nbytes, source.size)
+        if KERNELS[code].is_whole:
+            return [self._step(request.address, request.nbytes, source)]
+        return [
+            self._step(region.address + begin, end - begin, source[begin - first : end - first])
+            for begin, end in cut(first, limit, STRIPE_NBYTES)
+        ]
 
-    def _step(self, address: int, nbytes: int, source: Buffer | Bytes) -> Step:
+    def _step(self, address: int, nbytes: int, source: Bytes) -> Step:
         request = self.request
         return Step(request.op, request.kernel, address, nbytes, request.scale, source)
 
@@ -150,8 +164,6 @@ class ChangeTask:
         applied = self._channel.applied
         answers = step.op in ANSWERS
         if number <= applied:
-            if number <= self._applied_before:  # and not by an earlier try of this task
-                self.duplicates = number - self.request.number + 1
             return self._answer(number) if answers else _NOTHING
         if number != applied + 1:
             raise GapError("numbers are missing before this one", number=number)
@@ -171,11 +183,6 @@ class ChangeTask:
                 "the answer of this change is kept no longer", number=number, outcome="unknown"
             )
         return answer
-
-    def _refuse(self, error: SmboxError, old: list[Bytes]) -> Reply:
-        """Refuse what was not committed; what was gives its old bytes all the same."""
-        kept = bytes(_joined(old)) if self.request.op in ANSWERS else b""
-        return refuse(self.request, error, applied=self._channel.applied, old=kept)
 
     def _version(self) -> int:
         if self.request.op is Op.BATCH:

@@ -210,8 +210,10 @@ def check_source(
         raise LayoutMismatchError(
             "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
         )
-    wanted = kernel.source_count * itemsize if kernel.is_whole else nbytes
-    if source_nbytes != wanted:
+    wanted: int | None = nbytes
+    if kernel.is_whole:  # without a count, the kernel reads its operand's length from it
+        wanted = None if kernel.source_count is None else kernel.source_count * itemsize
+    if wanted is not None and source_nbytes != wanted:
         raise LayoutMismatchError(
             "the source has not the length that its kernel needs",
             kernel=code.name,

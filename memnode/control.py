@@ -60,9 +60,9 @@ class Desk:
             return describe(self._registry.locate(body.address))
         return describe(self._registry.by_name(body.kind, body.name))
 
-    def free(self, request: Request, channel: Channel) -> Body:
+    def free(self, request: Request, _channel: Channel) -> Body:
         """End a region."""
-        self._registry.free(cast("Free", request.body).address, channel.client_id)
+        self._registry.free(cast("Free", request.body).address)
         return Empty()
 
     def list_regions(self, request: Request, _channel: Channel) -> Body:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import OrderedDict
-from typing import Final
 
 from memnode.checks import check_same_layout
 from smbox.errors import (
@@ -20,9 +18,6 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.messages import RegionBody
-
-FREED_MAX: Final = 4096
-"""Freed addresses remembered with who freed them: a FREE that is sent again succeeds."""
 
 NameKey = tuple[int, str]
 """Kind and name: names of arrays, counters and barriers live apart."""
@@ -43,7 +38,6 @@ class Registry:
         self._addresses = sorted(memory.regions)
         self._building_names: set[NameKey] = set()
         self._creators: dict[int, int] = {}  # address of a region not published: client id
-        self._freed_by: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -150,19 +144,14 @@ class Registry:
         self._remove(region)
         return _answer_with(winner, spec, exist_ok=exist_ok)
 
-    def free(self, address: int, client_id: int) -> None:
-        """End the region that begins at ``address``; the same client may say so twice.
+    def free(self, address: int) -> None:
+        """End the region that begins at ``address``.
 
         Raises:
-            RegionFreedError: somebody else has freed it.
+            RegionFreedError: it was freed before; who asks again takes that as success.
             AddressRangeError: there never was such a region.
         """
-        if self._freed_by.get(address) == client_id:
-            return
         self._remove(self._exactly(address))
-        self._freed_by[address] = client_id
-        if len(self._freed_by) > FREED_MAX:
-            self._freed_by.popitem(last=False)
 
     def drop_unpublished(self, client_id: int) -> int:
         """Free what a client that is gone began and did not publish; return how many."""

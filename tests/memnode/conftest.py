@@ -66,7 +66,16 @@ class Peer:
         return self.ask(Op.CREATE, body=Create(name=name, shape=shape, dtype=dtype, **fields))
 
     def change(
-        self, op, kernel, address, source, *, nbytes=None, number=None, scale=NO_SCALE, **more
+        self,
+        op,
+        kernel,
+        address,
+        source,
+        *,
+        nbytes=None,
+        number=None,
+        numbers=1,
+        scale=NO_SCALE,
     ):
         """Send a change and return its reply; counts the number on unless it was given."""
         source = np.ascontiguousarray(source)
@@ -77,11 +86,11 @@ class Peer:
             nbytes=source.nbytes if nbytes is None else nbytes,
             number=self.number if number is None else number,
             scale=scale,
+            numbers=numbers,
             payload=source.tobytes(),
-            **more,
         )
         if number is None and reply.error is None:
-            self.number += 1
+            self.number += numbers
         return reply
 
     def put(self, address, source, **more) -> Reply:

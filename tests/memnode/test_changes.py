@@ -7,6 +7,7 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
 from smbox.wire.batch import Item
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
+from smbox.wire.messages import Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -53,12 +54,14 @@ def test_elastic_answers_the_old_center(peer, address):
 
 def test_a_request_over_two_stripes_takes_two_numbers(peer, address):
     begin = address + STRIPE_NBYTES - 8
-    reply = peer.put(begin, floats(1, 2, 3, 4))
+    reply = peer.put(begin, floats(1, 2, 3, 4), numbers=2)
     assert reply.version == 2
     assert peer.put(address, floats(9), number=2).error is None  # a duplicate of its second
     assert peer.put(address, floats(9), number=3).error is None
     assert peer.get(address, 4).tolist() == [9]
-    old = peer.change(Op.FETCH, KernelCode.REPLACE, begin, floats(0, 0, 0, 0), number=4)
+    old = peer.change(
+        Op.FETCH, KernelCode.REPLACE, begin, floats(0, 0, 0, 0), number=4, numbers=2
+    )
     assert np.frombuffer(old.payload, np.float32).tolist() == [1, 2, 3, 4]
 
 
@@ -76,7 +79,7 @@ def test_a_duplicate_changes_nothing_and_gets_the_same_answer(peer, address):
 def test_a_change_that_was_half_applied_is_finished(peer, address):
     begin = address + STRIPE_NBYTES - 4
     peer.fetch_add(begin, floats(1), number=1)  # as if only the first stripe had been done
-    reply = peer.fetch_add(begin, floats(1, 1), number=1)
+    reply = peer.fetch_add(begin, floats(1, 1), number=1, numbers=2)
     assert np.frombuffer(reply.payload, np.float32).tolist() == [1, 1]
     assert peer.get(begin, 8).tolist() == [2, 2]
 
@@ -90,6 +93,13 @@ def test_a_number_too_high_is_a_gap(peer, address):
 
 def test_a_change_without_number_is_refused(peer, address):
     assert peer.put(address, floats(5), number=0).status is Status.BAD_MESSAGE
+    assert peer.get(address, 4).tolist() == [1]
+
+
+def test_a_change_that_counts_its_numbers_wrong_is_refused(peer, address):
+    for numbers in (0, 2):
+        reply = peer.put(address, floats(5), number=1, numbers=numbers)
+        assert reply.status is Status.BAD_MESSAGE
     assert peer.get(address, 4).tolist() == [1]
 
 
@@ -156,16 +166,25 @@ def test_barriers_open_for_the_last_member(peer):
     assert peer.get(address, 16, np.uint64).tolist() == [1, 0]
 
 
-def test_a_duplicate_on_a_freed_region_was_done(bench, peer, address):
+def test_a_duplicate_on_a_freed_region_was_done(peer, address):
     peer.put(address, floats(1), number=1)
     answer = peer.fetch_add(address, floats(1), number=2)
-    bench.memory.free(bench.memory.regions[address])
-    bench.node._registry._addresses.remove(address)
+    peer.ask(Op.FREE, number=2, body=Free(address=address))
     done = peer.put(address, floats(1), number=1)
     assert (done.status, done.version) == (Status.OK, 0)
     again = peer.fetch_add(address, floats(1), number=2)
     assert bytes(again.payload) == bytes(answer.payload)
     assert peer.put(address, floats(1), number=3).status is Status.REGION_FREED
+
+
+def test_a_half_applied_change_of_a_freed_region_gives_what_it_has(peer, address):
+    begin = address + STRIPE_NBYTES - 4
+    peer.fetch_add(begin, floats(1), number=1)
+    peer.ask(Op.FREE, number=1, body=Free(address=address))
+    reply = peer.fetch_add(begin, floats(1, 1), number=1, numbers=2)
+    assert reply.status is Status.REGION_FREED
+    assert reply.error.applied == 1
+    assert np.frombuffer(reply.error.old, np.float32).tolist() == [1]
 
 
 def test_an_answer_that_is_kept_no_longer_is_no_silent_success(peer, address):
@@ -182,7 +201,7 @@ def item(op, kernel, address, source, scale_by=1.0):
 
 
 def batch(peer, number, *items):
-    return peer.ask(Op.BATCH, number=number, nbytes=len(items), items=items)
+    return peer.ask(Op.BATCH, number=number, numbers=len(items), nbytes=len(items), items=items)
 
 
 def test_a_batch_is_many_changes_with_consecutive_numbers(peer, address):

@@ -42,6 +42,7 @@ def begin_put(peer, address, source, number):
         address=address,
         nbytes=source.nbytes,
         number=number,
+        numbers=1,
         payload=source.tobytes(),
     )
 

@@ -56,21 +56,20 @@ def test_addresses_that_never_were(registry):
 def test_a_freed_address_stays_freed(registry):
     region = make(registry, spec())
     address = region.address
-    registry.free(address, client_id=1)
+    registry.free(address)
     with pytest.raises(RegionFreedError):
         registry.locate(address)
     with pytest.raises(RegionNotFoundError):
         registry.by_name(1, "w")
-    registry.free(address, client_id=1)  # asked again, by who did it
     with pytest.raises(RegionFreedError):
-        registry.free(address, client_id=2)
+        registry.free(address)
     assert make(registry, spec()).address > address
 
 
 def test_free_names_the_first_byte(registry):
     region = make(registry, spec())
     with pytest.raises(AddressRangeError):
-        registry.free(region.address + 4, client_id=1)
+        registry.free(region.address + 4)
 
 
 def test_a_name_that_is_taken(registry):

@@ -125,7 +125,7 @@ def test_a_client_does_all_there_is(start, connect):
     assert np.frombuffer(fetched.payload, np.float32).tolist() == [3, 4]
     one = floats(1)
     item = Item(Op.FETCH, int(KernelCode.SUM), address, 4, one.tobytes(), pack_scale(1.0, "f"))
-    batch = peer.ask(Op.BATCH, number=5, nbytes=2, items=(item, item))
+    batch = peer.ask(Op.BATCH, number=5, numbers=2, nbytes=2, items=(item, item))
     assert np.frombuffer(batch.payload, np.float32).tolist() == [3, 4]
     waiting = peer.begin(Op.WAIT, address=address, version=7, nbytes=60_000)
     connect(node).put(address, floats(0))
