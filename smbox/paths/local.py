@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -19,10 +19,8 @@ from smbox.memory.mapped import MappedRegion
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
 from smbox.paths.lane import Lane, LaneWork
 from smbox.paths.local_now import commit_now, read_run
-from smbox.paths.local_work import LocalBatch, LocalChange, LocalRead, LocalWait
+from smbox.paths.local_work import LocalBatch, LocalChange, LocalFailure, LocalRead, LocalWait
 from smbox.paths.proof import check_still_shared
-
-LaneT = TypeVar("LaneT", bound=LaneWork)
 
 
 class LocalPath:
@@ -67,25 +65,27 @@ class LocalPath:
             return None
         return _begin(lane, LocalRead(lane, region, first, limit, out))
 
-    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
+    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> LaneWork:
         """Begin a change; see DataPath."""
         lane = self._lane()
-        work = LocalChange(lane, self._map(info), operation, sink, operation.first)
-        return _begin(lane, work)
+        try:
+            region = self._map(info)
+        except SmboxError as error:
+            return _begin(lane, LocalFailure(lane, error))
+        return _begin(lane, LocalChange(lane, region, operation, sink, operation.first))
 
-    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
+    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> LaneWork:
         """Begin a read; see DataPath."""
         lane = self._lane()
-        return _begin(lane, LocalRead(lane, self._map(info), first, limit, out))
+        try:
+            region = self._map(info)
+        except SmboxError as error:
+            return _begin(lane, LocalFailure(lane, error))
+        return _begin(lane, LocalRead(lane, region, first, limit, out))
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many changes; see DataPath."""
-        return LocalBatch([self._change_item(item) for item in items])
-
-    def _change_item(self, item: BatchItem) -> LocalChange:
-        lane, operation = self._lane(), item.operation
-        region = self._map(item.info)
-        return _begin(lane, LocalChange(lane, region, operation, item.sink, operation.first))
+        return LocalBatch([self.change(item.info, item.operation, item.sink) for item in items])
 
     def version(self, info: RegionInfo) -> int:
         """Return the region's version; RegionFreedError."""
@@ -172,7 +172,7 @@ class LocalPath:
             return self._regions.setdefault(info.address, region)
 
 
-def _begin(lane: Lane, work: LaneT) -> LaneT:
+def _begin(lane: Lane, work: LaneWork) -> LaneWork:
     """Put work in line; an interrupt here leaves nobody who would wait for it."""
     try:
         lane.begin(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from smbox.errors import SmboxError
 from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
 from smbox.memory.journal import Writer
@@ -144,15 +145,49 @@ class LocalRead(LaneWork):
         return [(self._first, self._at)] if self._at > self._first else []
 
 
-class LocalBatch:
-    """Many changes of one lane as one request."""
+class LocalFailure(LaneWork):
+    """A request that cannot even begin; it fails when its turn comes.
 
-    def __init__(self, works: Sequence[LocalChange]) -> None:
+    Args:
+        lane: of the thread that began it.
+        reason: what it fails with.
+    """
+
+    def __init__(self, lane: Lane, reason: SmboxError) -> None:
+        super().__init__(lane)
+        self._reason = reason
+
+    def step(self, writer: Writer) -> None:  # noqa: ARG002 - LaneWork's form
+        """Fail."""
+        raise self._reason
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List nothing."""
+        return []
+
+
+class LocalBatch:
+    """Many changes of one lane as one request.
+
+    Args:
+        works: begun, in order.
+    """
+
+    def __init__(self, works: Sequence[LaneWork]) -> None:
         self._works = works
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive the changes in order; the first failure is raised, the others still run."""
-        return all(work.advance(deadline_s) for work in self._works)
+        """Drive the changes in order; the first failure is raised when all have ended."""
+        first_error: SmboxError | None = None
+        for work in self._works:
+            try:
+                if not work.advance(deadline_s):
+                    return False
+            except SmboxError as error:
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return True
 
     def outcome(self) -> str:
         """Tell what is known of the effect of the batch as a whole."""

@@ -101,7 +101,7 @@ def test_array_protocol_is_a_source_and_no_output():
 
 
 def test_what_refuses_to_be_an_array_names_the_adapter():
-    with pytest.raises(TypeError, match="import smbox_torch.*detach"):
+    with pytest.raises(TypeError, match=r"import smbox_torch.*detach"):
         source_array(Shy(), F32, (2,))
 
 

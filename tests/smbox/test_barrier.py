@@ -1,0 +1,84 @@
+"""Barriers: arrivals that are taken back, and those that cannot be."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+
+import pytest
+
+from smbox import barrier
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.memory.kernels import BarrierWord
+from smbox.memory.layout import RegionKind
+from smbox.testing.contract_tools import in_threads
+
+
+def words(box, name):
+    (info,) = (info for info in box.regions() if info.name == name)
+    assert info.kind == RegionKind.BARRIER
+    return box.get(info.address, info.nbytes).view("uint64").tolist()
+
+
+def test_a_fresh_barrier_knows_its_parties():
+    assert barrier.words_of(2).tolist() == [0, 0, 2, 0, 0]
+
+
+def test_one_party_never_waits(box):
+    assert [box.barrier("one", 1) for _ in range(3)] == [0, 1, 2]
+
+
+def test_no_party_is_nonsense(box):
+    with pytest.raises(ConfigError):
+        box.barrier("none", 0)
+
+
+def test_another_number_of_parties_is_told(box):
+    box.barrier("meet", 1)
+    with pytest.raises(LayoutMismatchError, match="parties"):
+        box.barrier("meet", 2)
+
+
+def test_a_timeout_takes_the_arrival_back(box):
+    with pytest.raises(RequestTimeoutError) as caught:
+        box.barrier("late", 2, timeout_s=0.01)
+    assert caught.value.facts["outcome"] == "not-sent"
+    assert (caught.value.facts["arrived"], caught.value.facts["parties"]) == (1, 2)
+    assert words(box, "late")[: BarrierWord.MEMBERS] == [0, 0, 2]
+
+
+def test_an_interrupt_takes_the_arrival_back(box):
+    timer = threading.Timer(0.05, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        box.barrier("late", 2)
+    timer.join()
+    assert words(box, "late")[BarrierWord.ARRIVED] == 0
+
+
+def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
+    """The other party arrives between this one's timeout and its taking back."""
+    take_back = barrier._withdraw
+
+    def late(paths, info, member):
+        in_threads(1, lambda _: box.barrier("close", 2))
+        return take_back(paths, info, member)
+
+    monkeypatch.setattr(barrier, "_withdraw", late)
+    assert box.barrier("close", 2, timeout_s=0.01) == 0
+    assert words(box, "close")[: BarrierWord.MEMBERS] == [1, 0, 2]
+
+
+def test_an_arrival_that_cannot_be_taken_back_is_told(box, held, monkeypatch):
+    monkeypatch.setattr(barrier, "WITHDRAW_TIMEOUT_S", 0.01)
+    with pytest.raises(RequestTimeoutError):
+        box.barrier("stuck", 2, timeout_s=0.01)
+    info = next(info for info in box.regions() if info.name == "stuck")
+
+    class Target:
+        pass
+
+    Target.info = info
+    with held(Target), pytest.raises(RequestTimeoutError) as caught:
+        box.barrier("stuck", 2, timeout_s=0.01)
+    assert caught.value.facts["outcome"] == "unknown"

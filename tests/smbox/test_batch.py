@@ -1,0 +1,70 @@
+"""Batches: checked when collected, sent when the block ends, cut at stripes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError, RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
+
+
+def test_nothing_is_sent_before_the_block_ends(box):
+    region = box.create("some", shape=(4,))
+    with box.batch() as batch:
+        batch.put(region, np.ones(4, np.float32))
+        assert region.version == 0
+        assert len(batch) == 1
+    assert region.version == 1
+
+
+def test_what_does_not_fit_is_told_at_once(box):
+    region = box.create("some", shape=(4,))
+    batch = box.batch()
+    batch.put(region, np.ones(4, np.float32))
+    with pytest.raises(LayoutMismatchError), batch:
+        batch.put(region, np.ones(5, np.float32))
+    assert region.version == 0
+
+
+def test_large_changes_are_cut_at_stripes(box):
+    region = box.create("large", shape=(STRIPE_NBYTES + 3,), dtype="uint8")
+    x = np.arange(STRIPE_NBYTES + 3).astype(np.uint8)
+    with box.batch() as batch:
+        batch.put(region, x)
+        old = batch.fetch_and_op(region[5:], np.ones(STRIPE_NBYTES - 2, np.uint8))
+        assert len(batch) == 4
+    assert (old == x[5:]).all()
+    assert region.version == 4
+
+
+def test_a_batch_is_sent_once(box):
+    region = box.create("some", shape=(4,))
+    with box.batch() as batch:
+        pass
+    with pytest.raises(ConfigError):
+        batch.put(region, np.ones(4, np.float32))
+
+
+def test_a_failure_stops_no_other_change(box):
+    freed, region = box.create("freed", shape=(4,)), box.create("some", shape=(4,))
+    batch = box.batch()
+    batch.put(region[:2], np.ones(2, np.float32))
+    batch.put(freed, np.ones(4, np.float32))
+    batch.put(region[2:], np.ones(2, np.float32))
+    box.free(freed)
+    with pytest.raises(RegionFreedError), batch:
+        pass
+    assert region.get().tolist() == [1, 1, 1, 1]
+
+
+def test_a_batch_that_waits_goes_on_by_its_handle(box, held):
+    one, two = box.create("one", shape=(2,)), box.create("two", shape=(2,))
+    ones = np.ones(2, np.float32)
+    batch = box.batch(timeout_s=0.01)
+    batch.accumulate(one, ones)
+    with held(two), pytest.raises(RequestTimeoutError) as caught, batch:
+        batch.accumulate(two, ones)
+    assert caught.value.facts["outcome"] == "partial"
+    caught.value.handle.wait()
+    assert one.get().tolist() == two.get().tolist() == [1, 1]

@@ -1,0 +1,49 @@
+"""Counters: what the contract (tests/contracts) does not ask."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import LayoutMismatchError, RegionFreedError, RequestTimeoutError
+
+
+def test_a_counter_shares_its_number_and_not_its_name_with_regions(box):
+    counter = box.counter("steps")
+    box.create("steps", shape=(2,))
+    assert repr(counter) == "Counter('steps')"
+    assert counter.add(np.int32(5)) == 0
+    assert box.counter("steps").value == 5
+
+
+def test_a_timeout_of_wait_tells_of_which_operation(box):
+    counter = box.counter("steps")
+    with pytest.raises(RequestTimeoutError) as caught:
+        counter.wait(1, timeout_s=0.0)
+    assert caught.value.facts["op"] == "counter.wait"
+    assert counter.wait(0, timeout_s=0.0) == 0
+
+
+def test_a_wait_for_a_freed_counter_ends(box):
+    counter = box.counter("steps")
+    box.free(counter)
+    with pytest.raises(RegionFreedError):
+        counter.wait(1)
+    with pytest.raises(RegionFreedError):
+        counter.add()
+
+
+def test_numbers_beyond_64_bits_are_refused(box):
+    counter = box.counter("steps")
+    for call in (lambda: counter.add(1 << 63), lambda: counter.compare_and_swap(0, 1 << 64)):
+        with pytest.raises(LayoutMismatchError):
+            call()
+    assert counter.value == 0
+
+
+def test_a_held_counter_counts_once(box, held):
+    counter = box.counter("steps")
+    with held(counter), pytest.raises(RequestTimeoutError) as caught:
+        counter.add(3, timeout_s=0.01)
+    caught.value.handle.wait()
+    assert counter.value == 3

@@ -1,0 +1,112 @@
+"""Handles: done, wait, result, timeouts that can be continued, errors that stay."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from smbox.errors import RegionFreedError, RequestTimeoutError
+from smbox.handle import Handle
+
+
+class Script:
+    """A request that does what its list says at each advance: a bool, or an error."""
+
+    def __init__(self, *steps):
+        self.steps = list(steps)
+        self.deadlines = []
+        self.cancelled = False
+
+    def advance(self, deadline_s):
+        self.deadlines.append(deadline_s)
+        step = self.steps.pop(0)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    def outcome(self):
+        return "partial"
+
+    def ranges_done(self):
+        return [(0, 8)]
+
+    def facts(self):
+        return {"holder_pid": 7}
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def handle(*steps, result=lambda: "value", timeout_s=math.inf):
+    script = Script(*steps)
+    return Handle("put", script, result, timeout_s), script
+
+
+def test_done_tries_once_and_remembers():
+    request, script = handle(False, True)
+    assert not request.done()
+    assert request.done()
+    assert request.done()
+    assert script.deadlines == [0.0, 0.0]
+    request.wait()
+    assert script.steps == []
+
+
+def test_wait_has_the_timeout_of_the_box_or_its_own():
+    request, script = handle(True, timeout_s=100.0)
+    before = time.monotonic()
+    request.wait()
+    assert before + 100.0 <= script.deadlines[0] <= time.monotonic() + 100.0
+    request, script = handle(True, timeout_s=100.0)
+    request.wait(timeout_s=math.inf)
+    assert script.deadlines == [math.inf]
+
+
+def test_a_timeout_tells_what_is_known_and_can_be_continued():
+    request, _ = handle(False, True)
+    with pytest.raises(RequestTimeoutError) as caught:
+        request.wait(timeout_s=0.0)
+    assert caught.value.facts == {
+        "op": "put",
+        "timeout_s": 0.0,
+        "outcome": "partial",
+        "ranges_done": [(0, 8)],
+        "holder_pid": 7,
+    }
+    assert caught.value.handle is request
+    assert request.result() == "value"
+
+
+def test_result_is_made_once():
+    calls = []
+    request, _ = handle(True, result=lambda: calls.append(1))
+    assert request.result() is None
+    assert request.result() is None
+    assert calls == [1]
+
+
+def test_an_error_ends_the_request_and_stays():
+    error = RegionFreedError("gone")
+    request, _ = handle(error)
+    assert request.done()
+    for ask in (request.wait, request.result, request.wait):
+        with pytest.raises(RegionFreedError) as caught:
+            ask()
+        assert caught.value is error
+
+
+def test_finish_cancels_when_it_is_interrupted():
+    request, script = handle(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        request.finish()
+    assert script.cancelled
+
+
+def test_finish_leaves_a_timeout_under_way():
+    request, script = handle(False, True)
+    with pytest.raises(RequestTimeoutError):
+        request.finish(0.0)
+    assert not script.cancelled
+    assert request.finish() == "value"
