@@ -46,13 +46,13 @@ def replay(workers: Mapping[str, Worker], order: Iterable[str]) -> None:
         workers: name -> generator; all must be exhausted when the order ends.
         order: names of the workers whose operations took effect, in that order.
     """
-    for worker in workers.values():
-        next(worker, None)
+    done = object()
+    at = {name: next(worker, done) for name, worker in workers.items()}
     for name in order:
-        next(workers[name], None)
-    for name, worker in workers.items():
-        left = sum(1 for _ in worker)
-        assert left == 0, f"the recorded order lacks {left} operations of {name}"
+        assert at[name] is not done, f"the recorded order has too many operations of {name}"
+        at[name] = next(workers[name], done)
+    short = [name for name, where in at.items() if where is not done]
+    assert not short, f"the recorded order lacks operations of {short}"
 
 
 def run(worker: Worker) -> None:
