@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 import torch
 
@@ -27,6 +26,7 @@ from smbox_torch.flat import unique
 from smbox_torch.gradient_sync import PUBLISHED, WRITTEN, GradientSync
 from smbox_torch.stats import Stats
 from smbox_torch.world import World
+from smbox_torch.wrapped import WrappedOptimizer
 
 __all__ = ["SyncGroup"]
 
@@ -40,12 +40,15 @@ def world_or_default(world: World | None) -> World:
     return World.from_env(os.environ) if world is None else world
 
 
-class SyncGroup(torch.optim.Optimizer):
+class SyncGroup(WrappedOptimizer):
     """An optimizer that steps with the mean gradient of all workers of this host.
 
     After ``backward`` the gradients are the mean already, so clipping and gradient scaling
     work as in a run of one worker. Parameters and buffers begin as those of local rank 0;
     after every step buffers are those of the first rank that had a batch.
+
+    ``step`` raises WorkerLostError where a rank died, left or did not come; the parameters are
+    then as before it. ``state_dict`` is the same on every rank, and every rank loads it.
 
     Args:
         optimizer: does the steps; its parameters that require gradients are kept in step.
@@ -54,9 +57,6 @@ class SyncGroup(torch.optim.Optimizer):
         name: of the shared memory; a run with several groups at once names each.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
-
-    Attributes:
-        inner: the optimizer inside.
 
     Raises:
         ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
@@ -73,8 +73,7 @@ class SyncGroup(torch.optim.Optimizer):
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self.inner = optimizer
-        self._adopt()
+        super().__init__(optimizer)
         self.world = world_or_default(world)
         members = unique(p for group in optimizer.param_groups for p in group["params"])
         self._sync = GradientSync(
@@ -87,17 +86,6 @@ class SyncGroup(torch.optim.Optimizer):
         )
         self._joins = 0
 
-    def _adopt(self) -> None:
-        """Take groups and state of the optimizer inside; they are the same objects."""
-        inner = self.inner
-        super().__setstate__(
-            {
-                "defaults": inner.defaults,
-                "state": inner.state,
-                "param_groups": inner.param_groups,
-            }
-        )
-
     @property
     def weight(self) -> float:
         """How much this rank's next gradients count; with a mean loss, its batch size."""
@@ -109,19 +97,9 @@ class SyncGroup(torch.optim.Optimizer):
             raise ConfigError("a weight is a number above zero", weight=weight)
         self._sync.weight = float(weight)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step with the mean gradient; returns what the closure returned.
-
-        Raises:
-            WorkerLostError: a rank died, left or did not come; the parameters are as before.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _advance(self) -> None:
         self.synchronize()
         self._step()
-        return loss
 
     def synchronize(self) -> None:
         """Make the gradients the mean now, if backward has not (it had nothing to do here).
@@ -138,10 +116,6 @@ class SyncGroup(torch.optim.Optimizer):
         self._sync.recorder.steps += 1
         self._sync.is_synced = False
         self._sync.publish()
-
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
-        """Clear the gradients."""
-        self.inner.zero_grad(set_to_none)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -199,30 +173,6 @@ class SyncGroup(torch.optim.Optimizer):
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
         return self._sync.recorder.snapshot()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the optimizer inside; it is the same on every rank."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer inside, on every rank."""
-        self.inner.load_state_dict(state_dict)
-        self._adopt()
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
-        """Refuse: the shared rows are fixed when the optimizer is wrapped."""
-        raise ConfigError("wrap the optimizer after all parameter groups have been added")
-
     def close(self) -> None:
         """Leave the group; a rank that still steps learns it by WorkerLostError."""
         self._sync.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

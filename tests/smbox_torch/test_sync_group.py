@@ -221,11 +221,11 @@ def test_it_is_an_optimizer_for_schedulers_clipping_and_resuming(run_ranks):
 
 @pytest.fixture
 def spawned():
-    """Four processes that have stepped three times and wait for a line on stdin."""
+    """Processes that have stepped three times and wait for a line on stdin."""
     children: list[subprocess.Popen[str]] = []
 
-    def spawn(timeout_s: float) -> list[subprocess.Popen[str]]:
-        run = {"WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
+    def spawn(ranks: int, timeout_s: float) -> list[subprocess.Popen[str]]:
+        run = {"WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
         children.extend(
             subprocess.Popen(
                 [sys.executable, "-c", PROCESS, str(timeout_s)],
@@ -234,7 +234,7 @@ def spawned():
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for rank in range(4)
+            for rank in range(ranks)
         )
         return children
 
@@ -247,33 +247,37 @@ def spawned():
         child.stdout.close()
 
 
-def weights_in_numpy() -> np.ndarray:
+def weights_in_numpy(ranks: int) -> np.ndarray:
     """The same three steps in float32, in rank order."""
     weight = np.ones(2000, np.float32)
-    generators = [torch.Generator().manual_seed(rank) for rank in range(4)]
+    generators = [torch.Generator().manual_seed(rank) for rank in range(ranks)]
     for _ in range(3):
         draws = [torch.randn(2000, generator=each).numpy() for each in generators]
         total = draws[0]
         for each in draws[1:]:
             total = total + each
-        weight = weight - np.float32(0.1) * (total / np.float32(4))
+        weight = weight - np.float32(0.1) * (total / np.float32(ranks))
     return weight
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
-def test_processes_agree_and_name_the_one_that_is_lost(spawned, sign: signal.Signals):
-    children = spawned(600.0 if sign == signal.SIGKILL else 3.0)
+@pytest.mark.parametrize(
+    ("ranks", "sign", "timeout_s"), [(4, signal.SIGKILL, 600.0), (2, signal.SIGSTOP, 2.0)]
+)
+def test_processes_agree_and_name_the_one_that_is_lost(
+    spawned, ranks: int, sign: signal.Signals, timeout_s: float
+):
+    children = spawned(ranks, timeout_s)
     found = [bytes.fromhex(child.stdout.readline()) for child in children]
     assert set(found) == {found[0]}
-    np.testing.assert_allclose(
-        np.frombuffer(found[0], np.float32), weights_in_numpy(), rtol=0, atol=1e-6
-    )
-    children[2].send_signal(sign)
-    for rank in (0, 1, 3):
-        children[rank].stdin.write("\n")
-        children[rank].stdin.flush()
-    lost = [children[rank].stdout.readline() for rank in (0, 1, 3)]
-    assert [line.split()[0] for line in lost] == ["2"] * 3, lost
+    mine = np.frombuffer(found[0], np.float32)
+    np.testing.assert_allclose(mine, weights_in_numpy(ranks), rtol=0, atol=1e-6)
+    children[1].send_signal(sign)
+    others = [child for child in children if child is not children[1]]
+    for child in others:
+        child.stdin.write("\n")
+        child.stdin.flush()
+    lost = [child.stdout.readline() for child in others]
+    assert [line.split()[0] for line in lost] == ["1"] * len(others), lost
     assert any("died" in line or "stopped" in line for line in lost)
 
 

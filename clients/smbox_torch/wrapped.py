@@ -1,0 +1,93 @@
+"""An optimizer around an optimizer: what every wrapper is to schedulers, scalers and users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from smbox.errors import ConfigError
+
+__all__ = ["WrappedOptimizer"]
+
+
+class WrappedOptimizer(torch.optim.Optimizer):
+    """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
+
+    A subclass says in ``_advance`` what one step is, and in ``close`` how it ends.
+
+    Args:
+        optimizer: does the local steps.
+
+    Attributes:
+        inner: the optimizer inside.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.inner = optimizer
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take groups and state of the optimizer inside; they are the same objects."""
+        inner = self.inner
+        super().__setstate__(
+            {
+                "defaults": inner.defaults,
+                "state": inner.state,
+                "param_groups": inner.param_groups,
+            }
+        )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do one step.
+
+        Args:
+            closure: evaluates the model once and returns the loss; optional.
+
+        Returns:
+            What the closure returned.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._advance()
+        return loss
+
+    def _advance(self) -> None:
+        """Do one step; gradients are in place."""
+        raise NotImplementedError
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Clear the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
+        """Refuse: what is shared is fixed when the optimizer is wrapped."""
+        raise ConfigError("wrap the optimizer after all parameter groups have been added")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the optimizer inside."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the optimizer inside."""
+        self.inner.load_state_dict(state_dict)
+        self._adopt()
+
+    def close(self) -> None:
+        """Leave the other workers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from smbox.client import Box
+from smbox.errors import ConfigError
+from smbox.testing.solo import solo_box, solo_boxes
+from smbox_torch.hogwild import Hogwild
+
+
+@pytest.fixture
+def boxes() -> Iterator[Callable[[], Box]]:
+    made: list[Box] = []
+    with solo_boxes(32 << 20) as opener:
+
+        def box() -> Box:
+            made.append(solo_box(opener))
+            return made[-1]
+
+        yield box
+        for each in made:
+            each.close()
+
+
+def model(seed: int = 3) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+
+
+def adam(net: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(net.parameters(), lr=0.02)
+
+
+def train(net: torch.nn.Module, optimizer: Any, steps: range) -> None:
+    for t in steps:
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(t))
+        optimizer.zero_grad()
+        (net(x) - x.sum(dim=1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+
+
+def values(net: torch.nn.Module) -> bytes:
+    return torch.nn.utils.parameters_to_vector(net.parameters()).detach().numpy().tobytes()
+
+
+@pytest.mark.parametrize("state", ["shared", "private"])
+def test_one_worker_is_the_plain_optimizer_bit_for_bit(boxes, state: str):
+    net, alone = model(), model()
+    with Hogwild(adam(net), boxes(), "run", state=state) as optimizer:
+        train(net, optimizer, range(5))
+        assert optimizer.stats().steps == 5
+    train(alone, adam(alone), range(5))
+    assert values(net) == values(alone)
+
+
+@pytest.mark.parametrize("state", ["shared", "private"])
+def test_workers_in_turns_are_optimizers_on_one_model(boxes, state: str):
+    nets = [model(seed) for seed in (3, 4)]
+    workers = [Hogwild(adam(net), boxes(), "run", state=state) for net in nets]
+    assert values(nets[0]) == values(nets[1])
+    alone = model()
+    plain = [adam(alone)] * 2 if state == "shared" else [adam(alone), adam(alone)]
+    for t in range(6):
+        train(nets[t % 2], workers[t % 2], range(t, t + 1))
+        train(alone, plain[t % 2], range(t, t + 1))
+    assert values(nets[0]) == values(nets[1]) == values(alone)
+    for worker in workers:
+        worker.close()
+
+
+def test_workers_at_once_bring_the_one_model_down(boxes):
+    @torch.no_grad()
+    def loss(net: torch.nn.Module) -> float:
+        x = torch.randn(64, 4, generator=torch.Generator().manual_seed(1234))
+        return float((net(x) - x.sum(dim=1, keepdim=True)).square().mean())
+
+    nets = [model() for _ in range(3)]
+    before = loss(nets[0])
+    workers = [Hogwild(adam(net), boxes(), "run", state="shared") for net in nets]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(train, nets, workers, [range(i, 300, 3) for i in range(3)]))
+    step = workers[0].state[nets[0][0].weight]["step"].item()
+    assert loss(nets[1]) < before / 4
+    assert 100 <= step <= 300  # a lost count is tolerated like any other lost update
+    for worker in workers:
+        worker.close()
+
+
+def test_a_run_resumes_exactly_and_one_worker_restores(boxes):
+    whole = model()
+    with Hogwild(adam(whole), boxes(), "first", state="shared") as optimizer:
+        train(whole, optimizer, range(3))
+        saved = optimizer.state_dict()
+        train(whole, optimizer, range(3, 6))
+    nets = [model(9) for _ in range(2)]
+    workers = [Hogwild(adam(net), boxes(), "second", state="shared") for net in nets]
+    workers[0].load_state_dict(saved)
+    train(nets[0], workers[0], range(3, 5))
+    workers[1].load_state_dict(saved)  # too late to restore: it joins in
+    train(nets[1], workers[1], range(5, 6))
+    assert values(nets[0]) == values(nets[1]) == values(whole)
+    for worker in workers:
+        worker.close()
+
+
+def test_whoever_leaves_keeps_a_copy(boxes):
+    nets = [model(), model()]
+    first, second = (Hogwild(adam(net), boxes(), "run", state="shared") for net in nets)
+    train(nets[0], first, range(2))
+    first.close()
+    left = values(nets[0])
+    train(nets[1], second, range(2, 4))
+    assert values(nets[0]) == left != values(nets[1])
+    train(nets[0], first.inner, range(2, 4))
+    assert values(nets[0]) == values(nets[1])
+    second.close()
+
+
+def test_impossible_arguments_are_refused(boxes):
+    with pytest.raises(ConfigError, match="state"):
+        Hogwild(adam(model()), boxes(), "run", state="common")
+    with pytest.raises(ConfigError, match="CPU"):
+        Hogwild(adam(model().to("meta")), boxes(), "run")
+
+
+def test_memory_that_cannot_be_mapped_is_refused():
+    class Far:
+        """A box on another host."""
+
+        def create(self, *_: object, **__: object) -> Far:
+            return self
+
+        def local(self) -> None:
+            raise ConfigError("no local view: the node is on another host")
+
+    net = model()
+    before = values(net)
+    with pytest.raises(ConfigError, match="no local view"):
+        Hogwild(adam(net), Far(), "run")
+    assert values(net) == before
