@@ -12,7 +12,13 @@ from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
 from memnode.server import NodeServer
-from smbox.errors import ConfigError, SegmentError, SmboxError, TransportError
+from smbox.errors import (
+    ConfigError,
+    OutOfMemoryError,
+    SegmentError,
+    SmboxError,
+    TransportError,
+)
 
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1
@@ -101,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error, EXIT_CONFIG)
     except TransportError as error:
         return _refuse(error, EXIT_ADDRESS)
-    except SegmentError as error:
+    except (SegmentError, OutOfMemoryError) as error:
         return _refuse(error, EXIT_MEMORY)
     except SmboxError as error:
         return _refuse(error, EXIT_FAILED)

@@ -20,6 +20,7 @@ from memnode.reads import ReadTask
 from memnode.registry import Registry
 from memnode.waiting import WaitTask, reply_of
 from memnode.waits import Wait, Waits
+from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
@@ -28,7 +29,7 @@ from smbox.wire.ops import CHANGES, Op
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
-QUEUE_MAX: Final = 64
+QUEUE_MAX: Final = 2 * WINDOW_MAX
 """Requests kept of a parked channel; a client within its window never has as many."""
 
 _LOG = logging.getLogger(__name__)

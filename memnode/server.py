@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -201,9 +202,7 @@ class NodeServer:
     def _memory_nbytes(self, name: str) -> int:
         if self.config.memory_nbytes is not None:
             return self.config.memory_nbytes
-        own = listing(f"{layout.PREFIX}{name}.")
-        used = sum((DIRECTORY / each).stat().st_size for each in own)
-        return used + int(room_nbytes() * MEMORY_SHARE)
+        return _used_nbytes(name) + int(room_nbytes() * MEMORY_SHARE)
 
     def _warn(self) -> None:
         for bind in self.config.binds:
@@ -219,6 +218,15 @@ def _fresh_name(port: str) -> str:
     """Name a node after the port that it happened to get, but never adopt old memory."""
     taken = bool(listing(layout.node_name(port)))
     return f"{port}-{os.getpid()}" if taken else port
+
+
+def _used_nbytes(name: str) -> int:
+    """Return the bytes that an earlier run of the node has left in place."""
+    used = 0
+    for segment in listing(f"{layout.PREFIX}{name}."):
+        with contextlib.suppress(FileNotFoundError):  # a local client takes its slot along
+            used += (DIRECTORY / segment).stat().st_size
+    return used
 
 
 def _raise_file_limit() -> None:

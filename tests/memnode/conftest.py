@@ -1,19 +1,26 @@
-"""A node on real memory, without sockets, and a client that speaks to it frame by frame."""
+"""Nodes on real memory, without sockets or in a process, and a client frame by frame."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import zmq
 
 from memnode.node import Node
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import cookie_name
 from smbox.memory.node_memory import NodeMemory
+from smbox.memory.segment import Segment, listing
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import NO_SCALE, pack_scale
 from smbox.wire.messages import Create, Hello
@@ -21,6 +28,10 @@ from smbox.wire.ops import Op
 
 MEMORY_NBYTES = 256 << 20
 _names = itertools.count()
+
+
+FREE_PORT = "tcp://127.0.0.1:0"
+WAIT_S = 60.0
 
 
 def fresh_name() -> str:
@@ -180,3 +191,76 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture
 def make_peer() -> type[Peer]:
     return Peer
+
+
+class Process:
+    """A node in a process of its own."""
+
+    def __init__(self, *arguments, bind=FREE_PORT):
+        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
+        self.process = subprocess.Popen(
+            [*command, "--bind", bind, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(self.process.communicate()[1])
+        self.ready = json.loads(line)
+        self.address = self.ready["address"]
+
+    def stop(self, number=signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.errors = self.process.communicate(timeout=WAIT_S)[1]
+        return self.process.returncode
+
+
+@pytest.fixture
+def start():
+    nodes = []
+
+    def started(*arguments, **more):
+        nodes.append(Process(*arguments, **more))
+        return nodes[-1]
+
+    yield started
+    for node in nodes:
+        if node.process.poll() is None:
+            node.stop()
+    for node in nodes:
+        remove(node.ready["name"])
+
+
+def remove(name):
+    for segment in listing(f"smbox.{name}."):
+        os.unlink(f"/dev/shm/{segment}")
+
+
+@pytest.fixture
+def connect(make_peer):
+    context = zmq.Context()
+    sockets = []
+
+    def connected(node, like=None):
+        client = context.socket(zmq.DEALER)
+        sockets.append(client)
+        client.setsockopt(zmq.LINGER, 0)
+        client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
+        client.connect(node.address)
+        with Segment.attach(cookie_name(node.ready["name"])) as cookie:
+            peer = make_peer(
+                client.send_multipart, client.recv_multipart, cookie.bytes.tobytes()
+            )
+        if like is not None:
+            peer.client_id, peer.number = like.client_id, like.number
+        peer.socket = client
+        reply = peer.hello()
+        assert reply.error is None, reply.error
+        peer.welcome = reply.body
+        return peer
+
+    yield connected
+    for client in sockets:
+        client.close()
+    context.term()

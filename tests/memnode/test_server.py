@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -17,9 +17,11 @@ import zmq
 from memnode.config import Bind, NodeConfig
 from memnode.server import NodeServer
 from smbox.errors import ConnectError
+from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, cookie_name
-from smbox.memory.segment import Segment, listing
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.segment import listing, room_nbytes
 from smbox.memory.superblock import NodeOwnedError
 from smbox.wire.batch import Item
 from smbox.wire.codec import Request, encode_request
@@ -30,79 +32,6 @@ from smbox.wire.status import Status
 
 WAIT_S = 60.0
 FREE_PORT = "tcp://127.0.0.1:0"
-
-
-class Process:
-    """A node in a process of its own."""
-
-    def __init__(self, *arguments, bind=FREE_PORT):
-        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
-        self.process = subprocess.Popen(
-            [*command, "--bind", bind, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(self.process.communicate()[1])
-        self.ready = json.loads(line)
-        self.address = self.ready["address"]
-
-    def stop(self, number=signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        self.errors = self.process.communicate(timeout=WAIT_S)[1]
-        return self.process.returncode
-
-
-@pytest.fixture
-def start():
-    nodes = []
-
-    def started(*arguments, **more):
-        nodes.append(Process(*arguments, **more))
-        return nodes[-1]
-
-    yield started
-    for node in nodes:
-        if node.process.poll() is None:
-            node.stop()
-    for node in nodes:
-        remove(node.ready["name"])
-
-
-def remove(name):
-    for segment in listing(f"smbox.{name}."):
-        os.unlink(f"/dev/shm/{segment}")
-
-
-@pytest.fixture
-def connect(make_peer):
-    context = zmq.Context()
-    sockets = []
-
-    def connected(node, like=None):
-        client = context.socket(zmq.DEALER)
-        sockets.append(client)
-        client.setsockopt(zmq.LINGER, 0)
-        client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
-        client.connect(node.address)
-        with Segment.attach(cookie_name(node.ready["name"])) as cookie:
-            peer = make_peer(
-                client.send_multipart, client.recv_multipart, cookie.bytes.tobytes()
-            )
-        if like is not None:
-            peer.client_id, peer.number = like.client_id, like.number
-        peer.socket = client
-        reply = peer.hello()
-        assert reply.error is None, reply.error
-        peer.welcome = reply.body
-        return peer
-
-    yield connected
-    for client in sockets:
-        client.close()
-    context.term()
 
 
 def floats(*values):
@@ -296,3 +225,46 @@ def test_a_fresh_node_never_adopts_old_memory_by_its_port(start, monkeypatch):
 
     assert server._fresh_name(port) == f"{port}-{os.getpid()}"
     assert server._fresh_name("no-such-memory") == "no-such-memory"
+
+
+@pytest.fixture
+def server():
+    name = f"t{secrets.token_hex(4)}"
+    config = NodeConfig((Bind.parse(FREE_PORT),), name=name, memory_nbytes=1 << 24)
+    made = NodeServer(config)
+    with made.opened():
+        yield made
+
+
+def test_the_kernels_are_compiled_aside_and_once(server, monkeypatch):
+    loads = threading.Semaphore(0)
+    monkeypatch.setattr(accel, "load", loads.release)
+    server._tick(server._node)
+    server._node.metrics.received_nbytes = accel.LOAD_AFTER_NBYTES + 1
+    server._tick(server._node)
+    assert loads.acquire(timeout=WAIT_S)
+    server._tick(server._node)
+    assert not loads.acquire(blocking=False)
+
+
+def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        patch.setattr(server._node, "tick", lambda **_: 1 / 0)
+        server._tick(server._node)
+    assert "could not be gone on with" in caplog.text
+    caplog.clear()
+
+
+def test_without_a_limit_the_node_takes_most_of_what_is_free(server):
+    free = NodeServer(NodeConfig((Bind.parse(FREE_PORT),)))._memory_nbytes(server.name)
+    assert room_nbytes() // 2 < free < room_nbytes() + (1 << 30)
+
+
+def test_an_exception_leaves_the_memory_in_place():
+    name = f"t{secrets.token_hex(4)}"
+    config = NodeConfig((Bind.parse(FREE_PORT),), name=name, memory_nbytes=1 << 24)
+    with pytest.raises(ZeroDivisionError), NodeServer(config).opened():
+        raise ZeroDivisionError
+    assert len(listing(f"smbox.{name}.")) > 2
+    NodeMemory.open(name, 1 << 24).close(keep=False)
+    assert listing(f"smbox.{name}.") == []
