@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -7,12 +9,15 @@ from smbox.errors import ConfigError, WorkerLostError
 from smbox_torch.gradient_sync import GradientSync
 from smbox_torch.world import World
 
+SEEDING = threading.Lock()  # torch has one generator for all threads
+
 
 def model(world: World, seed: int = 0) -> torch.nn.Sequential:
-    torch.manual_seed(seed)
-    net = torch.nn.Sequential(
-        torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4), torch.nn.Linear(4, 1)
-    )
+    with SEEDING:
+        torch.manual_seed(seed)
+        net = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4), torch.nn.Linear(4, 1)
+        )
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(world.rank)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 
 import numpy as np
@@ -17,6 +18,7 @@ from smbox_torch.world import World
 
 STEPS = 4
 SIZE = 4  # of a batch
+SEEDING = threading.Lock()  # torch has one generator for all threads
 
 PROCESS = """
 import os, sys, time
@@ -51,8 +53,11 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def model() -> torch.nn.Sequential:
-    torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+    with SEEDING:
+        torch.manual_seed(7)
+        return torch.nn.Sequential(
+            torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
+        )
 
 
 def sgd(net: torch.nn.Module) -> torch.optim.SGD:
