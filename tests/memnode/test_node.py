@@ -4,13 +4,16 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies
 
 from memnode.node import Node
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
+from smbox.wire import header
+from smbox.wire.codec import Request, encode_request
 from smbox.wire.messages import Empty
-from smbox.wire.ops import Op
+from smbox.wire.ops import UNFENCED, Op
 from smbox.wire.status import Status
 
 
@@ -113,3 +116,43 @@ def test_the_figures(bench):
 def test_garbage_is_survived(bench, frames):
     bench.deliver((0, b"stranger"), frames)
     assert bench.peer().ask(Op.PING, body=Empty()).status is Status.OK
+
+
+OFFSETS = strategies.integers(-64, 64) | strategies.integers(0, (1 << 64) - 1)
+SMALL = strategies.integers(0, 80) | strategies.integers(0, (1 << 64) - 1)
+
+
+@strategies.composite
+def any_request(draw, address):
+    """A header that is well formed, with fields that need not make sense, and a body."""
+    head = header.pack(
+        draw(strategies.sampled_from(sorted(set(Op) - UNFENCED))),
+        kernel=draw(strategies.integers(0, 12)),
+        request=draw(strategies.integers(0, 9)),
+        number=draw(strategies.integers(0, 4) | SMALL),
+        address=(address + draw(OFFSETS)) % (1 << 64),
+        nbytes=draw(SMALL),
+        scale=draw(strategies.binary(min_size=8, max_size=8)),
+        version=draw(SMALL),
+        numbers=draw(strategies.integers(0, 3)),
+    )
+    return [head, *draw(strategies.lists(strategies.binary(max_size=80), max_size=1))]
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=strategies.data())
+def test_no_request_breaks_the_node(bench, data):
+    peer = bench.peer()
+    address = peer.create("w", (16,), init=3.0, exist_ok=True).body.address
+    frames = data.draw(any_request(address))
+    peer.send(frames)
+    bench.tick()
+    for left in bench.inbox.values():
+        left.clear()
+    other = bench.peer()
+    assert other.get(address, 64).size == 16
+    assert other.fetch_add(address, np.ones(1, np.float32)).status is Status.OK
+    for each in (peer, other):
+        each.send(encode_request(Request(Op.BYE, 999, body=Empty())))
