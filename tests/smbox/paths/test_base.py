@@ -1,0 +1,60 @@
+"""Every path has every method of its protocol, with the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from smbox.address import GlobalAddress
+from smbox.dtypes import by_name
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths.base import ControlPath, DataPath, RegionInfo, Work
+from smbox.paths.control import RemoteControl
+from smbox.paths.lane import LaneWork
+from smbox.paths.local import LocalPath
+from smbox.paths.local_work import LocalBatch, LocalWait
+from smbox.paths.remote import RemotePath
+from smbox.testing.solo import SoloControl
+
+PAIRS = [
+    (DataPath, LocalPath),
+    (DataPath, RemotePath),
+    (ControlPath, RemoteControl),
+    (ControlPath, SoloControl),
+    (Work, LaneWork),
+    (Work, LocalBatch),
+    (Work, LocalWait),
+]
+
+
+def methods(protocol):
+    return {
+        name: member
+        for name, member in vars(protocol).items()
+        if inspect.isfunction(member) and not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("protocol", "built"), PAIRS)
+def test_methods_match(protocol, built):
+    wanted = methods(protocol)
+    assert wanted
+    for name, member in wanted.items():
+        found = inspect.signature(getattr(built, name)).parameters
+        kinds = [parameter.kind for parameter in inspect.signature(member).parameters.values()]
+        assert [parameter.kind for parameter in found.values()] == kinds, name
+
+
+def test_an_info_travels():
+    info = RegionInfo(
+        GlobalAddress(4096),
+        "some",
+        RegionKind.ARRAY,
+        by_name("float32"),
+        (2,),
+        8,
+        Consistency.STRIPE,
+    )
+    assert pickle.loads(pickle.dumps(info)) == info
