@@ -10,10 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from smbox.config import ClientConfig
-from smbox.errors import LimitError, NodeStoppingError
+from smbox.errors import (
+    AccessDeniedError,
+    LimitError,
+    NodeStoppingError,
+    SessionExpiredError,
+)
 from smbox.transports.base import OpenTransport, Transport
 from smbox.wire.call import Call
 from smbox.wire.codec import Request
@@ -22,6 +27,8 @@ from smbox.wire.ops import Op
 from smbox.wire.session import ClientSession
 
 FAREWELL_S: Final = 0.5
+
+MakeHello: TypeAlias = Callable[[], Hello]
 
 
 class Heard(Enum):
@@ -37,15 +44,15 @@ class Connection:
 
     Args:
         open_transport: opens a fresh connection to the node.
-        hello: names the client and its channel.
+        make_hello: names the client and its channel, for a new session.
         config: patience.
     """
 
     def __init__(
-        self, open_transport: OpenTransport, hello: Hello, config: ClientConfig
+        self, open_transport: OpenTransport, make_hello: MakeHello, config: ClientConfig
     ) -> None:
-        self.session = ClientSession(hello)
-        self._hello = hello
+        self.session = ClientSession(make_hello())
+        self._make_hello = make_hello
         self._open_transport = open_transport
         self._config = config
         self._transport: Transport | None = None
@@ -56,8 +63,10 @@ class Connection:
         """Return for how long nothing was heard, or nothing was expected."""
         return time.monotonic() - self._quiet_since_s
 
-    def expect(self) -> None:
-        """Let patience begin now: until here there was nothing to wait for."""
+    def expect(self, within_s: float) -> None:
+        """Let patience begin now; a connection not heard of for ``within_s`` is left."""
+        if self._transport is not None and self.silent_s() > within_s:
+            self.disconnect()
         self._quiet_since_s = time.monotonic()
 
     def send(self, queue_next: Callable[[], bool]) -> None:
@@ -101,6 +110,11 @@ class Connection:
             if session.welcome is None or not session.is_unanswered:
                 raise
             return Heard.NOTHING  # what was sent may still be done: ask again later
+        except AccessDeniedError as error:
+            if session.welcome is None:
+                raise
+            message = "the node that answers now does not know us"
+            raise SessionExpiredError(message, outcome="unknown") from error
         self._quiet_since_s = time.monotonic()
         self._patience_s = self._config.resend_after_s
         if call is not None:
@@ -137,7 +151,7 @@ class Connection:
         new one, so nothing of the former session happens after the next greeting.
         """
         self.disconnect()
-        self.session = ClientSession(self._hello)
+        self.session = ClientSession(self._make_hello())
 
     def say_bye(self) -> None:
         """Tell a node that listens that this channel is not coming back."""

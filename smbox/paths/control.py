@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.errors import LocalProtocolError, RegionNotFoundError
+from smbox.errors import LocalProtocolError, RegionFreedError, RegionNotFoundError
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.remote_call import RemoteCall
@@ -51,6 +51,7 @@ class RemoteControl:
         self._link = link
         self._address = address
         self._timeout_s = timeout_s
+        self._freed: set[int] = set()
 
     @property
     def node(self) -> NodeInfo:
@@ -111,8 +112,15 @@ class RemoteControl:
         return _info(self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s))
 
     def free(self, address: int, timeout_s: float) -> None:
-        """Free a region; see ControlPath."""
+        """Free a region; see ControlPath.
+
+        The node takes a second FREE of a client for a repeated message, so this end tells
+        a second call from that.
+        """
+        if int(address) in self._freed:
+            raise RegionFreedError("the region was freed", address=int(address))
         self._ask(Op.FREE, Free(address=int(address)), Empty, timeout_s)
+        self._freed.add(int(address))
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
         """List the live regions, page by page; see ControlPath."""

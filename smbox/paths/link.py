@@ -21,15 +21,19 @@ from typing import Final, Protocol
 
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import PeerLostError, SmboxError
-from smbox.paths.connection import Connection, Heard
+from smbox.paths.connection import Connection, Heard, MakeHello
 from smbox.transports.base import OpenTransport
 from smbox.wire.call import Call
-from smbox.wire.messages import Hello, Welcome
+from smbox.wire.messages import Welcome
 
 SLICE_S: Final = 0.05
 """How long a silent pass keeps other threads from the link."""
 
 HANDOVER_S: Final = 1e-4
+
+IDLE_S: Final = 60.0
+"""After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
+it first costs a round trip, a change that meets no session an error."""
 
 
 class LinkWork(Protocol):
@@ -89,16 +93,16 @@ class Link:
 
     Args:
         open_transport: opens a fresh connection to the node.
-        hello: names the client and this channel.
+        make_hello: names the client and this channel, for each new session.
         config: patience.
     """
 
     def __init__(
-        self, open_transport: OpenTransport, hello: Hello, config: ClientConfig
+        self, open_transport: OpenTransport, make_hello: MakeHello, config: ClientConfig
     ) -> None:
         self.thread = threading.current_thread()
         self._mutex = threading.Lock()
-        self._connection = Connection(open_transport, hello, config)
+        self._connection = Connection(open_transport, make_hello, config)
         self._works: deque[LinkWork] = deque()
         self._last: WorkCall | None = None  # the last one queued
         self._unseen: SmboxError | None = None
@@ -123,7 +127,7 @@ class Link:
         """Put a work in line, and send of it what can be sent at once."""
         with self._mutex:
             if not self._works:
-                self._connection.expect()
+                self._connection.expect(within_s=IDLE_S)
             self._works.append(work)
             self._pass(work, None)
 

@@ -48,26 +48,51 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
         address: of the node, for people; its scheme names the transport.
         config: timeouts and patience.
     """
-    client_id = secrets.token_bytes(16)
+    identity = Identity()
 
-    def open_link(channel: int, *, cookie: bytes) -> Link:
-        hello = Hello(
-            client_id=client_id,
+    def open_link(channel: int) -> Link:
+        return Link(open_transport, partial(identity.hello, channel), config)
+
+    try:
+        control = _greet(open_link(CONTROL_CHANNEL), address, config)
+    except AccessDeniedError as error:
+        if not identity.learn(error):
+            raise
+        control = _greet(open_link(CONTROL_CHANNEL), address, config)
+    return Remote(control, RemotePath(scheme_of(address), open_link, config.timeout_s))
+
+
+class Identity:
+    """Who this client is, and the nonce that proves that it shares the node's host and user."""
+
+    def __init__(self) -> None:
+        self._client_id = secrets.token_bytes(16)
+        self._node_name: str | None = None
+
+    def hello(self, channel: int) -> Hello:
+        """Word the greeting of a channel; the nonce is read anew, for a node's new memory."""
+        return Hello(
+            client_id=self._client_id,
             channel=channel,
-            cookie=cookie,
+            cookie=self._cookie(),
             pid=os.getpid(),
             host=socket.gethostname(),
         )
-        return Link(open_transport, hello, config)
 
-    cookie = b""
-    try:
-        control = _greet(open_link(CONTROL_CHANNEL, cookie=cookie), address, config)
-    except AccessDeniedError as error:
-        cookie = _cookie(error)
-        control = _greet(open_link(CONTROL_CHANNEL, cookie=cookie), address, config)
-    open_data = partial(open_link, cookie=cookie)
-    return Remote(control, RemotePath(scheme_of(address), open_data, config.timeout_s))
+    def learn(self, error: AccessDeniedError) -> bool:
+        """Take the node's name from its refusal; False if that opens no door here."""
+        name = error.facts.get("node_name")
+        self._node_name = name if isinstance(name, str) else None
+        return bool(self._cookie())
+
+    def _cookie(self) -> bytes:
+        if self._node_name is None:
+            return b""
+        try:
+            with Segment.attach(layout.cookie_name(self._node_name)) as segment:
+                return segment.bytes.tobytes()
+        except SegmentError:
+            return b""
 
 
 def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
@@ -84,15 +109,3 @@ def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
         control.close()
         raise
     return control
-
-
-def _cookie(error: AccessDeniedError) -> bytes:
-    """Read the nonce that proves that we share the node's /dev/shm and user."""
-    name = error.facts.get("node_name")
-    if not isinstance(name, str):
-        raise error
-    try:
-        with Segment.attach(layout.cookie_name(name)) as segment:
-            return segment.bytes.tobytes()
-    except SegmentError:
-        raise error from None

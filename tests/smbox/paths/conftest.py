@@ -1,0 +1,131 @@
+"""A memory node in this process, behind the transport without sockets, and paths to it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+
+import numpy as np
+import pytest
+
+from memnode.node import Node
+from smbox import dtypes
+from smbox.config import ClientConfig
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.node_memory import NodeMemory
+from smbox.paths.base import CreateRequest, Operation
+from smbox.paths.opening import open_over
+from smbox.transports.inproc import InprocHub
+
+MEMORY_NBYTES = 256 << 20
+WAIT_S = 30.0
+ADDRESS = "inproc://node"
+CONFIG = ClientConfig(ADDRESS, timeout_s=WAIT_S, resend_after_s=0.05, resend_after_max_s=0.2)
+
+_names = itertools.count()
+
+
+class InprocNode:
+    """A real node; ``is_down`` makes it deaf, ``restart`` is a kill and a start."""
+
+    def __init__(self):
+        self.name = f"paths-{os.getpid()}-{next(_names)}-{secrets.token_hex(3)}"
+        self.hub = InprocHub(self._handle)
+        self.is_down = False
+        self.seen = []
+        self._start()
+
+    def _start(self):
+        self.memory = NodeMemory.open(self.name, MEMORY_NBYTES)
+        self.node = Node(self.memory, now_s=time.monotonic())
+
+    def _handle(self, connection, frames):
+        if self.is_down:
+            return []
+        now_s = time.monotonic()
+        if frames:
+            self.seen.append(frames)
+            outgoing = self.node.receive((0, connection), frames, now_s=now_s)
+        else:
+            outgoing = self.node.tick(now_s=now_s)
+        return [(peer, answer) for (_, peer), answer in outgoing]
+
+    def connect(self):
+        return self.hub.connect()
+
+    def restart(self, *, unlink=False):
+        self.close(unlink=unlink)
+        self._start()
+
+    def close(self, *, unlink=True):
+        self.node.close()
+        self.memory.close(keep=not unlink)
+
+
+class Client:
+    """Control and data path to one node, with the few verbs that the tests need."""
+
+    def __init__(self, open_transport, config=CONFIG):
+        remote = open_over(open_transport, ADDRESS, config)
+        self.control, self.data = remote.control, remote.data
+
+    def create(self, count, dtype="float32", kind=RegionKind.ARRAY, **fields):
+        name = fields.pop("name", f"r-{secrets.token_hex(4)}")
+        spec = CreateRequest(
+            name, kind, dtypes.by_name(dtype), (count,), Consistency.STRIPE, **fields
+        )
+        return self.control.create(spec, WAIT_S)
+
+    def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
+        operation = operation_of(x, kernel, scale, first)
+        return self.data.change(info, operation, sink)
+
+    def finish(self, work):
+        assert work.advance(time.monotonic() + WAIT_S)
+
+    def get(self, info):
+        out = np.empty(info.shape, info.dtype.numpy)
+        self.finish(self.data.read(info, 0, info.nbytes, as_bytes(out)))
+        return out
+
+    def close(self):
+        self.data.close()
+        self.control.close()
+
+
+def as_bytes(array):
+    return array.reshape(-1).view(np.uint8)
+
+
+def operation_of(x, kernel=KernelCode.SUM, scale=1, first=0):
+    source = as_bytes(x)
+    return Operation("test", kernel, scale, first, first + source.size, source)
+
+
+@pytest.fixture
+def node():
+    made = InprocNode()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clients(node):
+    """Opens clients, over a transport of their own if given, and closes them."""
+    opened = []
+
+    def open_client(open_transport=None, config=CONFIG):
+        opened.append(Client(open_transport or node.connect, config))
+        return opened[-1]
+
+    yield open_client
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(clients):
+    return clients()
