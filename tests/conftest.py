@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -87,8 +88,8 @@ PROBES: dict[str, Callable[[], set]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def leaves_nothing_behind() -> Iterator[None]:
+@contextmanager
+def _no_leak() -> Iterator[None]:
     before = {name: probe() for name, probe in PROBES.items()}
     yield
     deadline = time.monotonic() + SETTLE_S
@@ -101,3 +102,19 @@ def leaves_nothing_behind() -> Iterator[None]:
             pytest.fail(f"left behind: {left}")
         gc.collect()
         time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def module_leaves_nothing_behind() -> Iterator[None]:
+    with _no_leak():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check behind every test, or behind the last of a file that shares what it opened."""
+    if request.node.get_closest_marker("shares"):
+        yield
+        return
+    with _no_leak():
+        yield

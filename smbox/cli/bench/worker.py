@@ -83,7 +83,7 @@ def main() -> None:
     """Do the job of the command line whenever a line of standard input asks for it."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
     with connect(job.address, transport=job.transport, timeout_s=TIMEOUT_S) as box:
-        call = verb_of(box.attach(job.region), job)
+        call = verb_of(box.attach(job.region, timeout_s=1.0), job)
         call()
         print("ready", flush=True)
         for line in sys.stdin:

@@ -10,6 +10,8 @@ import pytest
 import smbox
 from smbox.cli import main
 
+pytestmark = pytest.mark.shares
+
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[smbox.Box]:

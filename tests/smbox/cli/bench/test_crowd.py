@@ -9,6 +9,8 @@ from smbox.cli.bench.crowd import crowd
 from smbox.cli.bench.worker import Job
 from smbox.errors import WorkerLostError
 
+pytestmark = pytest.mark.shares
+
 
 def test_workers_begin_together_and_tell_what_they_did(lab):
     with lab.region(lab.local, 4096) as region:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from smbox.cli.bench import crowd_rows
+
+pytestmark = pytest.mark.shares
 
 
 def test_rates_of_several_clients_are_sums(lab, monkeypatch):

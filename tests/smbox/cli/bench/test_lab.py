@@ -8,6 +8,8 @@ import pytest
 from smbox.cli.bench.lab import FULL, QUICK, ones, open_lab
 from smbox.errors import ConnectError, RegionFreedError
 
+pytestmark = pytest.mark.shares
+
 
 def test_both_ways_lead_to_one_memory(lab):
     assert lab.local.transport == "shm"

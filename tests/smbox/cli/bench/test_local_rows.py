@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from smbox.cli.bench import local_rows
 from smbox.cli.bench.lab import ones
 from smbox.cli.bench.measure import Timing
+
+pytestmark = pytest.mark.shares
 
 
 def test_get_has_a_result_for_each_size(lab):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from smbox.cli.bench import small_rows
+
+pytestmark = pytest.mark.shares
 
 
 def test_round_trips_stand_beside_a_ping_pong(lab):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from smbox.cli.bench import tcp_rows
+
+pytestmark = pytest.mark.shares
 
 
 def test_every_verb_stands_beside_both_limits(lab):
