@@ -232,4 +232,5 @@ def _used_nbytes(name: str) -> int:
 def _raise_file_limit() -> None:
     """Allow as many connections as the system lets a process have; each is an open file."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with contextlib.suppress(ValueError, OSError):  # a system that says no keeps its limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
