@@ -130,10 +130,17 @@ class Region:
             ``out`` (filled), or a new array.
         """
         array = self._output(out)
+        result = array if out is None else out
         requests.read(
-            self._paths, self.info, self._first, self._limit, as_bytes(array), timeout_s
+            self._paths,
+            self.info,
+            self._first,
+            self._limit,
+            as_bytes(array),
+            timeout_s,
+            lambda: result,
         )
-        return array if out is None else out
+        return result
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
         """Begin a ``get``."""

@@ -32,15 +32,19 @@ def commit_now(
     if sink is None:
         return commit_run(writer, region, at, limit, change)
     if isinstance(sink, OldSink):
-        return commit_run(writer, region, at, limit, change, answer=sink.out[at - first :])
+        answer = sink.out[at - sink.first : limit - sink.first]
+        return commit_run(writer, region, at, limit, change, answer=answer)
     if isinstance(sink, MoveSink):
-        moved = _rest(sink.x, at - first)
+        moved = _share(sink.x, at - sink.first, limit - sink.first)
         return commit_run(writer, region, at, limit, change, moved=moved)
     if isinstance(sink, DeltaSink):
-        delta = _rest(sink.delta, at - first)
+        delta = _share(sink.delta, at - sink.first, limit - sink.first)
         return commit_run(writer, region, at, limit, change, delta=delta)
     return at
 
 
-def _rest(array: NDArray[Any], nbytes: int) -> NDArray[Any]:
-    return array[nbytes // array.itemsize :] if nbytes else array
+def _share(array: NDArray[Any], first: int, limit: int) -> NDArray[Any]:
+    """Cut the bytes of a piece out of its sink's array: a batch cuts changes, not sinks."""
+    if first == 0 and limit == array.nbytes:
+        return array
+    return array[first // array.itemsize : limit // array.itemsize]

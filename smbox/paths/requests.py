@@ -46,7 +46,7 @@ def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
         return change_nb(paths, request).finish(timeout_s)
     work = paths.data().change_now(request.info, operation, request.sink)
     if work is not None:
-        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
+        Handle(operation.op, work, lambda: request.result, paths.timeout_s).finish(timeout_s)
     return request.result
 
 
@@ -72,15 +72,19 @@ def read(
     limit: int,
     out: Bytes,
     timeout_s: float | None,
+    result: Callable[[], object] = nothing,
 ) -> None:
-    """Read bytes of a region's data, as a blocking verb does."""
+    """Read bytes of a region's data, as a blocking verb does.
+
+    The result is that of a timeout's handle, once it has been waited for.
+    """
     data = paths.data()
     if first == limit:
         work: Work | None = data.wait_version(info, 0)
     else:
         work = data.read_now(info, first, limit, out)
     if work is not None:
-        Handle("get", work, nothing, paths.timeout_s).finish(timeout_s)
+        Handle("get", work, result, paths.timeout_s).finish(timeout_s)
 
 
 def read_nb(

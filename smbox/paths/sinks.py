@@ -23,15 +23,15 @@ class OldSink:
         out: ``u8[nbytes of the change]``.
     """
 
-    __slots__ = ("_first", "out")
+    __slots__ = ("first", "out")
 
     def __init__(self, first: int, out: Bytes) -> None:
-        self._first = first
+        self.first = first
         self.out = out
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Copy one piece; see ``base.Sink``."""
-        self.out[first - self._first : limit - self._first] = old
+        self.out[first - self.first : limit - self.first] = old
 
 
 class DeltaSink:
@@ -44,17 +44,17 @@ class DeltaSink:
         delta: ``[n]``, of the same type and on other memory.
     """
 
-    __slots__ = ("_first", "delta", "rate", "x")
+    __slots__ = ("delta", "first", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any, delta: NDArray[Any]) -> None:
-        self._first = first
+        self.first = first
         self.x = x
         self.rate = rate
         self.delta = delta
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``base.Sink``."""
-        part = _elements(first - self._first, limit - self._first, self.x)
+        part = _elements(first - self.first, limit - self.first, self.x)
         self.delta[part] = elastic_delta(self.x[part], old.view(self.x.dtype), self.rate)
 
 
@@ -67,10 +67,10 @@ class MoveSink:
         rate: the moving rate, a scalar of that type.
     """
 
-    __slots__ = ("_first", "_staged", "_staged_first", "rate", "x")
+    __slots__ = ("_staged", "_staged_first", "first", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any) -> None:
-        self._first = first
+        self.first = first
         self._staged: NDArray[Any] | None = None
         self._staged_first = -1
         self.x = x
@@ -81,7 +81,7 @@ class MoveSink:
 
         The moved piece is whole before x changes, and copying it twice does no harm.
         """
-        part = _elements(first - self._first, limit - self._first, self.x)
+        part = _elements(first - self.first, limit - self.first, self.x)
         if self._staged_first != first:
             delta = elastic_delta(self.x[part], old.view(self.x.dtype), self.rate)
             with np.errstate(all="ignore"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError, RequestTimeoutError
+from smbox.memory import accel
 from smbox.memory.layout import STRIPE_NBYTES
 
 
@@ -36,6 +37,22 @@ def test_large_changes_are_cut_at_stripes(box):
         assert len(batch) == 4
     assert (old == x[5:]).all()
     assert region.version == 4
+
+
+def test_compiled_kernels_answer_into_the_part_that_was_cut(box):
+    accel.load()
+    count = STRIPE_NBYTES // 4 + 3
+    region = box.create("large", init=np.arange(count, dtype=np.float32))
+    x, moved = np.ones(count, np.float32), np.zeros(count - 5, np.float32)
+    delta = np.empty(count - 5, np.float32)
+    before = region.get()
+    with box.batch() as batch:
+        old = batch.fetch_and_op(region, x)
+        batch.elastic(region[5:], moved, 0.5)
+        batch.elastic(region[5:], np.zeros(count - 5, np.float32), 0.5, delta)
+    assert (old == before).all()
+    assert (moved == 0.5 * (before + 1)[5:]).all()
+    assert (delta == -0.25 * (before + 1)[5:]).all()
 
 
 def test_a_batch_is_sent_once(box):

@@ -81,6 +81,14 @@ def test_a_held_stripe_times_out_and_the_handle_goes_on(box, held):
     assert region.get().tolist() == [1, 1, 1, 1]
 
 
+def test_the_handle_of_a_timeout_has_the_result_of_the_verb(box, held):
+    region = box.create("some", shape=(4,), dtype="int64", init=7)
+    with held(region), pytest.raises(RequestTimeoutError) as caught:
+        region.fetch_and_op(np.ones(4, np.int64), timeout_s=0.01)
+    assert caught.value.handle.result().tolist() == [7, 7, 7, 7]
+    assert region.get().tolist() == [8, 8, 8, 8]
+
+
 def test_an_interrupt_while_waiting_leaves_memory_and_x_alone(box, held):
     region = box.create("some", shape=(4,))
     x = np.full(4, 8, np.float32)
