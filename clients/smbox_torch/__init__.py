@@ -1,20 +1,47 @@
-"""PyTorch on smbox: published algorithms of distributed training as optimizer wrappers."""
+"""PyTorch on smbox: published algorithms of distributed training as optimizer wrappers.
+
+Every algorithm is one file and wraps a ``torch.optim.Optimizer``; the training loop stays as it
+is. Importing this package also makes torch tensors arrays for every verb of smbox.
+"""
 
 from __future__ import annotations
 
-from smbox_torch.adapter import register
+from smbox_torch.adapter import as_array, register
+from smbox_torch.adownpour import ADownpour
+from smbox_torch.downpour import Downpour
+from smbox_torch.eamsgd import EAMSGD
 from smbox_torch.easgd import EASGD
+from smbox_torch.easgd_sync import SyncEASGD
 from smbox_torch.elastic import StabilityWarning
 from smbox_torch.flat import FlatParameters
+from smbox_torch.hybrid import HybridSGD
+from smbox_torch.mdownpour import MDownpour
+from smbox_torch.mvadownpour import MVADownpour
+from smbox_torch.seasgd import SEASGD
+from smbox_torch.ssp import SSP
 from smbox_torch.stats import Stats
+from smbox_torch.stopping import Stopping
+from smbox_torch.sync_group import SyncGroup
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = [
+    "EAMSGD",
     "EASGD",
+    "SEASGD",
+    "SSP",
+    "ADownpour",
     "BoxOptimizer",
+    "Downpour",
     "FlatParameters",
+    "HybridSGD",
+    "MDownpour",
+    "MVADownpour",
     "StabilityWarning",
     "Stats",
+    "Stopping",
+    "SyncEASGD",
+    "SyncGroup",
+    "as_array",
 ]
 
 register()

@@ -5,11 +5,11 @@ Protocols only. Arrays are numpy arrays of the region's dtype and shape.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-__all__ = ["Array", "BoxLike", "CounterLike", "RegionLike"]
+__all__ = ["AddingRegionLike", "Array", "BoxLike", "CounterLike", "RegionLike"]
 
 Array = NDArray[Any]
 
@@ -34,9 +34,6 @@ class RegionLike(Protocol):
     def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> Any:
         """Add ``scale * x`` to the contents (or take the minimum, maximum ...)."""
 
-    def accumulate_from(self, source: Any, scale: float = 1.0) -> Any:
-        """Add ``scale`` times another region's contents, at the memory."""
-
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Move ``x`` and the contents together; with ``delta`` only tell the move of x."""
 
@@ -48,6 +45,14 @@ class RegionLike(Protocol):
 
     def __getitem__(self, key: slice) -> RegionLike:
         """Return a slice along axis 0 with the same verbs."""
+
+
+@runtime_checkable
+class AddingRegionLike(Protocol):
+    """A region whose memory can add another region to it."""
+
+    def accumulate_from(self, source: Any, scale: float = 1.0) -> Any:
+        """Add ``scale`` times another region's contents, at the memory."""
 
 
 class CounterLike(Protocol):

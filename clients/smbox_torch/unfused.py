@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import RegionLike
+from smbox_torch.boxes import AddingRegionLike, RegionLike
 from smbox_torch.flat import FlatBuffer
 
 __all__ = ["ThreeSteps"]
@@ -25,6 +26,9 @@ class ThreeSteps:
         moving_rate: share of the distance that x and center move.
         increments: regions of this worker alone, one per pair: where they are given, a move
             is written there and the memory adds region to region, as ShmCaffe has it.
+
+    Raises:
+        ConfigError: increments are given, and the memory cannot add region to region.
     """
 
     def __init__(
@@ -33,6 +37,10 @@ class ThreeSteps:
         moving_rate: float,
         increments: list[RegionLike] | None = None,
     ) -> None:
+        if increments is not None and not all(
+            isinstance(region, AddingRegionLike) for _, region in pairs
+        ):
+            raise ConfigError("this memory cannot add region to region: use no increments")
         self.moving_rate = moving_rate
         self._pairs = pairs
         self._increments = increments
@@ -56,6 +64,7 @@ class ThreeSteps:
         for index, (move, (_, region)) in enumerate(zip(self._moves, self._pairs, strict=True)):
             if self._increments is None:
                 region.accumulate(as_array(move))
-            else:
-                self._increments[index].put(as_array(move))
-                region.accumulate_from(self._increments[index])
+                continue
+            self._increments[index].put(as_array(move))
+            assert isinstance(region, AddingRegionLike), "checked at construction"
+            region.accumulate_from(self._increments[index])

@@ -8,10 +8,9 @@ one. Its parameter groups and state are those of the optimizer inside. A subclas
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -22,11 +21,12 @@ from smbox_torch.elastic import default_workers
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
+from smbox_torch.wrapped import WrappedOptimizer
 
 __all__ = ["BoxOptimizer"]
 
 
-class BoxOptimizer(torch.optim.Optimizer):
+class BoxOptimizer(WrappedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
     Wrapping makes the parameters views of flat buffers and sets them to the center: the
@@ -60,8 +60,7 @@ class BoxOptimizer(torch.optim.Optimizer):
         workers: int | None = None,
         gradients: bool = False,
     ) -> None:
-        self.inner = optimizer
-        self._adopt()
+        super().__init__(optimizer)
         self.box = box
         self.name = name
         self.workers = default_workers(workers)
@@ -74,17 +73,6 @@ class BoxOptimizer(torch.optim.Optimizer):
         self.center = Center(box, name, self.flat)
         self.buffers = self._buffer_center(model)
 
-    def _adopt(self) -> None:
-        """Take groups and state of the optimizer inside; they are the same objects."""
-        inner = self.inner
-        super().__setstate__(
-            {
-                "defaults": inner.defaults,
-                "state": inner.state,
-                "param_groups": inner.param_groups,
-            }
-        )
-
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
         if not tensors:
@@ -92,27 +80,6 @@ class BoxOptimizer(torch.optim.Optimizer):
         return Center(self.box, f"{self.name}.buffers", FlatParameters(tensors))
 
     # ------------------------------------------------------------------ the optimizer's part
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do one local step and the exchanges that are due.
-
-        Args:
-            closure: evaluates the model once and returns the loss; optional.
-
-        Returns:
-            What the closure returned.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        with torch.no_grad():
-            self._advance()
-        return loss
-
-    def _advance(self) -> None:
-        """Do one step; gradients are in place."""
-        raise NotImplementedError
 
     def _local_step(self) -> None:
         """Let the optimizer inside do its step."""
@@ -128,11 +95,7 @@ class BoxOptimizer(torch.optim.Optimizer):
         if self._flat_gradients:
             self.flat.zero_gradients()
         else:
-            self.inner.zero_grad(set_to_none)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
-        """Refuse: the center's layout is fixed when the optimizer is wrapped."""
-        raise ConfigError("wrap the optimizer after all parameter groups have been added")
+            super().zero_grad(set_to_none)
 
     # ------------------------------------------------------------------ exchanges
 
@@ -242,20 +205,6 @@ class BoxOptimizer(torch.optim.Optimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         """Take back what :meth:`_extra_state` returned."""
-
-    def close(self) -> None:
-        """Leave the run: end threads and what is under way; the center stays."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _fill(tensors: list[torch.Tensor], center: Center) -> None:

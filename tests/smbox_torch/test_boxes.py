@@ -28,8 +28,6 @@ def test_a_memory_has_the_verbs_with_the_arguments_that_are_used(protocol: type,
         if name.startswith("_") and name != "__getitem__":
             continue
         found = getattr(kind, name, None)
-        if name == "accumulate_from" and found is None:
-            continue  # the node adds region to region in a later release
         assert found is not None, name
         if inspect.isfunction(wanted) and name != "__getitem__":
             assert set(inspect.signature(wanted).parameters) <= set(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.flat import FlatParameters
 from smbox_torch.unfused import ThreeSteps
@@ -35,3 +37,14 @@ def test_a_move_may_go_by_a_region_of_its_own():
     steps.add()
     assert box.attach("increment").get().tolist() == [0.5] * 3
     assert box.attach("c").get().tolist() == [1.5] * 3
+
+
+class PlainRegion:
+    """A region of a memory that cannot add region to region."""
+
+
+def test_increments_need_a_memory_that_adds_regions():
+    x = torch.nn.Parameter(torch.zeros(3))
+    buffer = FlatParameters([x]).buffers[0]
+    with pytest.raises(ConfigError, match="region to region"):
+        ThreeSteps([(buffer, PlainRegion())], 0.5, [PlainRegion()])
