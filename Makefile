@@ -1,11 +1,12 @@
 # smbox from a clean clone: `make demo` shows it at work, `make test` proves it.
 #
 # Everything lives in .venv, made once by python3 -m venv; the stamp file keeps the second
-# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install.
+# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install, MINUTES the chaos.
 
-PYTHON ?= python3
-TORCH  ?= torch==2.13.0
-EXTRAS  = accel,bf16,demo,data,dev
+PYTHON  ?= python3
+TORCH   ?= torch==2.13.0
+MINUTES ?= 5
+EXTRAS   = accel,bf16,demo,data,dev
 
 VENV  = .venv
 BIN   = $(VENV)/bin
@@ -55,8 +56,8 @@ bench: $(STAMP)  ## measure smbox beside this machine's limits; writes out/bench
 	$(BIN)/smbox bench --json > out/bench.json
 	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
 
-chaos: $(STAMP)  ## run the fault tests five times over
-	for round in 1 2 3 4 5; do $(BIN)/python -m pytest tests/faults || exit 1; done
+chaos: $(STAMP)  ## kill, stop, fork and cut at random for MINUTES, and compare what is left
+	$(BIN)/python -m smbox.testing.chaos --minutes $(MINUTES)
 
 clean:  ## remove .venv and everything that tools have left
 	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
