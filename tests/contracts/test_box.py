@@ -29,22 +29,26 @@ def node(*binds):
             process.wait(STOP_S)
 
 
-def address_of(scheme, tmp_path):
-    return "tcp://127.0.0.1:0" if scheme == "tcp" else f"ipc://{tmp_path}/node"
+def bind_of(transport, folder):
+    return f"ipc://{folder}/node" if transport == "ipc" else "tcp://127.0.0.1:0"
 
 
-@pytest.mark.parametrize(
-    ("transport", "scheme"), [("shm", "tcp"), ("tcp", "tcp"), ("ipc", "ipc")]
-)
-def test_the_contract_holds(transport, scheme, tmp_path):
+@pytest.fixture(scope="module", params=["shm", "tcp", "ipc"])
+def box(request, tmp_path_factory):
+    transport = request.param
     with (
-        node(address_of(scheme, tmp_path)) as (address,),
+        node(bind_of(transport, tmp_path_factory.mktemp("node"))) as (address,),
         smbox.connect(address, transport=transport, timeout_s=60.0) as box,
     ):
         assert box.transport == transport
         assert box.address == address
-        for check in CHECKS:
-            check(box)
+        yield box
+
+
+@pytest.mark.shares
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_contract_holds(box, check):
+    check(box)
 
 
 def test_auto_maps_the_memory_of_its_own_host():
@@ -63,9 +67,9 @@ def test_auto_maps_the_memory_of_its_own_host():
         assert mapped.version == remote.version == 2
 
 
-def test_a_transport_that_cannot_work_says_why(tmp_path):
+def test_a_transport_that_cannot_work_says_why():
     with (
-        node(address_of("tcp", tmp_path)) as (address,),
+        node("tcp://127.0.0.1:0") as (address,),
         pytest.raises(smbox.ConfigError, match="address is one of tcp"),
     ):
         smbox.connect(address, transport="ipc", timeout_s=60.0)

@@ -1,0 +1,87 @@
+"""Which path is chosen, and what is said when the one asked for cannot work."""
+
+from __future__ import annotations
+
+import pytest
+
+from smbox.config import ClientConfig
+from smbox.errors import ConfigError
+from smbox.paths import choosing
+from smbox.paths.base import NodeInfo, Remote
+from smbox.paths.choosing import choose, open_paths
+from smbox.paths.local import LocalPath
+
+ELSEWHERE = NodeInfo("no-such-node", b"x" * 16, 0, 1)
+
+
+def config(transport, address="tcp://127.0.0.1:7070"):
+    return ClientConfig(address, transport=transport)
+
+
+@pytest.mark.parametrize("transport", ["auto", "shm"])
+def test_shared_memory_is_mapped(solo, transport):
+    assert "/dev/shm" in choose(config(transport), solo.control.node)
+
+
+def test_auto_takes_messages_where_memory_is_not_shared():
+    assert choose(config("auto"), ELSEWHERE) is None
+
+
+def test_shm_that_cannot_work_says_why():
+    with pytest.raises(ConfigError, match="not in this /dev/shm"):
+        choose(config("shm"), ELSEWHERE)
+
+
+def test_messages_can_be_forced(solo):
+    assert choose(config("tcp"), solo.control.node) is None
+    assert choose(config("ipc", "ipc:///tmp/x"), solo.control.node) is None
+
+
+@pytest.mark.parametrize(
+    ("transport", "address"), [("tcp", "ipc:///tmp/x"), ("ipc", "tcp://127.0.0.1:7070")]
+)
+def test_a_scheme_that_differs_says_why(transport, address):
+    with pytest.raises(ConfigError, match="the address is one of"):
+        choose(config(transport, address), ELSEWHERE)
+
+
+class Fake:
+    transport = "tcp"
+
+    def __init__(self, node):
+        self.node = node
+        self.is_closed = False
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def remote(solo, monkeypatch):
+    found = Remote(Fake(solo.control.node), Fake(None))
+    monkeypatch.setattr(choosing, "open_remote", lambda config: found)
+    return found
+
+
+def test_a_mapped_memory_needs_no_messages_for_data(remote):
+    opened = open_paths(config("auto"))
+    assert isinstance(opened.data, LocalPath)
+    assert opened.control is remote.control
+    assert (remote.data.is_closed, remote.control.is_closed) == (True, False)
+    opened.data.close()
+
+
+def test_messages_say_why(remote):
+    opened = open_paths(config("tcp"))
+    assert opened.data is remote.data
+    assert opened.reason == "tcp was asked for"
+    remote.control.node = ELSEWHERE
+    assert "not in this /dev/shm" in open_paths(config("auto")).reason
+    assert not remote.data.is_closed
+
+
+def test_a_refused_transport_leaves_nothing_open(remote):
+    with pytest.raises(ConfigError):
+        open_paths(config("ipc"))
+    assert remote.data.is_closed
+    assert remote.control.is_closed

@@ -1,0 +1,114 @@
+"""What a region is made from, and who wins when many make it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.dtypes import by_name
+from smbox.errors import ConfigError, LayoutMismatchError, OutOfMemoryError
+from smbox.memory.layout import Consistency
+from smbox.paths import creating
+from smbox.paths.creating import describe
+
+F32 = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout", "init"),
+    [
+        (((4,), None, None), ("float32", (4,)), None),
+        ((4, "int8", None), ("int8", (4,)), None),
+        ((np.int64(4), np.uint16, 7), ("uint16", (4,)), 7),
+        (((2, 2), by_name("bool"), True), ("bool", (2, 2)), True),
+        (((2,), None, np.float64(0.1)), ("float32", (2,)), float(np.float32(0.1))),
+        (([2, 3], "float64", 0.1), ("float64", (2, 3)), 0.1),
+    ],
+)
+def test_scalars(arguments, layout, init):
+    request, values = describe("some", *arguments, "stripe")
+    assert (request.dtype.name, request.shape) == layout
+    assert request.init == init
+    assert type(request.init) is type(init)
+    assert values is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout"),
+    [
+        ((None, None, F32), ("float32", (3,))),
+        ((None, None, np.zeros((2, 2), np.int8)), ("int8", (2, 2))),
+        ((None, "float64", [1, 2]), ("float64", (2,))),
+        ((None, None, [[1], [2]]), ("float32", (2, 1))),
+        ((None, None, b"abc"), ("uint8", (3,))),
+    ],
+)
+def test_arrays(arguments, layout):
+    request, values = describe("some", *arguments, "none")
+    assert (request.dtype.name, request.shape) == layout
+    assert request.consistency == Consistency.NONE
+    assert (values.dtype, values.shape) == (request.dtype.numpy, request.shape)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (None, None, None, "stripe"),
+        ((2.5,), None, None, "stripe"),
+        ((-1,), None, None, "stripe"),
+        ((1,), object, None, "stripe"),
+        ((1,), "text", None, "stripe"),
+        ((1,), np.dtype(">f4"), None, "stripe"),
+        ((1,), ["a"], None, "stripe"),
+        ((1,), None, None, "sometimes"),
+    ],
+)
+def test_nonsense(arguments):
+    with pytest.raises(ConfigError):
+        describe("some", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "init"), [((2,), None, F32), ((3,), "int8", F32), ((3,), "int8", 0.5)]
+)
+def test_contents_that_do_not_fit(shape, dtype, init):
+    with pytest.raises(LayoutMismatchError):
+        describe("some", shape, dtype, init, "stripe")
+
+
+def test_what_cannot_be_filled_leaves_nothing(solo, box, monkeypatch):
+    def no_room(*_):
+        raise OutOfMemoryError("no room")
+
+    monkeypatch.setattr(creating.requests, "change", no_room)
+    with pytest.raises(OutOfMemoryError):
+        box.create("some", init=F32)
+    assert solo.control.memory.regions == {}
+
+
+def test_a_region_is_seen_only_when_it_is_filled(solo, box, monkeypatch):
+    seen = []
+    publish = solo.control.publish
+
+    def look(info, timeout_s, *, exist_ok):
+        seen.append([known.name for known in box.regions()])
+        return publish(info, timeout_s, exist_ok=exist_ok)
+
+    monkeypatch.setattr(solo.control, "publish", look)
+    assert box.create("some", init=F32).get().tolist() == [1, 1, 1]
+    assert seen == [[]]
+
+
+def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
+    """Another creates the region between our look and our publication."""
+    create = solo.control.create
+
+    def late(request, timeout_s):
+        if not request.publish:
+            monkeypatch.setattr(solo.control, "create", create)
+            box.create("some", init=F32 * 2)
+        return create(request, timeout_s)
+
+    monkeypatch.setattr(solo.control, "create", late)
+    assert box.create("some", init=F32, exist_ok=True).get().tolist() == [2, 2, 2]
+    assert len(solo.control.memory.regions) == 1

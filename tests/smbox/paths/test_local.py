@@ -1,0 +1,134 @@
+"""The local path: threads, forks, freed and replaced memory, flush and close."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError, PeerLostError, RegionFreedError
+from smbox.memory import layout
+from smbox.memory.segment import listing
+from smbox.paths.local import LocalPath
+from smbox.testing.contract_tools import in_threads
+from smbox.testing.solo import solo_box
+
+
+def slots(solo):
+    return set(listing(layout.slot_name(solo.control.memory.name, 0)[:-16]))
+
+
+def test_each_thread_has_a_slot_that_goes_after_it(solo, box):
+    region = box.create("some", shape=(4,), dtype="int64")
+    own = slots(solo)
+    for _ in range(5):
+        in_threads(2, lambda _: region.accumulate(np.ones(4, np.int64)))
+    region.accumulate(np.ones(4, np.int64))
+    assert len(slots(solo) - own) <= 4
+    box.close()
+    assert slots(solo) < own | {"never"}
+    with solo_box(solo) as other:
+        assert other.attach("some").get().tolist() == [11] * 4
+
+
+def test_close_waits_for_no_request_and_ends_it(box, held):
+    region = box.create("some", shape=(4,))
+    with held(region):
+        handle = region.put_nb(np.ones(4, np.float32))
+        box.close()
+    with pytest.raises(ConfigError, match="closed"):
+        handle.wait()
+
+
+def accumulate_for_ever(region):
+    while True:
+        region.accumulate(np.ones(100_000, np.int64))
+
+
+def test_close_while_others_work_leaves_the_memory_whole(solo, box):
+    region = box.create("some", shape=(100_000,), dtype="int64")
+    begun = threading.Barrier(3)
+
+    def job(index):
+        if index == 0:
+            begun.wait()
+            box.close()
+            return
+        region.accumulate(np.ones(100_000, np.int64))
+        begun.wait()
+        with pytest.raises(ConfigError):
+            accumulate_for_ever(region)
+
+    in_threads(3, job)
+    with solo_box(solo) as other:
+        again = other.attach("some")
+        again.accumulate(np.ones(100_000, np.int64), timeout_s=60.0)
+        contents = again.get()
+        assert contents.min() >= 3
+        assert len(np.unique(contents[: layout.STRIPE_NBYTES // 8])) == 1
+
+
+def test_flush_drives_what_other_threads_have_in_line(box, held):
+    region = box.create("some", shape=(4,))
+    with held(region):
+        in_threads(2, lambda _: region.accumulate_nb(np.ones(4, np.float32)))
+        assert not box._paths.data().flush(0.0)
+    box.flush(timeout_s=60.0)
+    assert region.get().tolist() == [2, 2, 2, 2]
+
+
+def test_flush_tells_what_failed_unseen(box, held):
+    kept, freed = box.create("kept", shape=(4,)), box.create("freed", shape=(4,))
+    ones = np.ones(4, np.float32)
+    box.free(freed)
+    freed.put_nb(ones)
+    kept.put_nb(ones)
+    with pytest.raises(RegionFreedError):
+        box.flush()
+    box.flush()
+    assert kept.get().tolist() == [1, 1, 1, 1]
+
+
+def test_freed_regions_are_let_go(solo, box):
+    path = box._paths.data()
+    for index in range(5):
+        region = box.create(f"r{index}", shape=(4,))
+        region.get()
+        box.free(region)
+    box.create("last", shape=(4,)).get()
+    assert len(path._regions) == 1
+
+
+def test_the_old_address_of_a_replaced_memory_is_an_error(solo, box):
+    """A node that was stopped and started by the same name has other memory."""
+    box.create("mapped", shape=(4,)).get()
+    node = solo.control.node
+    path = LocalPath(type(node)(node.name, b"\0" * 16, node.node_id, node.incarnation))
+    (info,) = box.regions()
+    with pytest.raises(PeerLostError, match="another node"):
+        path.version(info)
+    path.close()
+
+
+def test_a_view_is_the_memory(solo, box):
+    region = box.create("some", shape=(2, 2))
+    with solo_box(solo) as other:
+        other.attach("some").local()[1, 1] = 5
+    assert region.get().tolist() == [[0, 0], [0, 5]]
+
+
+def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
+    """What a forked child does with what it inherited."""
+    region = box.create("some", shape=(4,))
+    own = slots(solo)
+    with held(region):
+        handle = region.put_nb(np.ones(4, np.float32))
+        lane = box._paths.data()._lane()
+        box._paths.abandon()
+    with pytest.raises(ConfigError):
+        handle.wait()
+    region.put(np.full(4, 2, np.float32))
+    assert region.get().tolist() == [2, 2, 2, 2]
+    assert own < slots(solo)
+    lane.writer.segment.unlink()

@@ -1,0 +1,99 @@
+"""The pair of paths: opened once, closed for good, one for all pickles of equal settings."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+
+import pytest
+
+from smbox.config import ClientConfig
+from smbox.errors import ConfigError
+from smbox.paths import pair
+from smbox.paths.choosing import Opened
+from smbox.paths.pair import PathPair
+from smbox.testing.contract_tools import in_threads
+
+CONFIG = ClientConfig("tcp://127.0.0.1:9", timeout_s=3.0)
+
+
+class Fake:
+    def __init__(self):
+        self.log = []
+
+    def close(self):
+        self.log.append("close")
+
+    def abandon(self):
+        self.log.append("abandon")
+
+
+OPENED = []
+
+
+def open_fake(config):
+    assert config == CONFIG
+    OPENED.append(Opened(Fake(), Fake(), "a test"))
+    return OPENED[-1]
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    OPENED.clear()
+
+
+def logs():
+    return [(opened.data.log, opened.control.log) for opened in OPENED]
+
+
+def test_paths_open_on_first_use_and_once():
+    paths = PathPair(CONFIG, open_fake)
+    assert OPENED == []
+    in_threads(4, lambda _: paths.data())
+    assert len(OPENED) == 1
+    assert paths.control() is OPENED[0].control
+    assert paths.open().reason == "a test"
+    assert paths.timeout_s == 3.0
+
+
+def test_closing_is_for_good():
+    paths = PathPair(CONFIG, open_fake)
+    paths.data()
+    paths.close()
+    paths.close()
+    assert logs() == [(["close"], ["close"])]
+    for use in (paths.data, paths.control):
+        with pytest.raises(ConfigError, match="closed"):
+            use()
+
+
+def test_a_forked_child_opens_its_own():
+    paths = PathPair(CONFIG, open_fake)
+    first = paths.data()
+    pair._abandon_all()
+    assert logs() == [(["abandon"], ["abandon"])]
+    assert paths.data() is not first
+
+
+def test_pickles_of_equal_settings_share_one_pair():
+    paths = PathPair(CONFIG, open_fake)
+    one, two = (pickle.loads(pickle.dumps(paths)) for _ in range(2))
+    assert one is two
+    assert one is not paths
+    assert one.config == CONFIG
+    one.close()
+    assert pickle.loads(pickle.dumps(paths)) is not one
+
+
+def test_a_pair_that_nobody_has_is_forgotten():
+    PathPair(CONFIG, open_fake)
+    gc.collect()
+    assert not [known for known in pair._PAIRS if known.config == CONFIG]
+
+
+def test_what_is_open_at_exit_is_closed():
+    paths = PathPair(CONFIG, open_fake)
+    paths.data()
+    pair._close_all()
+    assert paths.is_closed
+    assert logs() == [(["close"], ["close"])]

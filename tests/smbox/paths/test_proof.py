@@ -1,0 +1,39 @@
+"""Only the node's own memory, under its name and with its uuid, proves anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from smbox.errors import PeerLostError
+from smbox.memory import layout
+from smbox.memory.layout import Superblock
+from smbox.memory.segment import Segment
+from smbox.paths.proof import check_still_shared, why_not_shared
+
+
+def test_the_memory_itself_is_the_proof(solo):
+    assert why_not_shared(solo.control.node) is None
+    check_still_shared(solo.control.node)
+
+
+def test_no_memory_of_this_name(solo):
+    node = replace(solo.control.node, name="no-such-node")
+    assert "not in this /dev/shm" in why_not_shared(node)
+
+
+def test_memory_of_another_node(solo):
+    node = replace(solo.control.node, uuid=b"x" * 16)
+    assert "another node" in why_not_shared(node)
+    with pytest.raises(PeerLostError, match="another node") as caught:
+        check_still_shared(node)
+    assert caught.value.facts["outcome"] == "not-sent"
+
+
+def test_memory_of_another_format(solo):
+    with Segment.attach(layout.node_name(solo.control.node.name)) as segment:
+        words = segment.words(0, 16)
+        words[Superblock.FORMAT] += 1
+        assert "format" in why_not_shared(solo.control.node)
+        words[Superblock.FORMAT] -= 1
