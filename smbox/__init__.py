@@ -11,6 +11,7 @@ from smbox.array import register_adapter
 from smbox.batch import Batch
 from smbox.client import Box, connect
 from smbox.counter import Counter
+from smbox.embedded import local
 from smbox.errors import (
     AccessDeniedError,
     AddressRangeError,
@@ -70,5 +71,6 @@ __all__ = [
     "VersionMismatchError",
     "WorkerLostError",
     "connect",
+    "local",
     "register_adapter",
 ]

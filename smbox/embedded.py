@@ -1,0 +1,199 @@
+"""``smbox.local()``: a memory node of one's own, for this process and those it starts.
+
+The node is a child process. It watches this one and ends with it, however that ends; a
+watcher thread here starts it again, under its name and at its address, if it dies alone: the
+memory is still there then, and connections go on where they were.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Final
+
+from smbox.client import Box
+from smbox.config import ClientConfig
+from smbox.errors import ConfigError, ConnectError
+from smbox.memory.layout import PREFIX
+from smbox.memory.segment import listing, unlink
+from smbox.paths.pair import PathPair
+
+_LOG = logging.getLogger(__name__)
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 10.0
+RESTARTS_MAX: Final = 5
+"""Starts in a row that fail before the node is given up."""
+
+PAUSE_S: Final = 0.2
+
+
+def local(
+    memory: str = "1GiB", *, transport: str = "auto", timeout_s: float = 10.0
+) -> LocalBox:
+    """Start a memory node for this process tree and connect to it.
+
+    Args:
+        memory: most bytes that the node may take, such as "1GiB".
+        transport: as for ``connect``.
+        timeout_s: how long every verb waits when not told; starting may take longer.
+
+    Raises:
+        ConfigError: the node refuses ``memory``, or the transport cannot work here.
+        ConnectError: the node does not start; its own words are on stderr.
+    """
+    node = EmbeddedNode(memory)
+    try:
+        paths = PathPair(ClientConfig(node.address, transport, timeout_s))
+        paths.open()
+        return LocalBox(paths, node)
+    except BaseException:
+        node.close()
+        raise
+
+
+class LocalBox(Box):
+    """A Box that owns its node: closing it ends the node and frees the memory.
+
+    Pickled, it becomes a plain Box on the same node.
+
+    Args:
+        paths: to the node.
+        node: closed with the box.
+    """
+
+    def __init__(self, paths: PathPair, node: EmbeddedNode) -> None:
+        super().__init__(paths)
+        self._node = node
+
+    def close(self) -> None:
+        """Let go of everything, and end the node. Idempotent."""
+        super().close()
+        self._node.close()
+
+
+class EmbeddedNode:
+    """A memory node in a child process, started again when it dies.
+
+    Args:
+        memory: most bytes that it may take.
+
+    Raises:
+        ConfigError: it refuses its settings.
+        ConnectError: it does not start.
+    """
+
+    def __init__(self, memory: str) -> None:
+        self._memory = memory
+        self._name = f"local-{os.getpid()}-{secrets.token_hex(4)}"
+        self._owner = os.getpid()
+        self._mutex = threading.Lock()
+        self._closing = threading.Event()
+        self.address = "tcp://127.0.0.1:0"
+        self._process = self._start()
+        self._watcher = threading.Thread(
+            target=self._watch, name=f"smbox-{self._name}", daemon=True
+        )
+        self._watcher.start()
+        atexit.register(self.close)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the node that runs now, or ran last."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End the node and its memory. Idempotent; does nothing in a forked child."""
+        if os.getpid() != self._owner:
+            return
+        atexit.unregister(self.close)
+        with self._mutex:
+            self._closing.set()
+            process = self._process
+        _stop(process)
+        self._watcher.join()
+        for name in listing(f"{PREFIX}{self._name}."):  # only of a node that was killed
+            unlink(name)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process and wait until it serves."""
+        command = [sys.executable, "-m", "memnode", "--bind", self.address]
+        command += ["--name", self._name, "--memory", self._memory, "--json"]
+        command += ["--parent-pid", str(self._owner)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us: we end the node after our own end
+        )
+        try:
+            assert process.stdout is not None
+            with process.stdout as output:
+                self.address = _address_of(output, process)
+        except BaseException:
+            _stop(process)
+            raise
+        return process
+
+    def _watch(self) -> None:
+        """Start the node again each time it ends before we do."""
+        failures = 0
+        while failures < RESTARTS_MAX:
+            self._process.wait()
+            with self._mutex:
+                if self._closing.is_set():
+                    return
+                _LOG.warning("memory node %s ended, starting it again", self._name)
+                try:
+                    self._process = self._start()
+                    failures = 0
+                    continue
+                except (ConnectError, ConfigError, OSError):
+                    failures += 1
+                    _LOG.exception("memory node %s does not start", self._name)
+            self._closing.wait(PAUSE_S * failures)
+        _LOG.error("memory node %s is given up", self._name)
+
+
+def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
+    """Read the ready line."""
+    line = _line(output, time.monotonic() + READY_TIMEOUT_S)
+    if not line:
+        _stop(process)
+        if process.returncode == 2:  # of the command line: settings that cannot work
+            raise ConfigError("the memory node refuses its settings; see stderr")
+        raise ConnectError("the memory node does not start", exit_status=process.returncode)
+    address: str = json.loads(line)["address"]
+    return address
+
+
+def _line(output: IO[bytes], limit_s: float) -> bytes:
+    """Read up to the end of a line, of the output, or of time."""
+    found = b""
+    while not found.endswith(b"\n"):
+        left_s = max(0.0, limit_s - time.monotonic())
+        if not select.select([output], [], [], left_s)[0]:
+            return b""
+        byte = os.read(output.fileno(), 1)
+        if not byte:
+            return b""
+        found += byte
+    return found
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process, kindly first, and take its exit status."""
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smbox import embedded
+from smbox.embedded import EmbeddedNode
+from smbox.errors import ConfigError, ConnectError
+
+WAIT_S = 60.0
+
+ORPHAN = """
+import sys, time
+from smbox.embedded import EmbeddedNode
+node = EmbeddedNode("16MiB")
+print(node.pid, node._name, flush=True)
+time.sleep(600)
+"""
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_box_of_ones_own_works_and_leaves_nothing():
+    with embedded.local("16MiB") as box:
+        region = box.create("w", init=np.arange(4.0))
+        region.accumulate(np.ones(4))
+        assert (region.get() == [1, 2, 3, 4]).all()
+        assert box.address.startswith("tcp://127.0.0.1:")
+        copy = pickle.loads(pickle.dumps(box))
+        assert (copy.attach("w").get() == [1, 2, 3, 4]).all()
+        copy.close()
+    box.close()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "shm"])
+def test_a_killed_node_is_started_again_with_its_memory(transport):
+    with embedded.local("16MiB", transport=transport, timeout_s=WAIT_S) as box:
+        region = box.create("w", init=np.zeros(4))
+        address, pid = box.address, box.stats()["pid"]
+        os.kill(pid, signal.SIGKILL)
+        for _ in range(3):
+            region.accumulate(np.ones(4))
+        assert box.stats()["pid"] != pid
+        assert box.address == address
+        assert (region.get() == 3).all()
+
+
+def test_the_node_ends_with_its_parent_even_if_that_is_killed():
+    parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE)
+    with parent.stdout as output:
+        pid, name = output.readline().split()
+    parent.kill()
+    parent.wait()
+    until(lambda: is_gone(int(pid)))
+    until(lambda: not list(Path("/dev/shm").glob(f"smbox.{name.decode()}.*")))
+
+
+def test_settings_that_cannot_work(capfd):
+    with pytest.raises(ConfigError):
+        EmbeddedNode("plenty")
+    assert "size" in capfd.readouterr().err
+
+
+def test_a_node_that_does_not_start(monkeypatch):
+    monkeypatch.setattr(embedded.sys, "executable", "/bin/false")
+    with pytest.raises(ConnectError):
+        EmbeddedNode("16MiB")
+
+
+def test_a_forked_child_does_not_end_the_node():
+    node = EmbeddedNode("16MiB")
+    try:
+        child = os.fork()
+        if child == 0:
+            node.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not is_gone(node.pid)
+    finally:
+        node.close()
+    assert is_gone(node.pid)
