@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
+from smbox_torch.cluster import free_port
+from smbox_torch.ring_all_reduce import RingAllReduce
+from smbox_torch.world import World
+
+STEPS = 6
+LONG_S = 60.0
+
+PROCESS = """
+import sys, torch
+from smbox.errors import WorkerLostError
+from smbox_torch.ring_all_reduce import RingAllReduce
+torch.set_num_threads(1)
+weight = torch.nn.Parameter(torch.zeros(5))
+optimizer = RingAllReduce(torch.optim.SGD([weight], lr=1.0))
+(weight.sum() * (1 + int(sys.argv[1]))).backward()
+optimizer.step()
+print(weight[0].item(), flush=True)
+sys.stdin.readline()
+try:
+    optimizer.step()
+except WorkerLostError as error:
+    print(error.facts["rank"], flush=True)
+optimizer.close()
+"""
+
+
+def train(world: World, exchange=None) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start() + np.float32(world.rank)))
+    sgd = torch.optim.SGD([x], lr=LR, momentum=0.5)
+    with RingAllReduce(sgd, world=world, exchange=exchange, timeout_s=LONG_S) as optimizer:
+        one = Descent(world.rank, x, optimizer)
+        one.run(STEPS)
+    return one
+
+
+def replayed(size: int) -> np.ndarray:
+    """SGD with momentum on the mean gradient, summed in the ring's order."""
+    x, velocity = start(), np.zeros(SIZE, np.float32)
+    for t in range(STEPS):
+        gradients = [np.array_split(x - noise(rank, t), size) for rank in range(size)]
+        means = []
+        for p in range(size):
+            total = gradients[p][p]
+            for turn in range(1, size):
+                total = total + gradients[(p + turn) % size][p]
+            means.append(total / np.float32(size))
+        velocity = np.float32(0.5) * velocity + np.concatenate(means)
+        x = x - np.float32(LR) * velocity
+    return x
+
+
+def test_one_worker_is_plain_sgd_bit_for_bit():
+    one = train(World())
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    plain = Descent(0, x, torch.optim.SGD([x], lr=LR, momentum=0.5))
+    plain.run(STEPS)
+    assert one.values().tobytes() == plain.values().tobytes()
+
+
+def test_workers_equal_the_replay_and_each_other():
+    addresses, met = [""] * 3, threading.Barrier(3)
+
+    def work(rank: int) -> Descent:
+        def exchange(address: str) -> list[str]:
+            addresses[rank] = address
+            met.wait(LONG_S)
+            return addresses
+
+        return train(World(rank, rank, world_size=3, local_world_size=3), exchange)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(work, range(3)))
+    assert {one.values().tobytes() for one in found} == {found[0].values().tobytes()}
+    np.testing.assert_allclose(found[0].values(), replayed(3), rtol=0, atol=1e-6)
+    stats = found[0].optimizer.stats()
+    assert (stats.steps, stats.exchanges) == (STEPS, STEPS)
+    assert stats.nbytes == STEPS * (
+        2 * 2 * 2 * 4 * SIZE // 3
+    )  # both directions, two thirds twice
+
+
+def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies():
+    env = os.environ | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+    }
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(rank)],
+            env=env | {"RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        assert [child.stdout.readline() for child in children] == ["-1.5\n"] * 2
+        children[1].kill()
+        told, _ = children[0].communicate("\n", timeout=LONG_S)
+        assert told == "1\n"
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            child.stdin.close()
+            child.stdout.close()
