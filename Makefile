@@ -36,7 +36,8 @@ $(STAMP): pyproject.toml Makefile
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## train a small model on several workers through one memory node
-	$(BIN)/smbox demo
+	mkdir -p out
+	$(BIN)/smbox demo --picture out/demo.png
 
 test: $(STAMP)  ## run every test, the core's first (minutes)
 	$(BIN)/python -m pytest

@@ -99,6 +99,13 @@ def test_tests_that_documents_name_exist():
     assert gone == []
 
 
+def test_checks_that_documents_name_exist():
+    known = words_of(*ROOT.glob("smbox/testing/contract_*.py"))
+    named = {word for page in PAGES for word in re.findall(r"`(check_\w+)`", page.read_text())}
+    assert "check_elastic" in named
+    assert sorted(named - known) == []
+
+
 @pytest.mark.parametrize("page", ["memory_model.md", "failure.md"])
 def test_every_row_of_a_promise_names_its_test(page: str):
     lines = (ROOT / "docs" / page).read_text().splitlines()

@@ -68,4 +68,4 @@ def test_the_program_is_installed_as_a_module_function():
         check=False,
     )
     assert done.returncode == 2
-    assert "NAME" in done.stderr
+    assert "name" in done.stderr.lower()
