@@ -20,19 +20,15 @@ class Target(Protocol):
 
     def put_request(self, x: Any) -> Request[None]:
         """Describe a put."""
-        ...
 
     def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
         """Describe an accumulate."""
-        ...
 
     def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
         """Describe a fetch_and_op."""
-        ...
 
     def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
         """Describe an elastic."""
-        ...
 
 
 class Batch:

@@ -17,23 +17,18 @@ class Drive(Protocol):
 
     def advance(self, deadline_s: float) -> bool:
         """Go on until done (True) or the monotonic deadline (False)."""
-        ...
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
-        ...
 
     def ranges_done(self) -> list[tuple[int, int]]:
         """List the byte ranges that are certainly done."""
-        ...
 
     def facts(self) -> dict[str, object]:
         """Tell what else is worth saying about a timeout."""
-        ...
 
     def cancel(self) -> None:
         """Begin nothing more of it."""
-        ...
 
 
 class Handle(Generic[T]):

@@ -124,7 +124,6 @@ class Sink(Protocol):
         interrupt) left the last call half done, the same piece is given again: so a sink
         gives the same result when it is called twice with the same piece.
         """
-        ...
 
 
 class Work(Protocol):
@@ -142,26 +141,21 @@ class Work(Protocol):
         Raises:
             SmboxError: the request failed for good, and fails the same way when asked again.
         """
-        ...
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
-        ...
 
     def ranges_done(self) -> list[ByteRange]:
         """List the byte ranges of the region's data that are certainly done, ascending."""
-        ...
 
     def facts(self) -> dict[str, object]:
         """Tell what else a timeout's error should say, such as the pid in the way."""
-        ...
 
     def cancel(self) -> None:
         """Begin nothing more of it: its arrays are about to change (an interrupted verb).
 
         What is committed stays; what is on its way may still land. Never waits.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +173,6 @@ class DataPath(Protocol):
     @property
     def transport(self) -> str:
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
-        ...
 
     def change_now(
         self, info: RegionInfo, operation: Operation, sink: Sink | None = None
@@ -191,38 +184,30 @@ class DataPath(Protocol):
         Returns:
             None when the change is complete; else the Work for what is left of it.
         """
-        ...
 
     def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
         """Read at once if nothing is in the way: None; else the Work of reading.
 
         A remote path returns ``self.read(...)``.
         """
-        ...
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Begin the change; with a sink its old bytes come back."""
-        ...
 
     def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
         """Begin reading bytes ``[first, limit)`` of the data into ``out``."""
-        ...
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many small changes, in order; no transaction."""
-        ...
 
     def version(self, info: RegionInfo) -> int:
         """Return how many commits the region has seen."""
-        ...
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait until the region's version is at least ``version``."""
-        ...
 
     def view(self, info: RegionInfo) -> NDArray[Any] | None:
         """Return the region's memory, typed and shaped, if this process can map it."""
-        ...
 
     def flush(self, deadline_s: float) -> bool:
         """Complete every change begun before this call, by any thread; False at the deadline.
@@ -230,15 +215,12 @@ class DataPath(Protocol):
         Raises:
             SmboxError: what the first failed change failed with, if nobody waited for it.
         """
-        ...
 
     def close(self) -> None:
         """Let go of everything; changes under way are not waited for. Idempotent."""
-        ...
 
     def abandon(self) -> None:
         """Let go after a fork, in the child: never send, never unlock, never unlink."""
-        ...
 
 
 class ControlPath(Protocol):
@@ -247,16 +229,13 @@ class ControlPath(Protocol):
     @property
     def node(self) -> NodeInfo:
         """What the handshake told."""
-        ...
 
     @property
     def address(self) -> str:
         """The endpoint, such as "tcp://127.0.0.1:7070"."""
-        ...
 
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError."""
-        ...
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region under construction visible, or give way to one that is there.
@@ -267,35 +246,27 @@ class ControlPath(Protocol):
         Raises:
             RegionExistsError: another won and ``exist_ok`` is False; ours is gone.
         """
-        ...
 
     def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
         """Find a region by name, waiting for it; RegionNotFoundError after the timeout."""
-        ...
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds ``address``; AddressRangeError when none does."""
-        ...
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free the region that begins at ``address``; RegionFreedError if it was freed."""
-        ...
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
         """List the live regions, by address."""
-        ...
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's own figures."""
-        ...
 
     def close(self) -> None:
         """Say goodbye and let go. Idempotent."""
-        ...
 
     def abandon(self) -> None:
         """Let go after a fork, in the child: send nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
