@@ -51,7 +51,6 @@ class RemoteControl:
         self._link = link
         self._address = address
         self._timeout_s = timeout_s
-        self._freed: set[int] = set()
 
     @property
     def node(self) -> NodeInfo:
@@ -112,15 +111,14 @@ class RemoteControl:
         return _info(self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s))
 
     def free(self, address: int, timeout_s: float) -> None:
-        """Free a region; see ControlPath.
-
-        The node takes a second FREE of a client for a repeated message, so this end tells
-        a second call from that.
-        """
-        if int(address) in self._freed:
-            raise RegionFreedError("the region was freed", address=int(address))
-        self._ask(Op.FREE, Free(address=int(address)), Empty, timeout_s)
-        self._freed.add(int(address))
+        """Free a region; see ControlPath."""
+        request = Request(Op.FREE, body=Free(address=int(address)))
+        call = RemoteCall(self._link, request)
+        try:
+            call.reply(timeout_s)
+        except RegionFreedError:
+            if call.offers < 2:  # else our own first message may have done it
+                raise
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
         """List the live regions, page by page; see ControlPath."""

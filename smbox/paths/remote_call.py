@@ -20,7 +20,11 @@ region that does not change is not taken for a node that does not answer."""
 
 
 class RemoteCall(RemoteWork):
-    """One request that takes no numbers; ``answer`` is its reply when the node said yes.
+    """One request that takes no numbers.
+
+    Attributes:
+        answer: its reply, when the node said yes.
+        offers: how often it was sent, or may have been, when the reply came.
 
     Args:
         link: that carries it.
@@ -31,11 +35,13 @@ class RemoteCall(RemoteWork):
         super().__init__(link, 0, 1)
         self._request = request
         self.answer: Reply | None = None
+        self.offers = 0
 
     def _call(self, first: int) -> WorkCall:
         return WorkCall(self._request, work=self, first=first, limit=1)
 
     def _judge(self, call: WorkCall, reply: Reply) -> None:
+        self.offers = call.offers
         if reply.status is Status.OK:
             self.answer = reply
         super()._judge(call, reply)

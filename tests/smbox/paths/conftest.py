@@ -65,8 +65,20 @@ class InprocNode:
         self.memory.close(keep=not unlink)
 
 
+def as_bytes(array):
+    return array.reshape(-1).view(np.uint8)
+
+
+def operation_of(x, kernel=KernelCode.SUM, scale=1, first=0):
+    source = as_bytes(x)
+    return Operation("test", kernel, scale, first, first + source.size, source)
+
+
 class Client:
     """Control and data path to one node, with the few verbs that the tests need."""
+
+    as_bytes = staticmethod(as_bytes)
+    operation = staticmethod(operation_of)
 
     def __init__(self, open_transport, config=CONFIG):
         remote = open_over(open_transport, ADDRESS, config)
@@ -94,15 +106,6 @@ class Client:
     def close(self):
         self.data.close()
         self.control.close()
-
-
-def as_bytes(array):
-    return array.reshape(-1).view(np.uint8)
-
-
-def operation_of(x, kernel=KernelCode.SUM, scale=1, first=0):
-    source = as_bytes(x)
-    return Operation("test", kernel, scale, first, first + source.size, source)
 
 
 @pytest.fixture

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from smbox.errors import (
+    AddressRangeError,
+    LayoutMismatchError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.layout import RegionKind
+from smbox.testing.faults import FaultScript
+from smbox.wire.ops import Op
+
+WAIT_S = 30.0
+
+
+def test_the_node_is_known(node, client):
+    assert client.control.node.name == node.name
+    assert client.control.node.uuid == node.memory.superblock.uuid
+    assert client.control.address == "inproc://node"
+    assert client.control.stats(WAIT_S)["name"] == node.name
+
+
+def test_a_created_region_is_found_by_name_and_address(client):
+    info = client.create(10, name="w")
+    assert (info.name, info.shape, info.nbytes) == ("w", (10,), 40)
+    assert client.control.attach("w", RegionKind.ARRAY, 0.0) == info
+    assert client.control.locate(info.address + 8, WAIT_S) == info
+    assert client.control.regions(WAIT_S) == [info]
+
+
+def test_a_name_is_taken_once(client):
+    info = client.create(10, name="w")
+    with pytest.raises(RegionExistsError):
+        client.create(10, name="w")
+    assert client.create(10, name="w", exist_ok=True) == info
+    with pytest.raises(LayoutMismatchError):
+        client.create(11, name="w", exist_ok=True)
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+@pytest.mark.parametrize("op", [Op.CREATE, Op.FREE, Op.PUBLISH], ids=lambda op: op.name)
+def test_a_repeated_request_finds_itself_done(node, clients, op, side):
+    script = FaultScript().cut(op, side=side)
+    client = clients(script.around(node.connect))
+    info = client.create(10, name="w", publish=False)
+    client.control.publish(info, WAIT_S, exist_ok=False)
+    client.control.free(info.address, WAIT_S)
+    assert client.control.regions(WAIT_S) == []
+    assert script.is_over()
+
+
+def test_an_unpublished_region_is_nobodys_until_it_is_published(client):
+    ours = client.create(10, name="w", publish=False)
+    with pytest.raises(RegionNotFoundError):
+        client.control.attach("w", RegionKind.ARRAY, 0.0)
+    assert client.control.publish(ours, WAIT_S, exist_ok=False) == ours
+    assert client.control.attach("w", RegionKind.ARRAY, 0.0) == ours
+
+
+def test_the_second_to_publish_gives_way(client):
+    first, second, third = (client.create(10, name="w", publish=False) for _ in range(3))
+    client.control.publish(first, WAIT_S, exist_ok=False)
+    with pytest.raises(RegionExistsError):
+        client.control.publish(second, WAIT_S, exist_ok=False)
+    assert client.control.publish(third, WAIT_S, exist_ok=True) == first
+    assert client.control.regions(WAIT_S) == [first]
+
+
+def test_attaching_waits_for_the_region(clients):
+    waiting, creating = clients(), clients()
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(waiting.control.attach("w", RegionKind.ARRAY, WAIT_S))
+    )
+    thread.start()
+    info = creating.create(10, name="w")
+    thread.join(WAIT_S)
+    assert found == [info]
+
+
+def test_free_is_told_once(client):
+    info = client.create(10, name="w")
+    client.control.free(info.address, WAIT_S)
+    with pytest.raises(RegionFreedError):
+        client.control.free(info.address, WAIT_S)
+    with pytest.raises(RegionNotFoundError):
+        client.control.attach("w", RegionKind.ARRAY, 0.0)
+    with pytest.raises(AddressRangeError):
+        client.control.locate(1, WAIT_S)
+
+
+def test_long_lists_come_in_pages(client, monkeypatch):
+    from smbox.paths import control
+
+    infos = [client.create(1, name=f"w{n}") for n in range(5)]
+    whole = control.ListRegions
+    monkeypatch.setattr(control, "ListRegions", lambda after: whole(after=after, limit=2))
+    assert client.control.regions(WAIT_S) == infos

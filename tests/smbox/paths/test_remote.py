@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from smbox.errors import PeerLostError, RegionFreedError
+from smbox.memory.kernels import KernelCode
+from smbox.wire.codec import decode_request
+from smbox.wire.messages import Hello
+from smbox.wire.ops import Op
+
+WAIT_S = 30.0
+
+
+def channels(node):
+    requests = [decode_request(frames) for frames in node.seen]
+    return {r.body.channel for r in requests if r.op is Op.HELLO and isinstance(r.body, Hello)}
+
+
+def test_the_transport_is_named(client):
+    assert client.data.transport == "inproc"
+    assert client.data.view(client.create(4)) is None
+
+
+def test_versions_count_commits(client):
+    info = client.create(4)
+    before = client.data.version(info)
+    client.finish(client.change(info, np.ones(4, np.float32)))
+    assert client.data.version(info) == before + 1
+    client.control.free(info.address, WAIT_S)
+    with pytest.raises(RegionFreedError):
+        client.data.version(info)
+
+
+def test_a_threads_operations_take_effect_in_order(client):
+    info = client.create(1 << 20)
+    x, out = np.ones(1 << 20, np.float32), np.empty(1 << 20, np.float32)
+    client.change(info, x)
+    client.change(info, 4 * x, KernelCode.MAX)
+    reading = client.data.read_now(info, 0, info.nbytes, client.as_bytes(out))
+    client.data.change_now(info, client.operation(x), None)
+    client.finish(reading)
+    assert (out == 4).all()
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 5).all()
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join(WAIT_S)
+
+
+def test_each_living_thread_has_its_channel_and_dead_ones_leave_theirs(node, client):
+    info = client.create(4)
+    client.get(info)
+    for _ in range(3):
+        in_thread(lambda: client.get(info))
+    assert channels(node) == {0, 1, 2}
+
+
+def test_flush_completes_what_other_threads_began(client):
+    info = client.create(1 << 20)
+    x = np.ones(1 << 20, np.float32)
+    in_thread(lambda: client.change(info, x))
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 1).all()
+
+
+def test_flush_gives_up_at_its_deadline_and_goes_on_later(node, client):
+    info = client.create(4)
+    client.get(info)
+    node.is_down = True
+    client.change(info, np.ones(4, np.float32))
+    assert not client.data.flush(time.monotonic() + 0.01)
+    node.is_down = False
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 1).all()
+
+
+def test_a_closed_path_begins_nothing(client):
+    info = client.create(4)
+    client.get(info)
+    client.data.close()
+    with pytest.raises(PeerLostError):
+        client.change(info, np.ones(4, np.float32))
