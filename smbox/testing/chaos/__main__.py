@@ -1,0 +1,23 @@
+"""The command ``python -m smbox.testing.chaos``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from smbox.testing.chaos.harness import Settings, run
+
+
+def main() -> int:
+    """Run chaos for so many minutes and print what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m smbox.testing.chaos")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=2026)
+    told = parser.parse_args()
+    verdict = run(Settings(told.seed, seconds=60 * told.minutes))
+    print(verdict.text())
+    return 1 if verdict.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
