@@ -57,7 +57,7 @@ bench: $(STAMP)  ## measure smbox beside this machine's limits; writes out/bench
 	$(BIN)/smbox bench --json > out/bench.json
 	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
 
-chaos: $(STAMP)  ## kill node, clients and links for ten minutes, and check every sum
+chaos: $(STAMP)  ## kill, pause and cut at random for MINUTES, and check every sum
 	$(BIN)/python -m smbox.testing.chaos --minutes $(MINUTES)
 
 clean:  ## remove .venv and everything that tools have left
