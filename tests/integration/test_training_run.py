@@ -1,0 +1,116 @@
+"""A training script as users start it: by `smbox run` and by torchrun, with a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_S = 100.0
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+
+SCRIPT = """
+import os, signal, sys
+import psutil, torch
+import smbox
+from smbox_torch.hybrid import HybridSGD
+from smbox_torch.world import World
+
+def kill_the_node():
+    for child in psutil.Process(os.getppid()).children():
+        if "memnode" in child.cmdline():
+            child.kill()
+
+torch.set_num_threads(1)
+world = World.from_env(os.environ)
+torch.manual_seed(world.rank)
+model = torch.nn.Sequential(torch.nn.Linear(4, 600), torch.nn.Tanh(), torch.nn.Linear(600, 1))
+box = smbox.connect(timeout_s=60) if world.is_group_root else None
+sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+with HybridSGD(sgd, box, "run", period=1, timeout_s=60) as optimizer:
+    for step in range(8):
+        if "--kill" in sys.argv and (world.rank, step) == (1, 4):
+            kill_the_node()
+        optimizer.zero_grad()
+        x = torch.randn(8, 4)
+        (model(x) - x.sum(dim=1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+    if world.is_group_root:
+        box.barrier("end", world.world_size // world.local_world_size)
+        center = box.attach("run.float32").get()
+        print("center", float(center.sum()), box.transport, flush=True)
+    weights = torch.nn.utils.parameters_to_vector(model.parameters())
+    print("group", world.group_rank, weights.detach().double().sum().item(), flush=True)
+if box:
+    box.close()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def told(output: str, word: str) -> list[tuple[str, ...]]:
+    """The values behind a word, of all workers that said it."""
+    lines = [line.partition(f"{word} ") for line in output.splitlines()]
+    return sorted(tuple(rest.split()) for _, found, rest in lines if found)
+
+
+def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(script: Path):
+    code = "import sys; from smbox_torch.run import command; import typer; "
+    code += (
+        "app = typer.Typer(); app.command(context_settings=command.context_settings)(command)"
+    )
+    options = ["--nodes", "2", "--per-node", "2", "--memory", "64MiB"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; app()", *options, str(script), "--kill"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "starting it again on its memory" in done.stdout
+    groups = told(done.stdout, "group")
+    assert [number for number, _ in groups] == ["0", "0", "1", "1"]
+    assert len(set(groups)) == 2  # the workers of a node agree, the nodes need not
+    centers = told(done.stdout, "center")
+    assert centers == [centers[0]] * 2
+    assert centers[0][1] == "tcp"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Where a memory node of this test is reached."""
+    argv = [sys.executable, "-m", "memnode", "--bind", "tcp://127.0.0.1:0"]
+    argv += ["--memory", "64MiB", "--json", "--parent-pid", str(os.getpid())]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as node:
+        try:
+            yield json.loads(node.stdout.readline())["address"]
+        finally:
+            node.terminate()
+            node.communicate(timeout=TIMEOUT_S)
+
+
+def test_the_same_script_runs_under_torchrun(script: Path, address: str):
+    done = subprocess.run(
+        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=os.environ | {"SMBOX_ADDRESS": address},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    groups = told(done.stdout, "group")
+    assert len(groups) == 2
+    assert len(set(groups)) == 1
+    assert told(done.stdout, "center")[0][1] == "shm"
