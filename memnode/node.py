@@ -176,7 +176,7 @@ class Node:
         session = self._state.close(connection)
         if session is not None:
             self._forget(session.key, session)
-        return Reply(request.op, request=request.request, body=Empty())
+        return Reply(request.op, request=request.request, number=request.number, body=Empty())
 
     def _keep_house(self, now_s: float) -> None:
         try:

@@ -69,24 +69,24 @@ class Connection:
             self.disconnect()
         self._quiet_since_s = time.monotonic()
 
-    def send(self, queue_next: Callable[[], bool]) -> None:
+    def send(self, queue_next: Callable[[], object]) -> None:
         """Hand the transport all that the window admits.
 
         Args:
-            queue_next: queues one more call with the session; False when there is none.
+            queue_next: queues one more call with the session, if there is one and the
+                session has given out all that it has.
         """
         transport = self._transport or self._open()
         session = self.session
         while not session.needs_hello:
+            queue_next()
             call = session.next_to_send()
             if call is None:
-                if not queue_next():
-                    return
-            elif transport.send(call.frames(), lent=True):
-                session.sent()
-            else:
+                return
+            if not transport.send(call.frames(), lent=True):
                 session.unsent()
                 return
+            session.sent()
 
     def receive(self, timeout_s: float) -> Call | Heard:
         """Take one message, and open a fresh connection when that is called for.

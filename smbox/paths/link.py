@@ -16,14 +16,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.connection import Connection, Heard, MakeHello
+from smbox.paths.link_work import LinkWork, WorkCall
 from smbox.transports.base import OpenTransport
-from smbox.wire.call import Call
 from smbox.wire.messages import Welcome
 
 SLICE_S: Final = 0.05
@@ -34,58 +33,6 @@ HANDOVER_S: Final = 1e-4
 IDLE_S: Final = 60.0
 """After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
 it first costs a round trip, a change that meets no session an error."""
-
-
-class LinkWork(Protocol):
-    """What a link asks of a request of the client; called under the link's mutex."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it ended, well or not."""
-        ...
-
-    @property
-    def unseen(self) -> SmboxError | None:
-        """What it failed with, if ``flush`` has to tell of it: a change that did not happen."""
-        ...
-
-    @property
-    def has_more(self) -> bool:
-        """Whether requests remain to be begun: later works wait for that."""
-        ...
-
-    def next_call(self) -> WorkCall | None:
-        """Return the next request to queue, which the work keeps already; None: not now."""
-        ...
-
-    def open_calls(self) -> Iterable[WorkCall]:
-        """List the requests that were begun and whose replies are not there."""
-        ...
-
-    def collect(self) -> None:
-        """Take the replies that are there, in order; after the end, none."""
-        ...
-
-    def fail(self, error: SmboxError) -> None:
-        """End for good; nothing happens to a work that has ended."""
-        ...
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class WorkCall(Call):
-    """A request of a work.
-
-    Attributes:
-        work: it.
-        first: where its part of the work begins, in the work's own units.
-        limit: where that part ends.
-        is_borrowed: its payload is the caller's memory.
-    """
-
-    work: LinkWork
-    first: int = 0
-    limit: int = 0
-    is_borrowed: bool = False
 
 
 class Link:
@@ -106,6 +53,7 @@ class Link:
         self._works: deque[LinkWork] = deque()
         self._last: WorkCall | None = None  # the last one queued
         self._unseen: SmboxError | None = None
+        self._is_sent = False  # all that can be, since the last work began
         self._is_sound = True
         self._is_closed = False
 
@@ -211,6 +159,7 @@ class Link:
                 self._recover()
             if deadline_s is None:
                 self._connection.send(self._queue_next)
+                self._is_sent = True
             else:
                 self._exchange(work, deadline_s)
         except SmboxError as error:
@@ -223,27 +172,27 @@ class Link:
         limit_s = min(deadline_s, time.monotonic() + SLICE_S)
         late = 0
         while not work.is_done:
-            self._connection.send(self._queue_next)
+            if not self._is_sent:
+                self._connection.send(self._queue_next)
+            self._is_sent = False
             left_s = limit_s - time.monotonic()
             if left_s <= 0:
                 left_s, late = 0.0, late + 1
             if late > WINDOW_MAX or not self._receive(left_s):
                 return
 
-    def _queue_next(self) -> bool:
+    def _queue_next(self) -> None:
         """Queue one more request, if the last one has been given out."""
         last = self._last
         if last is not None and not last.offers and last.reply is None:
-            return False
+            return
         for work in self._works:
             if work.has_more:
                 call = work.next_call()
-                if call is None:
-                    return False
-                self._last = call
-                self._connection.session.enqueue(call)
-                return True
-        return False
+                if call is not None:
+                    self._last = call
+                    self._connection.session.enqueue(call)
+                return
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one message; False when none came."""
@@ -285,6 +234,7 @@ class Link:
         """Begin anew after a pass that was cut off."""
         self._connection.disconnect()
         self._last = None
+        self._is_sent = False
         for work in list(self._works):
             if not work.is_done:
                 for call in list(work.open_calls()):

@@ -12,7 +12,8 @@ import numpy as np
 
 from smbox.errors import SmboxError
 from smbox.paths.base import BatchItem, ByteRange
-from smbox.paths.link import Link, WorkCall
+from smbox.paths.link import Link
+from smbox.paths.link_work import WorkCall
 from smbox.paths.remote_work import RemoteWork, op_of, scale_of
 from smbox.wire import batch
 from smbox.wire.codec import Reply, Request

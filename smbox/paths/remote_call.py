@@ -7,7 +7,8 @@ from typing import Final
 
 from smbox.errors import RequestTimeoutError
 from smbox.paths.base import ByteRange, RegionInfo
-from smbox.paths.link import Link, WorkCall
+from smbox.paths.link import Link
+from smbox.paths.link_work import WorkCall
 from smbox.paths.remote_work import RemoteWork
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer

@@ -17,7 +17,8 @@ from smbox.errors import SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.base import ByteRange, Bytes, Operation, RegionInfo, Sink
-from smbox.paths.link import Link, WorkCall
+from smbox.paths.link import Link
+from smbox.paths.link_work import WorkCall
 from smbox.wire import pieces
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale

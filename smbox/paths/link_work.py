@@ -1,0 +1,62 @@
+"""What a link asks of a request of the client, and what the messages of one look like to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from smbox.errors import SmboxError
+from smbox.wire.call import Call
+
+
+class LinkWork(Protocol):
+    """What a link asks of a request of the client; called under the link's mutex."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended, well or not."""
+        ...
+
+    @property
+    def unseen(self) -> SmboxError | None:
+        """What it failed with, if ``flush`` has to tell of it: a change that did not happen."""
+        ...
+
+    @property
+    def has_more(self) -> bool:
+        """Whether requests remain to be begun: later works wait for that."""
+        ...
+
+    def next_call(self) -> WorkCall | None:
+        """Return the next request to queue, which the work keeps already; None: not now."""
+        ...
+
+    def open_calls(self) -> Iterable[WorkCall]:
+        """List the requests that were begun and whose replies are not there."""
+        ...
+
+    def collect(self) -> None:
+        """Take the replies that are there, in order; after the end, none."""
+        ...
+
+    def fail(self, error: SmboxError) -> None:
+        """End for good; nothing happens to a work that has ended."""
+        ...
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class WorkCall(Call):
+    """A request of a work.
+
+    Attributes:
+        work: it.
+        first: where its part of the work begins, in the work's own units.
+        limit: where that part ends.
+        is_borrowed: its payload is the caller's memory.
+    """
+
+    work: LinkWork
+    first: int = 0
+    limit: int = 0
+    is_borrowed: bool = False
