@@ -14,9 +14,11 @@ from smbox_torch.easgd import EASGD
 from smbox_torch.easgd_sync import SyncEASGD
 from smbox_torch.elastic import StabilityWarning
 from smbox_torch.flat import FlatParameters
+from smbox_torch.hogwild import Hogwild
 from smbox_torch.hybrid import HybridSGD
 from smbox_torch.mdownpour import MDownpour
 from smbox_torch.mvadownpour import MVADownpour
+from smbox_torch.ring_all_reduce import RingAllReduce
 from smbox_torch.seasgd import SEASGD
 from smbox_torch.ssp import SSP
 from smbox_torch.stats import Stats
@@ -33,9 +35,11 @@ __all__ = [
     "BoxOptimizer",
     "Downpour",
     "FlatParameters",
+    "Hogwild",
     "HybridSGD",
     "MDownpour",
     "MVADownpour",
+    "RingAllReduce",
     "StabilityWarning",
     "Stats",
     "Stopping",

@@ -122,7 +122,7 @@ class Ring:
     def _send(self, part: NDArray[Any], *, copy: bool = True) -> None:
         self._sent += 1
         self._next.send(HEADER.pack(DATA, self._sent), zmq.SNDMORE)
-        self._next.send(part.view(np.uint8), copy=copy)
+        self._next.send(part.view(np.uint8).data, 0, copy=copy)
 
     def _receive(self, like: NDArray[Any]) -> NDArray[Any]:
         """Return the next array, which must be of the size and dtype of ``like``."""
