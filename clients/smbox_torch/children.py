@@ -1,13 +1,14 @@
 """Processes that a launcher starts, listens to and ends, whatever they have started themselves.
 
-A child leads a session of its own, so that ending it ends its own children too, and dies with
-the launcher (PR_SET_PDEATHSIG) even if that is killed.
+A child leads a session of its own, so that ending it ends its own children too, and is told
+by a signal (PR_SET_PDEATHSIG) when the launcher dies, even if that is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 import os
 import selectors
@@ -27,8 +28,8 @@ LINE_NBYTES_MAX: Final = 1 << 16
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with_launcher() -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def _heed_launcher(at_its_death: signal.Signals) -> None:
+    _LIBC.prctl(PR_SET_PDEATHSIG, at_its_death)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -78,6 +79,7 @@ class Child:
         env: its whole environment.
         on_line: called with each line it prints, to stdout or stderr.
         on_report: called with each line of its reports; None: it gets no pipe for them.
+        at_launchers_death: the signal that it gets if the launcher is killed.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Child:
         env: Mapping[str, str],
         on_line: Callable[[str], None],
         on_report: Callable[[str], None] | None = None,
+        *,
+        at_launchers_death: signal.Signals = signal.SIGKILL,
     ) -> None:
         output, output_end = os.pipe()
         self.lines = [Lines(output, on_line)]
@@ -105,7 +109,9 @@ class Child:
                 stderr=output_end,
                 pass_fds=ends[1:],
                 start_new_session=True,
-                preexec_fn=_die_with_launcher,  # noqa: PLW1509 - the launcher has no threads
+                preexec_fn=functools.partial(  # noqa: PLW1509 - the launcher has no threads
+                    _heed_launcher, at_launchers_death
+                ),
             )
             self.pidfd = os.pidfd_open(self._process.pid)
         except BaseException:

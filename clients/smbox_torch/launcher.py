@@ -61,7 +61,8 @@ class Launcher:
                 try:
                     end_all(self._workers, self.plan.grace_s)
                 finally:
-                    end_all([self._node.child] if self._node else [], self.plan.grace_s)
+                    if self._node:
+                        self._node.close()
 
     def _run(self) -> int:
         address = self.plan.address

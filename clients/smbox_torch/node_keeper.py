@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from smbox.errors import ConnectError
-from smbox_torch.children import Child, described, forget, listen
+from smbox.memory import segment
+from smbox.memory.layout import PREFIX
+from smbox_torch.children import Child, described, end_all, forget, listen
 from smbox_torch.cluster import Plan
 from smbox_torch.reporter import parse
 
@@ -31,8 +34,6 @@ class NodeKeeper:
         child: the node's process.
         address: where it is reached.
 
-    Raises:
-        ConnectError: it does not start; the process may still have to be ended.
     """
 
     def __init__(self, plan: Plan, env: Mapping[str, str], note: Callable[[str], None]) -> None:
@@ -90,7 +91,20 @@ class NodeKeeper:
         argv += ["--parent-pid", str(os.getpid())]
         if self._plan.memory is not None:
             argv += ["--memory", self._plan.memory]
-        return Child(argv, self._env, on_line=self._hear)
+        return Child(
+            argv,
+            self._env,
+            on_line=self._hear,
+            at_launchers_death=signal.SIGTERM,  # it has memory to remove
+        )
+
+    def close(self) -> None:
+        """End the node; its memory goes too, even if the node could not remove it."""
+        try:
+            end_all([self.child], self._plan.grace_s)
+        finally:
+            for left in segment.listing(f"{PREFIX}{self._name}."):
+                segment.unlink(left)
 
     def _hear(self, line: str) -> None:
         told = parse(line)

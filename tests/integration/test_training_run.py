@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 TIMEOUT_S = 100.0
@@ -64,6 +65,16 @@ def told(output: str, word: str) -> list[tuple[str, ...]]:
     return sorted(tuple(rest.split()) for _, found, rest in lines if found)
 
 
+SMBOX_RUN = """
+import typer
+from smbox_torch.run import command
+app = typer.Typer()
+app.command(context_settings=command.context_settings)(command)
+app()
+"""
+RUN = (sys.executable, "-c", SMBOX_RUN)
+
+
 def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(script: Path):
     code = "import sys; from smbox_torch.run import command; import typer; "
     code += (
@@ -71,7 +82,7 @@ def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(script:
     )
     options = ["--nodes", "2", "--per-node", "2", "--memory", "64MiB"]
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}; app()", *options, str(script), "--kill"],
+        [*RUN, *options, str(script), "--kill"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -114,3 +125,18 @@ def test_the_same_script_runs_under_torchrun(script: Path, address: str):
     assert len(groups) == 2
     assert len(set(groups)) == 1
     assert told(done.stdout, "center")[0][1] == "shm"
+
+
+def test_a_launcher_that_is_killed_leaves_no_process_and_no_memory(tmp_path: Path):
+    script = tmp_path / "wait.py"
+    script.write_text("import os, signal\nprint(os.environ['SMBOX_ADDRESS'])\nsignal.pause()\n")
+    with subprocess.Popen(
+        [*RUN, "--memory", "16MiB", str(script)], stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert "tcp://" in launcher.stdout.readline()
+        family = psutil.Process(launcher.pid).children(recursive=True)
+        launcher.kill()
+        launcher.communicate(timeout=TIMEOUT_S)
+    assert len(family) == 2
+    assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
+    # The node has removed its memory: every test fails that leaves segments behind.

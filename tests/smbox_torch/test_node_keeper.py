@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from smbox.errors import ConnectError
-from smbox_torch.children import end_all
+from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.cluster import Plan
 from smbox_torch.node_keeper import RESTARTS_MAX, NodeKeeper
 
@@ -28,12 +28,13 @@ def keep():
 
     def start(code: str = NODE, **options) -> tuple[NodeKeeper, list[str]]:
         notes: list[str] = []
-        plan = Plan(["x"], memnode=(sys.executable, "-c", code), **options)
+        plan = Plan(["x"], memnode=(sys.executable, "-c", code), grace_s=0.5, **options)
         kept.append(NodeKeeper(plan, os.environ, notes.append))
         return kept[-1], notes
 
     yield start
-    end_all([keeper.child for keeper in kept], 0.0)
+    for keeper in kept:
+        keeper.close()
 
 
 def kill(keeper: NodeKeeper) -> None:
@@ -80,3 +81,16 @@ def test_a_node_that_does_not_start_says_why(keep):
     with pytest.raises(ConnectError, match="exit code 1"):
         keeper.await_ready()
     assert notes == ["memory node: no room"]
+
+
+def test_what_a_node_could_not_remove_is_removed_with_it(keep):
+    keeper, _ = keep()
+    keeper.await_ready()
+    left = f"smbox.{keeper._name}.region.000000001000"
+    Segment.create(left, 4096).close()
+    other = f"smbox.{keeper._name}0.node"
+    Segment.create(other, 4096).close()
+    keeper.close()
+    keeper.close()
+    assert listing(f"smbox.{keeper._name}") == [other]
+    unlink(other)
