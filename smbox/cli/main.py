@@ -32,6 +32,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
     )
     for name, function in COMMANDS.items():
         app.command(name)(function)

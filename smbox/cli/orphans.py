@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -22,6 +22,10 @@ from smbox.memory.locks import LockFile
 from smbox.memory.segment import Segment
 
 
+NOBODY: Final = 0
+"""The pid that a node leaves in its superblock when it lets the memory go."""
+
+
 @dataclass(frozen=True)
 class NodeMemory:
     """All segments of one node name.
@@ -31,7 +35,8 @@ class NodeMemory:
         segments: names of its segments.
         nbytes: their size together.
         owner_pid: pid of the node's process, 0 where the superblock is gone.
-        state: ``"alive"``, ``"dead"`` or ``"unknown"`` (no superblock says who owned it).
+        state: ``"alive"``; ``"dead"``: its owner was killed; ``"kept"``: its owner left it on
+            purpose (``memnode --keep``); ``"unknown"``: no superblock says who owned it.
     """
 
     node: str
@@ -70,7 +75,9 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 def _state(node: str, owner: tuple[int, int] | None) -> str:
     if owner is None:
         return "unknown"
-    return "alive" if process.is_alive(*owner) or _is_locked(node) else "dead"
+    if process.is_alive(*owner) or _is_locked(node):
+        return "alive"
+    return "kept" if owner[0] == NOBODY else "dead"
 
 
 def _is_locked(node: str) -> bool:
@@ -117,6 +124,9 @@ def remove(memory: NodeMemory) -> bool:
 def gc(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; else only show.")] = False,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Also what nodes left by memnode --keep.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
@@ -125,9 +135,9 @@ def gc(
     goes on with it. Remove only what nobody will come back for.
     """
     found = survey()
-    gone = {
-        memory.node for memory in found if memory.state == "dead" and yes and remove(memory)
-    }
+    states = {"dead", "kept"} if kept else {"dead"}
+    doomed = [memory for memory in found if memory.state in states]
+    gone = {memory.node for memory in doomed if yes and remove(memory)}
     if json:
         output.print_json([_shown(memory, gone) for memory in found])
         return
@@ -140,17 +150,17 @@ def gc(
                 memory.state,
                 len(memory.segments),
                 output.human_nbytes(memory.nbytes),
-                _action(memory, gone),
+                _action(memory, doomed, gone),
             ]
             for memory in found
         ],
     )
 
 
-def _action(memory: NodeMemory, gone: set[str]) -> str:
+def _action(memory: NodeMemory, doomed: list[NodeMemory], gone: set[str]) -> str:
     if memory.node in gone:
         return "removed"
-    return "would remove (--yes)" if memory.state == "dead" else "keep"
+    return "would remove (--yes)" if memory in doomed else "keep"
 
 
 def _shown(memory: NodeMemory, gone: set[str]) -> dict[str, object]:

@@ -15,6 +15,7 @@ from smbox.cli import orphans
 from smbox.memory import layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, create_lock_file
+from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment
 
 
@@ -68,6 +69,18 @@ def test_a_pid_that_is_used_again_protects_nothing(node):
     pid, started = process.own()
     make(node, pid, started + 1)
     assert find(node).state == "dead"
+
+
+def test_memory_that_was_left_on_purpose_goes_only_when_asked_for(node, capsys, monkeypatch):
+    NodeMemory.open(node, 64 << 20).close(keep=True)
+    mine = find(node)
+    assert (mine.state, mine.owner_pid) == ("kept", 0)
+    monkeypatch.setattr(orphans, "survey", lambda: [mine])
+    orphans.gc(yes=True)
+    assert "keep" in capsys.readouterr().out
+    assert find(node) == mine
+    orphans.gc(yes=True, kept=True)
+    assert segment.listing(f"{layout.PREFIX}{node}.") == []
 
 
 def test_memory_that_is_just_being_opened_is_kept(node, dead_pid):
