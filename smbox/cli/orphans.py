@@ -21,7 +21,6 @@ from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import Segment
 
-
 NOBODY: Final = 0
 """The pid that a node leaves in its superblock when it lets the memory go."""
 
