@@ -13,6 +13,8 @@ either may average first, which changes the weights of two neighbours, and no mo
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from smbox_torch.averaged import AveragedDownpour
@@ -40,3 +42,11 @@ class ADownpour(AveragedDownpour):
     def rate(self) -> float:
         """Return ``1 / (t + 1)`` for push number t of all workers."""
         return 1.0 / (self._pushes.add(1) + 2)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {**super()._extra_state(), "pushes": self._pushes.value}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        """Set the count in new memory; in memory that is in use it counts on."""
+        super()._load_extra_state(extra)
+        self._pushes.compare_and_swap(0, extra["pushes"])

@@ -55,3 +55,17 @@ def test_the_average_is_the_mean_of_all_centers():
         one.run()
         centers.append(box.attach("run.float32").get())
     close(box.attach("run.average.float32").get(), np.mean(centers, axis=0))
+
+
+def test_a_run_resumes_exactly_in_new_memory():
+    box, again = ModelBox(), ModelBox()
+    whole = worker(0, box)
+    whole.run(4)
+    saved = whole.optimizer.state_dict()
+    whole.run(4)
+    rest = worker(0, again)
+    rest.optimizer.load_state_dict(saved)
+    rest.t = 4
+    rest.run(4)
+    for name in ("run.float32", "run.average.float32"):
+        np.testing.assert_array_equal(again.attach(name).get(), box.attach(name).get())
