@@ -281,15 +281,6 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
     client.close()
 
 
-def test_a_dead_node_does_not_hold_up_closing_for_long(node, clients):
-    client = clients()
-    info = client.create(MIB)
-    client.get(info)
-    node.is_down = True
-    client.close()
-    node.is_down = False
-
-
 def test_a_forked_child_lets_go_and_the_parent_goes_on(client):
     info = client.create(MIB)
     x = np.ones(MIB, np.float32)
