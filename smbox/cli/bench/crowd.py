@@ -6,14 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import msgspec
 
+from smbox.cli.bench.programs import stop
 from smbox.cli.bench.worker import Job, Share
 from smbox.errors import WorkerLostError
-
-END_S: Final = 30.0
 
 
 class Crowd:
@@ -67,7 +65,7 @@ def crowd(job: Job, count: int) -> Iterator[Crowd]:
         yield Crowd(workers)
     finally:
         for worker in workers:
-            _stop(worker)
+            stop(worker)
 
 
 def _say(worker: subprocess.Popen[str], line: str) -> None:
@@ -81,14 +79,3 @@ def _hear(rank: int, worker: subprocess.Popen[str]) -> str:
     if not line:
         raise WorkerLostError("a worker of the benchmark ended", rank=rank, exit=worker.wait())
     return line
-
-
-def _stop(worker: subprocess.Popen[str]) -> None:
-    for pipe in (worker.stdin, worker.stdout):
-        if pipe is not None:
-            pipe.close()
-    try:
-        worker.wait(END_S)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()

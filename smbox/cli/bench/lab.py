@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from smbox.cli.bench.limits import BareZmq, RawStream
 from smbox.cli.bench.measure import Clocks, Timing, cpu_seconds, interleave
+from smbox.cli.bench.programs import stop
 from smbox.cli.bench.result import MEBIBYTE
 from smbox.client import Box, connect
 from smbox.errors import ConnectError
 from smbox.region import Region
 
-STOP_S: Final = 30.0
 TIMEOUT_S: Final = 120.0
 
 Floats = NDArray[np.float32]
@@ -156,11 +156,4 @@ def _started(command: list[str]) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
     finally:
         program.terminate()
-        for pipe in (program.stdin, program.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            program.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            program.kill()
-            program.wait()
+        stop(program)
