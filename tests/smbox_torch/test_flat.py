@@ -4,6 +4,19 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, start
+from smbox_torch import (
+    EAMSGD,
+    EASGD,
+    SEASGD,
+    SSP,
+    ADownpour,
+    Downpour,
+    MDownpour,
+    SyncEASGD,
+)
+from smbox_torch.adapter import as_array
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, unique
 
 
@@ -94,3 +107,44 @@ def test_nothing_and_several_devices_are_refused():
     for tensors in ([], [torch.zeros(1), torch.zeros(1, device="meta")]):
         with pytest.raises(ConfigError):
             FlatParameters(tensors)
+
+
+ALGORITHMS = [
+    (EASGD, {"period": 1}),
+    (EASGD, {"period": 1, "overlap": True}),
+    (EAMSGD, {"period": 1}),
+    (SEASGD, {"overlap": False}),
+    (SyncEASGD, {"period": 1}),
+    (Downpour, {"n_push": 1, "n_fetch": 2}),
+    (ADownpour, {}),
+    (MDownpour, {}),
+    (SSP, {"staleness": 0}),
+]
+
+
+def part_from_host(buffer: FlatBuffer) -> None:
+    """Give a buffer a host twin, as it has where its tensors live on a device."""
+    buffer._twin = torch.full_like(buffer.flat, float("nan"))
+    buffer.host = as_array(buffer._twin)
+
+
+def trained(kind: type, settings: dict, *, on_device: bool) -> tuple[list[float], list[float]]:
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    box = ModelBox()
+    opt = kind(torch.optim.SGD([x], lr=LR), box, "run", workers=1, **settings)
+    if on_device:
+        part_from_host(opt.flat.buffers[0])
+    descent = Descent(0, x, opt)
+    descent.run(4)
+    saved = opt.state_dict()
+    opt.load_state_dict(saved)
+    descent.run(2)
+    opt.close()
+    return descent.values().tolist(), box.attach("run.float32").get().tolist()
+
+
+@pytest.mark.parametrize(("kind", "settings"), ALGORITHMS)
+def test_algorithms_go_by_the_host_twin_of_a_device(kind: type, settings: dict):
+    """The worker's values and the center are those of a run whose twin is the buffer itself."""
+    expected = trained(kind, settings, on_device=False)
+    assert trained(kind, settings, on_device=True) == expected
