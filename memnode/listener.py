@@ -19,6 +19,11 @@ COPY_BELOW_NBYTES: Final = 64 * 1024
 
 FRAME_NBYTES_MAX: Final = BATCH_NBYTES_MAX + (1 << 20)
 LINGER_MS: Final = 500
+
+QUEUE_MAX: Final = 2 * WINDOW_MAX
+"""Replies that may wait for one peer. A client has at most a window of them, but ZeroMQ hears
+of what the peer has read in steps of half the mark: at a mark of one window, replies of a full
+window were dropped, and each cost the client the second that it waits before it asks again."""
 HEARTBEAT_MS: Final = 20_000
 
 
@@ -37,7 +42,7 @@ class Listener:
         self.bind = bind
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self.socket.setsockopt(zmq.SNDHWM, WINDOW_MAX)
+        self.socket.setsockopt(zmq.SNDHWM, QUEUE_MAX)
         self.socket.setsockopt(zmq.RCVHWM, WINDOW_MAX)
         self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)

@@ -36,7 +36,7 @@ def open_remote(config: ClientConfig) -> Remote:
     """
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
-    open_transport = partial(ZmqTransport, config.address, queue_max=WINDOW_MAX)
+    open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX)
     return open_over(open_transport, config.address, config)
 
 
