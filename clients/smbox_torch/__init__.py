@@ -18,6 +18,7 @@ from smbox_torch.hogwild import Hogwild
 from smbox_torch.hybrid import HybridSGD
 from smbox_torch.mdownpour import MDownpour
 from smbox_torch.mvadownpour import MVADownpour
+from smbox_torch.parameter_server import ParameterServer
 from smbox_torch.ring_all_reduce import RingAllReduce
 from smbox_torch.seasgd import SEASGD
 from smbox_torch.ssp import SSP
@@ -39,6 +40,7 @@ __all__ = [
     "HybridSGD",
     "MDownpour",
     "MVADownpour",
+    "ParameterServer",
     "RingAllReduce",
     "StabilityWarning",
     "Stats",

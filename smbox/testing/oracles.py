@@ -27,6 +27,7 @@ __all__ = [
     "easgd_overlapped",
     "elastic",
     "mdownpour",
+    "parameter_server",
     "replay",
     "run",
     "seasgd",
@@ -260,3 +261,13 @@ def ssp(
         if t in fetches:
             yield
             x[:] = base[:] = c
+
+
+def parameter_server(x: F32, gradients: list[Gradient], *, steps: int, lr: float) -> None:
+    """Synchronous parameter server: one gradient function per worker; x is common to all."""
+    share = np.float32(1.0 / len(gradients))
+    for t in range(steps):
+        total = np.zeros_like(x)
+        for gradient in gradients:
+            total += gradient(x.copy(), t) * share
+        descend(x, total, lr)

@@ -103,3 +103,9 @@ def test_the_order_decides_and_must_be_whole():
         centers("aaabb")
     with pytest.raises(AssertionError, match="too many operations of a"):
         centers("aaaabb")
+
+
+def test_the_parameter_server_steps_with_the_mean():
+    x = start()
+    oracles.parameter_server(x, [gradient(0)] * 2, **SETTINGS)
+    np.testing.assert_allclose(x, descended(6), rtol=0, atol=1e-6)

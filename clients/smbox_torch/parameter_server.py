@@ -1,0 +1,108 @@
+"""The synchronous parameter server: gradients add up in one place, and everybody reads the sum.
+
+Li et al.: Scaling distributed machine learning with the parameter server, OSDI 2014, in the
+synchronous form that is usually compared with ring all-reduce. g_i the gradient of worker i
+of p at the common x, G a region, f the step of the optimizer inside:
+
+    push:  G = G + g_i / p          (the memory adds; the order of workers is not defined)
+    barrier
+    pull:  x = f(x, G)              (every worker alike)
+
+Variant: the memory sums, the workers step, each with its own copy of the optimizer's state.
+All read the same bits of G, so all x stay equal. Three Gs take turns: rank 0 clears the one
+of the next step before the barrier, when nobody can be reading it any more. Per step and
+worker, push and pull move the parameters' bytes twice, all of them by one node.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import BoxLike
+from smbox_torch.center import Center
+from smbox_torch.world import World
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["ParameterServer"]
+
+TURNS = 3
+BARRIER_TIMEOUT_S = 300.0
+"""Longest wait for the slowest worker."""
+
+
+class ParameterServer(BoxOptimizer):
+    """Synchronous SGD by a sum in the memory; all workers take part to the end.
+
+    Args:
+        optimizer: steps with the mean gradient, on every worker alike.
+        box: the memory.
+        name: of the run.
+        rank: of this worker; None: RANK of the environment, else 0.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        timeout_s: longest wait for the slowest worker, in seconds.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        rank: int | None = None,
+        workers: int | None = None,
+        timeout_s: float = BARRIER_TIMEOUT_S,
+    ) -> None:
+        super().__init__(optimizer, box, name, workers=workers, gradients=True)
+        self.rank = World.from_env(os.environ).rank if rank is None else rank
+        self.timeout_s = timeout_s
+        self._sums = [
+            Center(box, f"{name}.gradient{turn}", self.flat, init=0.0, leads=False)
+            for turn in range(TURNS)
+        ]
+        self._has_begun = False
+
+    def _advance(self) -> None:
+        if not self._has_begun:
+            self._begin()
+        self.flat.attach_gradients()
+        with self._exchanging(2 * self.nbytes):
+            total = self._sums[self.steps % TURNS]
+            for (_, region), gradient in zip(total, self._gradients(), strict=True):
+                region.accumulate(as_array(gradient.cpu()), 1.0 / self.workers)
+            if self.rank == 0:
+                self._clear(self._sums[(self.steps + 1) % TURNS])
+            self._meet("added")
+            for gradient, values in zip(
+                self._gradients(), total.values().values(), strict=True
+            ):
+                gradient.copy_(values)
+        self._local_step()
+
+    def _begin(self) -> None:
+        """Clear what a run before may have left, when all are here."""
+        if self.rank == 0:
+            self._clear(self._sums[self.steps % TURNS])
+        self._meet("begun")
+        self._has_begun = True
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [buffer.gradient for buffer in self.flat.buffers if buffer.gradient is not None]
+
+    def _clear(self, total: Center) -> None:
+        total.put({b.dtype: torch.zeros(b.size, dtype=b.flat.dtype) for b in self.flat.buffers})
+
+    def _meet(self, what: str) -> None:
+        """Wait until all workers are here.
+
+        Raises:
+            RequestTimeoutError: one did not come; x is as before the step.
+        """
+        self.box.barrier(f"{self.name}.{what}", self.workers, timeout_s=self.timeout_s)
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the parameters, which all workers have in common, into a model."""
+        self.center.put({b.dtype: b.flat.detach().cpu() for b in self.flat.buffers})
+        super().center_into(model)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import RequestTimeoutError
+from smbox.testing import oracles
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, noise, start
+from smbox_torch.parameter_server import ParameterServer
+
+torch.set_num_threads(1)
+
+
+def worker(number: int, box: ModelBox, workers: int, **settings) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    return Descent(
+        number, x, ParameterServer(sgd, box, "run", rank=number, workers=workers, **settings)
+    )
+
+
+def together(workers: list[Descent], steps: int) -> None:
+    threads = [threading.Thread(target=one.run, args=(steps,)) for one in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def replayed(workers: int, steps: int) -> np.ndarray:
+    x = start()
+    gradients = [lambda x, t, i=i: x - noise(i, t) for i in range(workers)]
+    oracles.parameter_server(x, gradients, steps=steps, lr=LR)
+    return x
+
+
+def test_one_worker_is_the_sequential_algorithm():
+    one = worker(0, ModelBox(), 1)
+    one.run(7)
+    np.testing.assert_array_equal(one.values(), replayed(1, 7))
+
+
+def test_workers_stay_equal_and_step_with_the_mean():
+    box = ModelBox()
+    workers = [worker(i, box, 3) for i in range(3)]
+    together(workers, 8)
+    for one in workers:
+        np.testing.assert_array_equal(one.values(), workers[0].values())
+        np.testing.assert_allclose(one.values(), replayed(3, 8), rtol=0, atol=1e-6)
+    assert workers[1].optimizer.stats().nbytes == 8 * 2 * 4 * len(start())
+
+
+def test_a_new_run_on_old_memory_begins_with_cleared_sums():
+    box = ModelBox()
+    together([worker(i, box, 2) for i in range(2)], 4)
+    for turn in range(3):
+        box.attach(f"run.gradient{turn}.float32").put(np.full(len(start()), 9, np.float32))
+    again = [worker(i, box, 2) for i in range(2)]
+    together(again, 5)
+    np.testing.assert_allclose(again[0].values(), replayed(2, 5), rtol=0, atol=1e-6)
+
+
+def test_the_common_parameters_are_what_is_evaluated():
+    one = worker(0, ModelBox(), 1)
+    one.run(2)
+    model = torch.nn.Module()
+    model.x = torch.nn.Parameter(torch.zeros(len(start())))
+    one.optimizer.center_into(model)
+    np.testing.assert_array_equal(model.x.detach().numpy(), one.values())
+
+
+def test_a_worker_that_is_missing_times_out_the_others():
+    one = worker(0, ModelBox(), 2, timeout_s=0.01)
+    with pytest.raises(RequestTimeoutError):
+        one.run()
+    np.testing.assert_array_equal(one.values(), start())
