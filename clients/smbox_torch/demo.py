@@ -32,7 +32,7 @@ MEMORY = "64MiB"
 def command(
     nodes: Annotated[int, typer.Option(help="Nodes to play.", min=1)] = 2,
     per_node: Annotated[int, typer.Option(help="Workers of each node.", min=1)] = 2,
-    steps: Annotated[int, typer.Option(help="Steps of each worker.", min=20)] = 300,
+    steps: Annotated[int, typer.Option(help="Steps of each worker.", min=20)] = 240,
     picture: Annotated[Path, typer.Option(help="Where to write the curves (PNG).")] = Path(
         "demo.png"
     ),

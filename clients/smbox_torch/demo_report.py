@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ def baseline(
     sgd = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=settings.momentum)
     steps = settings.steps * workers
     outcome = Outcome(rank=0, samples=steps * settings.batch)
-    began_s = time.monotonic()
     each = digits.batches(train, settings.batch, steps, seed=workers)
     for step, (x, y) in enumerate(each, start=1):
         sgd.zero_grad()
@@ -36,7 +34,6 @@ def baseline(
         sgd.step()
         if step % (settings.look * workers) == 0:
             outcome.curve.append((step, loss.item(), digits.accuracy(model, held_out)))
-    outcome.seconds = time.monotonic() - began_s
     outcome.center = digits.accuracy(model, held_out)
     return outcome
 
@@ -48,11 +45,9 @@ def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
         shown.add_column(column, justify="right" if column else "left")
     center = next(outcome.center for outcome in workers if outcome.center is not None)
     assert alone.center is not None
-    seconds = max(outcome.seconds for outcome in workers)
     samples = sum(outcome.samples for outcome in workers)
     shown.add_row("accuracy", f"{center:.1%}", f"{alone.center:.1%}")
     shown.add_row("pictures trained on", f"{samples:,}", f"{alone.samples:,}")
-    shown.add_row("seconds of training", f"{seconds:.1f}", f"{alone.seconds:.1f}")
     roots = [o.exchange for o in workers if o.center is not None]
     shown.add_row("exchanges with the center", f"{_total(roots, 'exchanges'):,.0f}", "")
     shown.add_row("  moved over tcp", _mib(_total(roots, "nbytes")), "")

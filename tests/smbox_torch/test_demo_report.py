@@ -17,11 +17,11 @@ def outcome(rank: int, center: float | None) -> Outcome:
     recorder.behind(1)
     counts = recorder.snapshot().as_dict()
     curve = [(5, 2.0, 0.5), (10, 1.0, 0.75)]
-    return Outcome(rank, 2.5, 40, curve, center, counts, counts)
+    return Outcome(rank, 40, curve, center, counts, counts)
 
 
 def test_the_table_sets_the_center_beside_one_process():
-    alone = Outcome(0, 4.0, 80, [(20, 1.0, 0.9)], 0.875)
+    alone = Outcome(0, 80, [(20, 1.0, 0.9)], 0.875)
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
         console.print(table([outcome(0, 0.75), outcome(1, None)], alone, 2))
