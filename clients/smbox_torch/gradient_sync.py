@@ -20,23 +20,15 @@ from typing import Final
 import torch
 
 from smbox.errors import ConfigError
-from smbox.memory.layout import align
-from smbox_torch.buckets import (
-    ALIGN_NBYTES,
-    Bucket,
-    SharedRows,
-    described,
-    plan,
-    shared_nbytes,
-    typed,
-)
+from smbox_torch.buckets import Bucket, SharedRows, described, plan, shared_nbytes
 from smbox_torch.host_memory import HostMemory
+from smbox_torch.publisher import Publisher, state_nbytes
 from smbox_torch.stats import Recorder
 from smbox_torch.world import World
 
 WRITTEN: Final = 0
 REDUCED: Final = 1
-PUBLISHED: Final = 2
+"""Lanes of the rendezvous that count buckets; PUBLISHED is the publisher's."""
 
 
 class GradientSync:
@@ -66,20 +58,25 @@ class GradientSync:
         timeout_s: float,
     ) -> None:
         self._parameters = list(parameters)
-        self._buffers = list(buffers)
         self._buckets = plan(self._parameters, bucket_nbytes)
         self.rank, ranks = world.local_rank, world.local_world_size
-        count, state_nbytes = len(self._parameters), sum(_nbytes(each) for each in buffers)
+        count = len(self._parameters)
         self._memory = HostMemory.join(
             name,
             world,
-            shared_nbytes(self._buckets, ranks, count, state_nbytes),
-            layout=described(self._parameters, self._buffers, bucket_nbytes),
+            shared_nbytes(self._buckets, ranks, count, state_nbytes(buffers)),
+            layout=described(self._parameters, buffers, bucket_nbytes),
             timeout_s=timeout_s,
         )
         self.rendezvous = self._memory.rendezvous
         self.rows = SharedRows(self._memory.data, self._buckets, ranks, count)
+        self._publisher = Publisher(buffers, self.rows.state, self.rendezvous)
         self._firsts = _firsts(self._buckets)
+        self._bucket = {
+            member: index
+            for index, bucket in enumerate(self._buckets)
+            for member in bucket.members
+        }
         self._mean = ranks
         self._place = {id(found): index for index, found in enumerate(self._parameters)}
         self._views = self._views_of(self.rank)
@@ -88,7 +85,6 @@ class GradientSync:
         self.enabled = True
         self.is_synced = False
         self.recorder = Recorder()
-        self._published = 0
         self._reduced = self._written = self._base = 0
         self._missing: list[set[int]] = []
         self._used: list[bool] = [True] * count
@@ -123,9 +119,15 @@ class GradientSync:
             # Public callbacks run per tensor; only the engine knows when backward is over.
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # type: ignore[attr-defined,unused-ignore]  # noqa: SLF001
         index = self._place[id(parameter)]
+        missing = self._missing[self._bucket[index]]
+        if index not in missing:
+            raise ConfigError(
+                "a second gradient of one parameter came before the first was averaged: another"
+                " backward was broken off, or this one runs a part of the model twice",
+                shape=tuple(parameter.shape),
+            )
         self._take(index)
-        for missing in self._missing[self._written - self._base :]:
-            missing.discard(index)
+        missing.remove(index)
         self._announce_whole()
         self._advance()
 
@@ -238,7 +240,6 @@ class GradientSync:
             for parameter, mean in zip(self._parameters, means, strict=True):
                 parameter.copy_(mean)
 
-    @torch.no_grad()
     def publish(self) -> None:
         """Give every rank the buffers of the rank that has the say.
 
@@ -247,35 +248,13 @@ class GradientSync:
         Raises:
             WorkerLostError: that rank died, left or did not come.
         """
-        self._published += 1
-        if self.rank != self.source:
-            self.rendezvous.wait_until(
-                lambda: self._counter(self.source) >= self._published,
-                lambda rank: rank == self.source and self._counter(rank) < self._published,
-            )
-        at_byte = 0
-        for each in self._buffers:
-            shared = typed(self.rows.state, at_byte, each)
-            at_byte += _nbytes(each)
-            if self.rank == self.source:
-                shared.copy_(each)
-            else:
-                each.copy_(shared)
-        self.rendezvous.raise_to(PUBLISHED, self._published)
-
-    def _counter(self, rank: int) -> int:
-        return self.rendezvous.counters(PUBLISHED)[rank]
+        self._publisher.publish(self.source)
 
     def close(self) -> None:
         """Leave the group; gradients stay, hooks go."""
         for hook in self._hooks:
             hook.remove()
         self._memory.close()
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    """Return the bytes a buffer takes in the shared state."""
-    return align(tensor.nbytes, ALIGN_NBYTES)
 
 
 def _firsts(buckets: Sequence[Bucket]) -> dict[int, int]:

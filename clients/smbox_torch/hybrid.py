@@ -154,12 +154,8 @@ class HybridSGD(SyncGroup):
         The root writes the next one only after a round of gradients, which every rank begins
         after it has subtracted this one.
         """
-        meeting = self._memory.rendezvous
         began_s = time.monotonic()
-        meeting.wait_until(
-            lambda: meeting.counters(TOLD)[0] >= self._told,
-            lambda rank: rank == 0,
-        )
+        self._memory.rendezvous.wait_for(0, TOLD, self._told)
         took_s = time.monotonic() - began_s
         self._recorder.exchange(took_s=took_s, nbytes=0)
         self._recorder.waited(took_s)

@@ -95,6 +95,18 @@ class Rendezvous:
                 lambda rank: int(self._lanes[rank, lane]) < value,
             )
 
+    def wait_for(self, rank: int, lane: int, value: int) -> None:
+        """Return once one rank's counter in ``lane`` is at least ``value``.
+
+        Raises:
+            WorkerLostError: as ``wait``, of that rank.
+        """
+
+        def lags() -> bool:
+            return int(self._lanes[rank, lane]) < value
+
+        self.wait_until(lambda: not lags(), lambda other: other == rank and lags())
+
     def wait_until(self, is_done: Callable[[], bool], lags: Callable[[int], bool]) -> None:
         """Return once ``is_done()``; until then ``lags(rank)`` tells who is waited for.
 

@@ -23,7 +23,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.flat import unique
-from smbox_torch.gradient_sync import PUBLISHED, WRITTEN, GradientSync
+from smbox_torch.gradient_sync import WRITTEN, GradientSync
+from smbox_torch.publisher import PUBLISHED
 from smbox_torch.stats import Stats
 from smbox_torch.world import World
 from smbox_torch.wrapped import WrappedOptimizer

@@ -181,3 +181,19 @@ def test_a_rank_that_leaves_is_named_in_backward(run_ranks):
         synced.close()
 
     run_ranks(2, work)
+
+
+def test_a_second_gradient_before_the_first_was_averaged_is_an_error(run_ranks):
+    def work(world: World):
+        weight = torch.nn.Parameter(torch.ones(3))
+        synced = GradientSync([weight], [], world, name="g", bucket_nbytes=64, timeout_s=60)
+        weight.register_post_accumulate_grad_hook(fail)
+        for error in (ZeroDivisionError, ConfigError):
+            with pytest.raises(error):
+                weight.sum().backward()
+        synced.close()
+
+    def fail(_: torch.Tensor) -> None:
+        raise ZeroDivisionError
+
+    run_ranks(1, work)

@@ -102,6 +102,15 @@ def test_a_rank_that_did_its_part_may_be_gone():
     first.wait(2, 3)
 
 
+def test_one_rank_is_waited_for_and_the_others_are_not():
+    first, second, _ = pair()
+    second.raise_to(1, 5)
+    second.leave()
+    first.wait_for(1, 1, 5)
+    with pytest.raises(WorkerLostError, match="rank 5 has left"):
+        first.wait_for(1, 1, 6)
+
+
 def test_the_others_name_whom_the_first_has_blamed():
     rows = np.zeros((3, ROW_WORDS), np.uint64)
     ranks = [Rendezvous(rows, rank, timeout_s=LONG_S) for rank in range(3)]
