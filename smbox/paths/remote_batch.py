@@ -33,6 +33,7 @@ class RemoteBatch(RemoteWork):
         super().__init__(link, 0, len(items))
         self._items = items
         self._refusals: set[int] = set()
+        self._hands_on = any(item.sink is not None for item in items)
 
     @property
     def unseen(self) -> SmboxError | None:

@@ -7,6 +7,7 @@ interrupted before that is called again with the same piece.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -24,6 +25,9 @@ from smbox.wire.codec import Reply, Request
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
+
+SETTLE_S: Final = 2.0
+"""How long an interrupted change waits for the replies to what is on its way."""
 
 _FETCHES: Final = {KernelCode.ELASTIC: Op.ELASTIC}
 _CHANGES: Final = {KernelCode.REPLACE: Op.PUT, KernelCode.ELASTIC: Op.ELASTIC}
@@ -62,6 +66,7 @@ class RemoteWork:
         self._limit = limit
         self._calls: deque[WorkCall] = deque()
         self._is_cancelled = False
+        self._hands_on = False
 
     # What the link asks.
 
@@ -147,9 +152,18 @@ class RemoteWork:
         return True
 
     def cancel(self) -> None:
-        """Begin and take nothing more."""
-        self._is_cancelled = True
-        self._link.cancel(self)
+        """Begin nothing more, and take nothing more after what has an answer to hand on.
+
+        What of an elastic exchange is at the node moves the center, and x has to move with
+        it: so that is waited for, for a moment, or until another interrupt.
+        """
+        self._limit = self._next()
+        try:
+            if self._hands_on and self._calls and not self.is_done:
+                self._link.drive(self, time.monotonic() + SETTLE_S)
+        finally:
+            self._is_cancelled = True
+            self._link.cancel(self)
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""
@@ -179,6 +193,7 @@ class RemoteChange(RemoteWork):
         self._op = op_of(operation.kernel, sink)
         self._scale = scale_of(operation, info)
         self._is_whole = KERNELS[operation.kernel].is_whole
+        self._hands_on = sink is not None
 
     @property
     def unseen(self) -> SmboxError | None:

@@ -95,6 +95,28 @@ def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
     assert (client.get(info) == 1).all()
 
 
+def test_an_interrupted_exchange_hands_on_what_is_on_its_way(client):
+    info = client.create(20 * MIB, "uint8")
+    seen = []
+
+    def interrupted_once(first, limit, old):
+        if not seen:
+            seen.append((first, limit))
+            raise KeyboardInterrupt
+        seen.append((first, limit))
+
+    work = client.change(info, np.ones(20 * MIB, np.uint8), sink=interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        client.finish(work)
+    work.cancel()
+    done = seen[-1][1]
+    assert seen[1:] == [(at, at + MIB) for at in range(0, done, MIB)]
+    contents = client.get(info)
+    assert (contents[:done] == 1).all()
+    assert not contents[done:].any()
+    assert done < 20 * MIB
+
+
 def test_an_empty_work_is_done(client):
     info = client.create(4)
     work = client.change(info, np.empty(0, np.float32))
