@@ -1,0 +1,84 @@
+"""A node that can be killed and started again behind a tcp address that stays, and scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import smbox
+from smbox.memory.layout import PREFIX
+from smbox.memory.segment import listing, unlink
+from smbox.testing.chaos.cast import NodeRole
+from smbox.testing.chaos.proxy import Proxy
+
+WAIT_S = 60.0
+
+
+class Place:
+    """A memory node, two ways to it, and what runs beside it."""
+
+    def __init__(self, node, proxy, stack):
+        self.node, self.proxy, self.name = node, proxy, node.node
+        self._stack = stack
+
+    def address(self, transport):
+        return self.proxy.address if transport == "tcp" else self.node.address
+
+    def box(self, transport="shm", **more):
+        address = self.address(transport)
+        more = {"timeout_s": WAIT_S} | more
+        return self._stack.enter_context(smbox.connect(address, transport=transport, **more))
+
+    def restart(self):
+        """Kill the node and start it again."""
+        self.node.kill()
+        self.node.start_and_wait()
+
+    def script(self, code, transport, *arguments, **environment):
+        """Start Python code, with a box ``box`` of its own."""
+        command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(code)]
+        command += [self.address(transport), transport, *map(str, arguments)]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen(command, text=True, env=os.environ | environment, **pipes)
+        self._stack.callback(end, process)
+        return process
+
+
+PREAMBLE = f"""
+import os, random, signal, sys, threading, time
+import numpy as np
+import smbox
+signal.signal(signal.SIGINT, signal.default_int_handler)
+box = smbox.connect(sys.argv[1], transport=sys.argv[2], timeout_s={WAIT_S})
+"""
+
+
+def end(process):
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("SMBOX_RESEND_AFTER_S", "0.2")
+    node = NodeRole(f"test-{secrets.token_hex(4)}", tmp_path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(remove, f"{PREFIX}{node.node}.")
+        stack.callback(node.kill)
+        proxy = stack.enter_context(Proxy(node.path))
+        node.start_and_wait()
+        yield Place(node, proxy, boxes := stack.enter_context(contextlib.ExitStack()))
+        boxes.close()
+        assert node.stop() is None
+        assert listing(f"{PREFIX}{node.node}.") == []
+
+
+def remove(prefix):
+    for name in listing(prefix):
+        unlink(name)

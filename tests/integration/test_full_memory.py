@@ -1,0 +1,75 @@
+"""A /dev/shm that is full: an error that says so, nothing half made, and no SIGBUS."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+FULL = """
+import numpy as np, smbox
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.segment import listing, room_nbytes
+
+MIB = 1 << 20
+with smbox.local(memory="1GiB", transport=TRANSPORT, timeout_s=60.0) as box:
+    kept = box.create("kept", MIB, "uint8", init=5)
+    before = listing("smbox.")
+    for init in (0, 1, np.ones(64 * MIB, "uint8")):
+        try:
+            box.create("large", 64 * MIB, "uint8", init)
+        except smbox.OutOfMemoryError as error:
+            assert "/dev/shm" in str(error), error
+        else:
+            raise AssertionError("there was no room")
+    assert [name for name in listing("smbox.") if ".slot." not in name] == [
+        name for name in before if ".slot." not in name
+    ]
+    filler = open("/dev/shm/filler", "wb")
+    while True:
+        try:
+            filler.write(bytes(MIB // 4))
+            filler.flush()
+        except OSError:
+            break
+    ones = np.ones(MIB, "uint8")
+    try:  # the first change needs room for a journal, and over the wire for its answers
+        kept.fetch_and_op(ones)
+    except smbox.OutOfMemoryError:
+        pass
+    else:
+        raise AssertionError("there was no room")
+    os.unlink("/dev/shm/filler")
+    filler.close()
+    assert (kept.get() == 5).all()
+    assert (kept.fetch_and_op(ones) == 5).all()
+    assert (kept.get() == 6).all()
+assert listing("smbox.") == []
+print("ok")
+"""
+
+
+def confined(code):
+    """Run code in a mount namespace whose /dev/shm is small."""
+    mounted = 'mount -t tmpfs -o size=32m tmpfs /dev/shm && exec "$0" -c "$1"'
+    command = ["unshare", "-m", "sh", "-c", mounted, sys.executable, code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def may_mount():
+    if not sys.platform.startswith("linux") or shutil.which("unshare") is None:
+        pytest.skip("no unshare here")
+    tried = confined("print('ok')")
+    if tried.returncode != 0:
+        pytest.skip(f"a /dev/shm of its own cannot be mounted: {tried.stderr.strip()}")
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_no_room(transport):
+    tried = confined(f"import os\nTRANSPORT = {transport!r}\n{FULL}")
+    assert (tried.returncode, tried.stdout) == (0, "ok\n"), tried.stderr
+    assert os.path.ismount("/dev/shm")
