@@ -84,6 +84,8 @@ class Role:
                 self.process.wait(1)
             self.kill()
             return f"{self.name} did not end; {self._told()}"
+        if self.process.returncode == -signal.SIGTERM:  # it had not begun to listen
+            self._bury(self.process)
         return self.failed()
 
     def failed(self) -> str | None:
