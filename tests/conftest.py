@@ -90,18 +90,20 @@ PROBES: dict[str, Callable[[], set]] = {
 
 @contextmanager
 def _no_leak() -> Iterator[None]:
+    """Fail if what came up inside is still there some time after.
+
+    What comes up only after the end is somebody else's: other test runs share /dev/shm.
+    """
     before = {name: probe() for name, probe in PROBES.items()}
     yield
+    left = {name: probe() - before[name] for name, probe in PROBES.items()}
     deadline = time.monotonic() + SETTLE_S
-    while True:
-        left = {name: probe() - before[name] for name, probe in PROBES.items()}
-        left = {name: what for name, what in left.items() if what}
-        if not left:
-            return
+    while any(left.values()):
         if time.monotonic() > deadline:
-            pytest.fail(f"left behind: {left}")
+            pytest.fail(f"left behind: { {name: what for name, what in left.items() if what} }")
         gc.collect()
         time.sleep(0.02)
+        left = {name: what & PROBES[name]() for name, what in left.items()}
 
 
 @pytest.fixture(autouse=True, scope="module")
