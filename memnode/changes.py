@@ -1,51 +1,26 @@
-"""Numbered changes, run through the commit: PUT, ACCUMULATE, ELASTIC, FETCH and BATCH.
-
-A change is a list of steps, each within one stripe, each with its own number. A step whose
-number was applied is a duplicate and recognised before anything else is checked; the next
-one is committed; a later one is a gap. So a task may be tried any number of times.
-"""
+"""Changes whose operand travels with them: PUT, ACCUMULATE, ELASTIC, FETCH and BATCH."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memnode.channel import Channel
-from memnode.checks import check_range, check_served, check_source, kernel_of, scale_from
-from memnode.registry import Registry
-from smbox.errors import (
-    RemoteError,
-    RemoteProtocolError,
-    SessionExpiredError,
-    SmboxError,
-)
-from smbox.memory.change import Change, Receipt
-from smbox.memory.commit import commit
-from smbox.memory.journal import Writer
+from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
+from memnode.numbered import Bytes, NumberedTask, Step, apply
+from smbox.errors import RemoteProtocolError
+from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion, Piece
-from smbox.memory.unlocked import change_unlocked
-from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.pieces import cut
-from smbox.wire.refusal import refuse
-from smbox.wire.status import Status
-
-Bytes = NDArray[np.uint8]
-
-_NOTHING: Final = np.empty(0, np.uint8)
 
 
-class GapError(SmboxError):
-    """The number of a request leaves numbers out that are still to come."""
-
-
-class Step(NamedTuple):
-    """One commit of a change: a range within one stripe and what to do with it."""
+class Part(NamedTuple):
+    """What one commit is asked to do: a range within one stripe, a kernel, its operand."""
 
     op: Op
     kernel: int
@@ -55,91 +30,21 @@ class Step(NamedTuple):
     source: Buffer | Bytes
 
 
-class ChangeTask:
-    """A change under way.
-
-    Args:
-        request: PUT, ACCUMULATE, ELASTIC, FETCH or BATCH.
-        channel: whose numbers it takes.
-        registry: finds its regions.
-        writer: the node's journal slot.
-    """
-
-    def __init__(
-        self, request: Request, channel: Channel, registry: Registry, writer: Writer
-    ) -> None:
-        self.request = request
-        self.duplicates = 0
-        self._channel = channel
-        self._registry = registry
-        self._writer = writer
-
-    def advance(self) -> Reply | None:
-        """Commit what is not applied yet; see ``Task``."""
-        request = self.request
-        old: list[Bytes] = []
-        try:
-            if request.number < 1 or request.numbers < 1:
-                raise RemoteProtocolError("a change takes numbers", op=request.op.name)
-            if request.number + request.numbers - 1 <= self._channel.applied:
-                self.duplicates = request.numbers
-                old = self._answers()
-            else:
-                for number, step in enumerate(self._steps(), request.number):
-                    old.append(self._run(number, step))
-        except GapError as error:
-            return refuse(request, error, applied=self._channel.applied, status=Status.GAP)
-        except SmboxError as error:
-            return self._refuse(error)
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            address=request.address,
-            nbytes=request.nbytes,
-            version=self._version(),
-            payload=_joined(old),
-        )
-
-    def abandon(self) -> None:
-        """Do nothing: what was committed is known by its number."""
-
-    def _answers(self) -> list[Bytes]:
-        """Return the answers of those commits of the change that are applied already."""
-        request = self.request
-        ops = [item.op for item in request.items] or [request.op] * request.numbers
-        return [
-            self._answer(number)
-            for number, op in enumerate(ops, request.number)
-            if op in ANSWERS and number <= self._channel.applied
-        ]
-
-    def _refuse(self, error: SmboxError) -> Reply:
-        """Refuse what is not applied; what is gives its old bytes all the same."""
-        kept = b""
-        if self.request.op in ANSWERS and self.request.number > 0:
-            kept = bytes(_joined(self._answers()))
-        return refuse(self.request, error, applied=self._channel.applied, old=kept)
+class ChangeTask(NumberedTask):
+    """A change under way: one commit for each stripe, or each item of a batch."""
 
     def _steps(self) -> list[Step]:
-        """Cut the request into its commits, and refuse at once what can only fail later."""
         request = self.request
         if request.op is Op.BATCH:
-            steps = [
-                Step(each.op, each.kernel, each.address, each.nbytes, each.scale, each.source)
+            parts = [
+                Part(each.op, each.kernel, each.address, each.nbytes, each.scale, each.source)
                 for each in request.items
             ]
         else:
-            steps = self._stripes()
-        if len(steps) != request.numbers:
-            raise RemoteProtocolError(
-                "a change takes a number for each stripe it touches, or each item",
-                numbers=request.numbers,
-                wanted=len(steps),
-            )
-        return steps
+            parts = self._stripes()
+        return [Step(part.op, partial(self._commit, part)) for part in parts]
 
-    def _stripes(self) -> list[Step]:
+    def _stripes(self) -> list[Part]:
         request = self.request
         region = self._registry.locate(request.address)
         first = request.address - region.address
@@ -149,92 +54,39 @@ class ChangeTask:
         source = np.frombuffer(request.payload, np.uint8)
         check_source(code, region.spec, first, request.nbytes, source.size)
         if KERNELS[code].is_whole:
-            return [self._step(request.address, request.nbytes, source)]
+            return [self._part(request.address, request.nbytes, source)]
         return [
-            self._step(region.address + begin, end - begin, source[begin - first : end - first])
+            self._part(region.address + begin, end - begin, source[begin - first : end - first])
             for begin, end in cut(first, limit, STRIPE_NBYTES)
         ]
 
-    def _step(self, address: int, nbytes: int, source: Bytes) -> Step:
+    def _part(self, address: int, nbytes: int, source: Bytes) -> Part:
         request = self.request
-        return Step(request.op, request.kernel, address, nbytes, request.scale, source)
+        return Part(request.op, request.kernel, address, nbytes, request.scale, source)
 
-    def _run(self, number: int, step: Step) -> Bytes:
-        """Commit one step, or find its answer; return the old bytes if its op answers."""
-        applied = self._channel.applied
-        answers = step.op in ANSWERS
-        if number <= applied:
-            return self._answer(number) if answers else _NOTHING
-        if number != applied + 1:
-            raise GapError("numbers are missing before this one", number=number)
-        region = self._registry.locate(step.address)
-        piece, change = _checked(region, step)
-        receipt = self._channel.receipt(number, answers=answers)
-        if region.spec.consistency == Consistency.NONE:
-            old = _change_unlocked(region, piece, change, receipt)
-        else:
-            old = commit(self._writer, region, piece, change, receipt)
-        return old if answers else _NOTHING
-
-    def _answer(self, number: int) -> Bytes:
-        answer = self._channel.answer(number)
-        if answer is None:
-            raise SessionExpiredError(
-                "the answer of this change is kept no longer", number=number, outcome="unknown"
-            )
-        return answer
-
-    def _version(self) -> int:
-        if self.request.op is Op.BATCH:
-            return 0
-        try:
-            return self._registry.locate(self.request.address).version()
-        except RemoteError:
-            return 0
+    def _commit(self, part: Part, number: int) -> Bytes:
+        region = self._registry.locate(part.address)
+        piece, change = _checked(region, part)
+        receipt = self._channel.receipt(number, answers=part.op in ANSWERS)
+        return apply(self._writer, region, piece, change, receipt)
 
 
-def _checked(region: MappedRegion, step: Step) -> tuple[Piece, Change]:
-    """Check a step against its region.
+def _checked(region: MappedRegion, part: Part) -> tuple[Piece, Change]:
+    """Check a part against its region.
 
     Raises:
         SmboxError: it may not run; see checks.py.
     """
     spec = region.spec
-    check_served(spec)
-    first = step.address - region.address
-    check_range(first, step.nbytes, region.nbytes)
+    check_by_stripe(spec, region.state)
+    first = part.address - region.address
+    check_range(first, part.nbytes, region.nbytes)
     stripe = first // STRIPE_NBYTES
-    if stripe != (first + step.nbytes - 1) // STRIPE_NBYTES:
+    if stripe != (first + part.nbytes - 1) // STRIPE_NBYTES:
         raise RemoteProtocolError("an item lies within one stripe", first=first)
-    code = kernel_of(step.op, step.kernel)
-    check_source(code, spec, first, step.nbytes, len(step.source))
+    code = kernel_of(part.op, part.kernel)
+    check_source(code, spec, first, part.nbytes, len(part.source))
     change = Change(
-        code, np.frombuffer(step.source, np.uint8), scale_from(code, spec.dtype, step.scale)
+        code, np.frombuffer(part.source, np.uint8), scale_from(code, spec.dtype, part.scale)
     )
-    return Piece(stripe, first, first + step.nbytes), change
-
-
-def _change_unlocked(
-    region: MappedRegion, piece: Piece, change: Change, receipt: Receipt
-) -> Bytes:
-    """Change a lock-free region; a kill in between may repeat it, as its consistency says."""
-    old = _NOTHING
-    if receipt.ring is None:
-        change_unlocked(region, piece, change)
-    else:
-        header = receipt.ring.header(receipt.number)
-        old = receipt.ring.old(receipt.number)[: piece.limit - piece.first]
-        header[Ring.NUMBER] = 0
-        header[Ring.RESULT_NBYTES] = old.size
-        change_unlocked(region, piece, change, old)
-        header[Ring.NUMBER] = receipt.number
-    receipt.row.applied = receipt.number
-    return old
-
-
-def _joined(old: list[Bytes]) -> Any:
-    """Copy the old bytes out of the ring, into one buffer that belongs to the reply."""
-    kept = [each for each in old if each.size]
-    if not kept:
-        return b""
-    return kept[0].tobytes() if len(kept) == 1 else np.concatenate(kept)
+    return Piece(stripe, first, first + part.nbytes), change

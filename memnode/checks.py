@@ -20,7 +20,13 @@ from smbox.errors import (
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
-from smbox.memory.layout import NAME_NBYTES_MAX, STRIPE_NBYTES, Consistency, RegionKind
+from smbox.memory.layout import (
+    NAME_NBYTES_MAX,
+    STRIPE_NBYTES,
+    Consistency,
+    RegionKind,
+    RegionState,
+)
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
 from smbox.wire.messages import Create
@@ -29,11 +35,16 @@ from smbox.wire.ops import Op
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 CONSISTENCIES: Final = frozenset({Consistency.STRIPE, Consistency.REGION, Consistency.NONE})
 
+_SCATTERS: Final = frozenset({KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM})
+_PLAIN: Final = frozenset({KernelCode.REPLACE, KernelCode.SUM, KernelCode.MIN, KernelCode.MAX})
+
 ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
-    Op.PUT: frozenset({KernelCode.REPLACE}),
-    Op.ACCUMULATE: frozenset(KernelCode) - {KernelCode.ELASTIC},
+    Op.PUT: frozenset({KernelCode.REPLACE, KernelCode.SCATTER_PUT}),
+    Op.ACCUMULATE: frozenset(KernelCode) - {KernelCode.ELASTIC, KernelCode.SCATTER_PUT},
     Op.ELASTIC: frozenset({KernelCode.ELASTIC}),
-    Op.FETCH: frozenset(KernelCode) - {KernelCode.ELASTIC},
+    Op.FETCH: frozenset(KernelCode) - {KernelCode.ELASTIC} - _SCATTERS,
+    Op.FROM: _PLAIN,
+    Op.WIDE: _PLAIN | {KernelCode.ELASTIC},
 }
 """Kernels that each op may run: an op also says what its reply carries."""
 
@@ -160,18 +171,50 @@ def check_range(first: int, nbytes: int, region_nbytes: int) -> None:
         )
 
 
-def check_served(spec: RegionSpec) -> None:
-    """Check that the wire can keep what the region's consistency promises.
+def check_by_stripe(spec: RegionSpec, state: int) -> None:
+    """Check that a change or read by stripes keeps what the region's consistency promises.
 
     Raises:
-        ConfigError: an operation on all of the region is one change, but a request carries
-            a MiB of it: only clients of this host, on mapped memory, can do that.
+        ConfigError: every operation on the region is one change: WIDE, SNAPSHOT, or a GET
+            of one request. Its first contents, before others see it, come by stripes.
     """
-    if spec.consistency == Consistency.REGION:
+    if spec.consistency == Consistency.REGION and state != RegionState.BUILDING:
         raise ConfigError(
-            "regions of consistency 'region' are served to clients of the node's host only;"
-            " connect there, or create it with consistency 'stripe'",
+            "a region of consistency 'region' changes as a whole, not by rows, batches or parts"
+            " of other regions",
             name=spec.name,
+        )
+
+
+def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
+    """Check a byte range of a region's data that lies at the node already, of any length.
+
+    Raises:
+        AddressRangeError: it leaves the region.
+        LayoutMismatchError: it is empty, or cuts an element.
+    """
+    if first < 0 or first + nbytes > spec.nbytes:
+        raise AddressRangeError(
+            "the range leaves its region", name=spec.name, first=first, limit=first + nbytes
+        )
+    if nbytes <= 0 or first % spec.dtype.itemsize or nbytes % spec.dtype.itemsize:
+        raise LayoutMismatchError(
+            "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
+        )
+
+
+def check_same_elements(found: RegionSpec, wanted: RegionSpec) -> None:
+    """Check that two regions have the same element type.
+
+    Raises:
+        LayoutMismatchError: they have not.
+    """
+    if found.dtype != wanted.dtype:
+        raise LayoutMismatchError(
+            "both regions need the same dtype",
+            name=found.name,
+            dtype=found.dtype.name,
+            wanted=wanted.dtype.name,
         )
 
 
@@ -210,6 +253,8 @@ def check_source(
         raise LayoutMismatchError(
             "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
         )
+    if code in _SCATTERS and source_nbytes % itemsize:
+        raise LayoutMismatchError("the source cuts an element", source_nbytes=source_nbytes)
     wanted: int | None = nbytes
     if kernel.is_whole:  # without a count, the kernel reads its operand's length from it
         wanted = None if kernel.source_count is None else kernel.source_count * itemsize

@@ -94,5 +94,10 @@ COMMANDS: Final[dict[Op, Command]] = {
         Command(Op.FETCH, Execute),
         Command(Op.WAIT, Execute),
         Command(Op.BATCH, Execute),
+        Command(Op.GATHER, Execute),
+        Command(Op.FROM, Execute),
+        Command(Op.WIDE, Execute),
+        Command(Op.UPDATE, Execute),
+        Command(Op.SNAPSHOT, Execute),
     )
 }

@@ -15,17 +15,21 @@ from memnode.channel import Channel, Task
 from memnode.commands import ChannelKey, Connection
 from memnode.control import HANDLERS, ControlTask, Desk, Facts
 from memnode.creation import CreateTask
+from memnode.derived import FromTask, UpdateTask
+from memnode.holding import Writers
 from memnode.metrics import Metrics
-from memnode.reads import ReadTask
+from memnode.numbered import NumberedTask
+from memnode.reads import GatherTask, ReadTask
 from memnode.registry import Registry
 from memnode.waiting import WaitTask, reply_of
 from memnode.waits import Wait, Waits
+from memnode.wide import SnapshotTask, WideTask
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request
-from smbox.wire.ops import CHANGES, Op
+from smbox.wire.ops import CHANGES, SOURCES, Op
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
@@ -55,6 +59,7 @@ class Lane:
         self._registry = registry
         self._metrics = metrics
         self._desk = Desk(registry, facts)
+        self._writers = Writers(memory.name)
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
         self._now_s = 0.0
@@ -124,6 +129,7 @@ class Lane:
         """Discard unexecuted all that is held."""
         for connection in list(self._channels):
             self.drop(connection)
+        self._writers.close()
 
     def _run(self, channel: Channel) -> Replies:
         """Run the tasks of a channel until one has to be tried again later."""
@@ -137,7 +143,7 @@ class Lane:
                     self._parked[channel.connection] = channel
                 return replies
             channel.queue.popleft()
-            if isinstance(task, ChangeTask):
+            if isinstance(task, NumberedTask):
                 self._metrics.duplicates += task.duplicates
             if isinstance(outcome, Reply):
                 replies.append((channel.connection, outcome))
@@ -171,8 +177,24 @@ class Lane:
     def _change(self, request: Request, channel: Channel) -> Task:
         return ChangeTask(request, channel, self._registry, self._memory.writer)
 
+    def _from(self, request: Request, channel: Channel) -> Task:
+        return FromTask(request, channel, self._registry, self._memory.writer)
+
+    def _update(self, request: Request, channel: Channel) -> Task:
+        return UpdateTask(request, channel, self._registry, self._memory.writer)
+
+    def _wide(self, request: Request, channel: Channel) -> Task:
+        return WideTask(request, channel, self._registry, self._memory.writer, self._writers)
+
     def _read(self, request: Request, channel: Channel) -> Task:
-        return ReadTask(request, channel, self._registry, self._memory.writer.locks)
+        locks = self._memory.writer.locks
+        return ReadTask(request, channel, self._registry, locks, self._writers)
+
+    def _gather(self, request: Request, channel: Channel) -> Task:
+        return GatherTask(request, channel, self._registry, self._memory.writer.locks)
+
+    def _snapshot(self, request: Request, channel: Channel) -> Task:
+        return SnapshotTask(request, channel, self._registry, self._writers)
 
     def _create(self, request: Request, channel: Channel) -> Task:
         return CreateTask(request, channel, self._registry)
@@ -188,6 +210,11 @@ TASKS: Final[dict[Op, Callable[[Lane, Request, Channel], Task]]] = {
     Op.GET: Lane._read,  # noqa: SLF001 -- the table belongs to the class
     Op.CREATE: Lane._create,  # noqa: SLF001
     Op.WAIT: Lane._wait,  # noqa: SLF001
-    **dict.fromkeys(CHANGES, Lane._change),  # noqa: SLF001
+    **dict.fromkeys((*SOURCES, Op.BATCH), Lane._change),  # noqa: SLF001
+    Op.GATHER: Lane._gather,  # noqa: SLF001
+    Op.FROM: Lane._from,  # noqa: SLF001
+    Op.WIDE: Lane._wide,  # noqa: SLF001
+    Op.UPDATE: Lane._update,  # noqa: SLF001
+    Op.SNAPSHOT: Lane._snapshot,  # noqa: SLF001
     **dict.fromkeys(HANDLERS, Lane._control),  # noqa: SLF001
 }

@@ -1,31 +1,94 @@
-"""GET: a private copy of a range, each stripe as it was between two commits."""
+"""GET and GATHER: private copies of a range, or of rows, of a region.
+
+Each stripe is as it was between two commits; a range of a region of consistency "region" as
+it was between two changes of the region. The copy is the reply's own: the region changes
+while ZeroMQ still sends. Its memory is bounded by the window of requests that a client may
+have unanswered.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_range, check_served
+from memnode.checks import check_by_stripe, check_range
+from memnode.holding import Holding, Writers
 from memnode.registry import Registry
+from memnode.wide import held_stripes
+from smbox.errors import AddressRangeError
+from smbox.memory.busy import StripeBusy
+from smbox.memory.layout import Consistency
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import pieces
-from smbox.memory.reading import read_piece
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import read_range
+from smbox.memory.row_read import RowRead
+from smbox.memory.wide import read_held, read_wide
+from smbox.wire import operands
 from smbox.wire.codec import Reply, Request
 
 
 class ReadTask:
     """A read under way.
 
-    The copy is the reply's own: the region changes while ZeroMQ still sends. Its memory is
-    bounded by the window of requests that a client may have unanswered.
-
     Args:
         request: a GET.
         channel: who asks.
         registry: finds the region.
-        locks: the node's open lock file.
+        locks: the lane's open lock file.
+        writers: lend one that holds stripes.
     """
+
+    def __init__(
+        self,
+        request: Request,
+        channel: Channel,
+        registry: Registry,
+        locks: LockFile,
+        writers: Writers,
+    ) -> None:
+        self.request = request
+        self._channel = channel
+        self._registry = registry
+        self._locks = locks
+        self._holding = Holding(writers)
+
+    def advance(self) -> Reply | None:
+        """Copy the range; see ``Task``."""
+        try:
+            region = self._registry.locate(self.request.address)
+            out = self._copy(region)
+        except StripeBusy:
+            raise
+        except BaseException:
+            self._holding.let_go()
+            raise
+        self._holding.let_go()
+        return _reply(self.request, region, out)
+
+    def abandon(self) -> None:
+        """Let go of the stripes that are held."""
+        self._holding.let_go()
+
+    def _copy(self, region: MappedRegion) -> NDArray[np.uint8]:
+        request = self.request
+        first = request.address - region.address
+        limit = first + request.nbytes
+        check_range(first, request.nbytes, region.nbytes)
+        out: NDArray[np.uint8] = np.empty(request.nbytes, np.uint8)
+        if region.spec.consistency != Consistency.REGION:
+            read_range(region, first, limit, out, self._locks)
+        elif not read_wide(region, first, limit, out):
+            writer, hold = self._holding.of(region, held_stripes(region, first, limit))
+            read_held(region, hold, first, limit, out, writer.locks)
+        region.check_usable()
+        return out
+
+
+class GatherTask:
+    """A read of rows under way; the same Args as ``ReadTask``, of a GATHER."""
 
     def __init__(
         self, request: Request, channel: Channel, registry: Registry, locks: LockFile
@@ -36,26 +99,41 @@ class ReadTask:
         self._locks = locks
 
     def advance(self) -> Reply | None:
-        """Copy the range; see ``Task``."""
+        """Copy the rows; see ``Task``."""
         request = self.request
         region = self._registry.locate(request.address)
+        check_by_stripe(region.spec, region.state)
+        gather = operands.unpack_gather(request.payload, request.nbytes)
+        places = np.frombuffer(gather.places, np.int64)
         first = request.address - region.address
-        check_served(region.spec)
-        check_range(first, request.nbytes, region.nbytes)
-        out: NDArray[np.uint8] = np.empty(request.nbytes, np.uint8)
-        for piece in pieces(first, first + request.nbytes):
-            read_piece(
-                region, piece, out[piece.first - first : piece.limit - first], self._locks
-            )
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            address=request.address,
-            nbytes=request.nbytes,
-            version=region.version(),
-            payload=out.data,
-        )
+        _check_places(region, first, places, gather.row_nbytes)
+        out: NDArray[np.uint8] = np.empty((places.size, gather.row_nbytes), np.uint8)
+        RowRead(region, first, places, gather.row_nbytes, out).step(self._locks)
+        return _reply(request, region, out.reshape(-1))
 
     def abandon(self) -> None:
         """Do nothing."""
+
+
+def _check_places(
+    region: MappedRegion, first: int, places: NDArray[np.int64], row_nbytes: int
+) -> None:
+    """Raise AddressRangeError unless all rows lie in the region, from ``first`` on."""
+    rows = (region.nbytes - first) // row_nbytes
+    low, high = int(places.min()), int(places.max())
+    if first < 0 or low < 0 or high >= rows:
+        raise AddressRangeError(
+            "rows outside the region", name=region.spec.name, low=low, high=high, rows=rows
+        )
+
+
+def _reply(request: Request, region: MappedRegion, out: NDArray[Any]) -> Reply:
+    return Reply(
+        request.op,
+        request=request.request,
+        number=request.number,
+        address=request.address,
+        nbytes=request.nbytes,
+        version=region.version(),
+        payload=out.data,
+    )

@@ -6,6 +6,7 @@ from bisect import bisect_right, insort
 
 from memnode.checks import check_same_layout
 from smbox.errors import (
+    AccessDeniedError,
     AddressRangeError,
     LimitError,
     RegionExistsError,
@@ -152,6 +153,22 @@ class Registry:
             AddressRangeError: there never was such a region.
         """
         self._remove(self._exactly(address))
+
+    def owned_by(self, address: int, client_id: int) -> MappedRegion:
+        """Return the region that holds ``address``, of a client that has not published it.
+
+        Raises:
+            AccessDeniedError: it is public, or another client's.
+            RegionFreedError: the address was a region's once.
+            AddressRangeError: it never was.
+        """
+        region = self.locate(address)
+        if self._creators.get(region.address) != client_id:
+            raise AccessDeniedError(
+                "only a client's own region that is not published takes copies",
+                address=address,
+            )
+        return region
 
     def drop_unpublished(self, client_id: int) -> int:
         """Free what a client that is gone began and did not publish; return how many."""

@@ -11,8 +11,9 @@ import pytest
 from smbox import errors
 from smbox.address import GlobalAddress
 from smbox.memory.kernels import KernelCode
-from smbox.wire import batch, codec, header, messages
-from smbox.wire.ops import ANSWERS, SOURCES, Op
+from smbox.memory.optimizers import OptimizerCode
+from smbox.wire import batch, codec, header, messages, operands
+from smbox.wire.ops import ANSWERS, OPERANDS, SOURCES, Op
 from smbox.wire.status import ERRORS, Status
 
 PAGE = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
@@ -38,6 +39,7 @@ def test_operations():
         assert table[op.name][3] == messages.REPLIES[op].__name__
     for op in set(Op) - set(messages.REQUESTS):
         assert (table[op.name][2] == "source") == (op in SOURCES)
+        assert (table[op.name][2] == op.name.lower()) == (op in OPERANDS)
         assert (table[op.name][3] != "-") == (op in ANSWERS)
 
 
@@ -61,7 +63,11 @@ def test_limits_and_kernels():
     assert str(header.REQUEST_NBYTES_MAX) in limits["data of one request or reply"]
     assert str(codec.CONTROL_NBYTES_MAX) in limits["msgpack body"]
     assert limits["items of a batch"] == str(batch.ITEMS_MAX)
-    for kernel in KernelCode:
+    assert str(operands.OPERAND_NBYTES_MAX) in limits["operand of UPDATE and its like"]
+    assert limits["places of a GATHER"] == str(operands.PLACES_MAX)
+    counts = f"{operands.SIBLINGS_MAX}, {operands.PARAMETERS_MAX}"
+    assert limits["siblings, parameters of an UPDATE"] == counts
+    for kernel in (*KernelCode, *OptimizerCode):
         assert f"{int(kernel)} {kernel.name}" in PAGE
 
 

@@ -16,7 +16,7 @@ from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.layout import Consistency, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion, Piece
+from smbox.memory.mapped import MappedRegion, Piece, pieces
 
 ORDERS_LOADS: Final = platform.machine() in {"x86_64", "AMD64"}
 TORN_TRIES: Final = 3
@@ -40,6 +40,19 @@ def read_piece(
     if not _read_unlocked(region, piece, out):
         _read_locked(region, piece, out, locks)
     region.check_usable()
+
+
+def read_range(
+    region: MappedRegion, first: int, limit: int, out: NDArray[np.uint8], locks: LockFile
+) -> None:
+    """Copy bytes ``first..limit`` of a region, each stripe as between two commits.
+
+    Raises:
+        StripeBusy: a writer is in the middle of a commit; try all of it again.
+        RegionFreedError: the region was freed.
+    """
+    for piece in pieces(first, limit):
+        read_piece(region, piece, out[piece.first - first : piece.limit - first], locks)
 
 
 def _read_unlocked(region: MappedRegion, piece: Piece, out: NDArray[np.uint8]) -> bool:

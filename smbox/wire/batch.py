@@ -13,7 +13,15 @@ from typing import Final
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
-from smbox.wire.ops import ANSWERS, OP_OF, SOURCES, WHOLE_KERNELS, WHOLE_SOURCE_NBYTES_MAX, Op
+from smbox.wire.ops import (
+    ANSWERS,
+    OP_OF,
+    SCATTER_KERNELS,
+    SOURCES,
+    WHOLE_KERNELS,
+    WHOLE_SOURCE_NBYTES_MAX,
+    Op,
+)
 
 # op, kernel, source bytes, address, nbytes, scale
 _ITEM: Final = struct.Struct("<BB2xIQQ8s")
@@ -31,7 +39,7 @@ class Item:
         op: PUT, ACCUMULATE, ELASTIC or FETCH.
         address: global address of the first byte.
         nbytes: of the range.
-        source: its bytes; as long as the range, but for the whole kernels.
+        source: its bytes; as long as the range, but for the kernels with their own length.
     """
 
     op: Op
@@ -123,7 +131,7 @@ def _check(item: Item) -> None:
     if item.kernel in WHOLE_KERNELS:
         if len(item.source) > WHOLE_SOURCE_NBYTES_MAX:
             raise RemoteProtocolError("source too long", nbytes=len(item.source))
-    elif len(item.source) != item.nbytes:
+    elif item.kernel not in SCATTER_KERNELS and len(item.source) != item.nbytes:
         raise RemoteProtocolError(
             "source and range differ", source=len(item.source), nbytes=item.nbytes
         )

@@ -21,10 +21,13 @@ from smbox.wire import header
 from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
+from smbox.wire.operands import OPERAND_NBYTES_MAX
 from smbox.wire.ops import (
     ANSWERS,
     CONTROL,
     OP_OF,
+    OPERANDS,
+    SCATTER_KERNELS,
     SOURCES,
     WHOLE_KERNELS,
     WHOLE_SOURCE_NBYTES_MAX,
@@ -54,7 +57,7 @@ class Request:
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
         version: that a WAIT waits for.
-        payload: source bytes of a change.
+        payload: source bytes of a change, or the operand of operands.py.
         body: of a control op.
         items: of a BATCH.
         numbers: how many numbers a change takes: stripes touched, or items.
@@ -128,7 +131,7 @@ def encode_request(request: Request) -> list[Buffer]:
         version=request.version,
         numbers=request.numbers,
     )
-    if request.op in SOURCES:
+    if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
     if request.op is Op.BATCH:
         return [head, pack_items(request.items)]
@@ -155,6 +158,8 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
         found.payload = _source(kernel, nbytes, body)
+    elif op in OPERANDS:
+        found.payload = _limited(body, OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
         found.items = unpack_items(nbytes, _limited(body, BATCH_NBYTES_MAX))
     elif body is not None:
@@ -255,6 +260,8 @@ def _source(kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
         raise RemoteProtocolError("too long a range", nbytes=nbytes)
     if kernel in WHOLE_KERNELS:
         return _limited(source, WHOLE_SOURCE_NBYTES_MAX)
+    if kernel in SCATTER_KERNELS:
+        return source
     if len(source) != nbytes:
         raise RemoteProtocolError("source and range differ", source=len(source), nbytes=nbytes)
     return source

@@ -28,19 +28,29 @@ class Op(IntEnum):
     FETCH = 20
     WAIT = 21
     BATCH = 22
+    GATHER = 23
+    FROM = 24
+    WIDE = 25
+    UPDATE = 26
+    SNAPSHOT = 27
 
 
 CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
 """Operations whose body is one msgpack map of messages.py."""
 
-CHANGES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH})
+CHANGES: Final = frozenset(
+    {Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.FROM, Op.WIDE, Op.UPDATE}
+)
 """Operations that change memory: each takes a number for every stripe it touches."""
 
-ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH})
+ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
 """Operations whose reply carries bytes: a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 """Operations whose request carries source bytes as its second frame."""
+
+OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.WIDE, Op.UPDATE, Op.SNAPSHOT})
+"""Operations whose second frame is an operand of their own form: operands.py."""
 
 UNFENCED: Final = frozenset({Op.HELLO, Op.BYE})
 """Operations that do not wait for earlier changes; their number is 0."""
@@ -49,6 +59,9 @@ WHOLE_KERNELS: Final = frozenset({6, 7, 8})
 """Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a length of its own."""
 
 WHOLE_SOURCE_NBYTES_MAX: Final = 64
+
+SCATTER_KERNELS: Final = frozenset({9, 10})
+"""Kernels (SCATTER_PUT, SCATTER_SUM) whose source names rows: as long as a request may be."""
 
 OP_OF: Final = {int(op): op for op in Op}
 """Operation by number: a dict is six times faster than calling the enum."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.memory import scatter
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
 from smbox.wire.batch import Item
@@ -264,4 +265,39 @@ def test_lock_free_regions_answer_and_count_too(peer):
 def test_regions_that_change_as_a_whole_are_not_changed_in_parts(peer):
     address = peer.create("r", (8,), consistency=Consistency.REGION).body.address
     assert peer.put(address, floats(1)).status is Status.ERROR
-    assert peer.ask(Op.GET, address=address, nbytes=4).status is Status.ERROR
+    assert peer.get(address, 4).tolist() == [0]
+
+
+def scatter_of(places, rows):
+    return scatter.pack(np.array(places, np.int64), np.array(rows, np.float32))
+
+
+def test_rows_travel_with_their_places(peer, address):
+    rows = scatter_of([2, 0, 2], [[1, 2], [3, 4], [5, 6]])
+    raw = pack_scale(2.0, "f")
+    add = peer.change(
+        Op.ACCUMULATE, KernelCode.SCATTER_SUM, address + 8, rows, nbytes=24, scale=raw
+    )
+    assert add.version == 1
+    assert peer.get(address, 40).tolist() == [1, 1, 7, 9, 1, 1, 13, 17, 1, 1]
+    put = peer.change(Op.PUT, KernelCode.SCATTER_PUT, address, rows, nbytes=24)
+    assert put.version == 2
+    assert peer.get(address, 24).tolist() == [3, 4, 7, 9, 5, 6]
+
+
+def test_rows_that_are_refused(peer, address):
+    rows = scatter_of([2], [[1, 2]])
+    end = address + STRIPE_NBYTES - 8
+    tries = [
+        (Op.PUT, KernelCode.SCATTER_PUT, address, rows, 16),  # outside the range
+        (Op.PUT, KernelCode.SCATTER_PUT, end, rows, 24),  # across two stripes
+        (Op.PUT, KernelCode.SCATTER_SUM, address, rows, 24),
+        (Op.FETCH, KernelCode.SCATTER_SUM, address, rows, 24),
+        (Op.ACCUMULATE, KernelCode.SCATTER_SUM, address, rows[:-2], 24),
+        (Op.ACCUMULATE, KernelCode.SCATTER_SUM, address, rows[:-4], 24),
+    ]
+    for op, kernel, at, source, nbytes in tries:
+        raw = pack_scale(1.0, "f")
+        reply = peer.change(op, kernel, at, source, nbytes=nbytes, number=1, scale=raw)
+        assert reply.status is not Status.OK
+    assert peer.get(address, 24).tolist() == [1] * 6

@@ -14,7 +14,7 @@ from smbox.errors import (
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind, RegionState
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.messages import Create
@@ -161,10 +161,35 @@ def test_scales():
         checks.scale_from(KernelCode.ELASTIC, int8, pack_scale(1, "i"))
 
 
-def test_region_wide_consistency_is_not_for_the_wire():
-    checks.check_served(SPEC)
-    with pytest.raises(ConfigError, match="stripe"):
-        checks.check_served(RegionSpec("w", FLOAT32, (4,), consistency=Consistency.REGION))
+def test_a_region_of_consistency_region_changes_as_a_whole_once_it_is_public():
+    whole = RegionSpec("w", FLOAT32, (4,), consistency=Consistency.REGION)
+    checks.check_by_stripe(SPEC, RegionState.LIVE)
+    checks.check_by_stripe(whole, RegionState.BUILDING)
+    with pytest.raises(ConfigError, match="as a whole"):
+        checks.check_by_stripe(whole, RegionState.LIVE)
+
+
+@pytest.mark.parametrize(
+    ("first", "nbytes", "error"),
+    [
+        (-4, 8, AddressRangeError),
+        (12, 8, AddressRangeError),
+        (2, 4, LayoutMismatchError),
+        (4, 2, LayoutMismatchError),
+        (4, 0, LayoutMismatchError),
+    ],
+)
+def test_spans(first, nbytes, error):
+    spec = RegionSpec("w", FLOAT32, (4,))
+    checks.check_span(spec, 0, 16)
+    with pytest.raises(error):
+        checks.check_span(spec, first, nbytes)
+
+
+def test_both_regions_have_the_same_elements():
+    checks.check_same_elements(SPEC, SPEC)
+    with pytest.raises(LayoutMismatchError):
+        checks.check_same_elements(SPEC, RegionSpec("w", dtypes.by_name("int8"), (4,)))
 
 
 def test_a_stripe_fits_a_request():

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
+from smbox.wire import operands
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -68,3 +69,35 @@ def test_a_read_waits_for_a_commit_in_the_making(bench, peer, address):
     locks.close()
     reply = peer.reply()
     assert (reply.request, reply.status) == (request.request, Status.OK)
+
+
+def gather(peer, address, places, row_nbytes, **fields):
+    raw = np.array(places, np.int64).tobytes()
+    nbytes = fields.pop("nbytes", len(places) * row_nbytes)
+    payload = operands.pack_gather(row_nbytes, raw)
+    return peer.ask(Op.GATHER, address=address, nbytes=nbytes, payload=payload)
+
+
+def test_rows_are_gathered_from_anywhere(bench, peer, address):
+    bench.memory.regions[address].array()[:] = np.arange(3 * STRIPE, dtype=np.float32)
+    across = STRIPE // 3
+    reply = gather(peer, address + 4, [across, 0, STRIPE - 2, 0], 12)
+    rows = np.frombuffer(reply.payload, np.float32).reshape(4, 3)
+    wanted = [1 + 3 * across, 1, 1 + 3 * (STRIPE - 2), 1]
+    assert rows[:, 0].tolist() == wanted
+    assert rows[:, 2].tolist() == [first + 2 for first in wanted]
+
+
+def test_rows_that_are_refused(peer, address):
+    for places, row, status in (
+        ([-1], 12, Status.ADDRESS_RANGE),
+        ([STRIPE], 12, Status.ADDRESS_RANGE),
+        ([2**62], 12, Status.ADDRESS_RANGE),
+        ([0], 0, Status.BAD_MESSAGE),
+        ([0], (1 << 20) + 4, Status.BAD_MESSAGE),
+        ([], 12, Status.BAD_MESSAGE),
+    ):
+        assert gather(peer, address, places, row).status is status
+    assert gather(peer, address, [0], 12, nbytes=8).status is Status.BAD_MESSAGE
+    whole = peer.create("whole", (8,), consistency=Consistency.REGION).body.address
+    assert gather(peer, whole, [0], 12).status is Status.ERROR

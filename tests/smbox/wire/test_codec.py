@@ -17,7 +17,7 @@ from smbox.wire.codec import (
     encode_reply,
     encode_request,
 )
-from smbox.wire.ops import ANSWERS, CONTROL, WHOLE_KERNELS, Op
+from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, WHOLE_KERNELS, Op
 from smbox.wire.status import Status
 
 ID = bytes(range(16))
@@ -66,6 +66,11 @@ REQUESTS = [
     Request(Op.FETCH, 7, 4, 4096, 8, kernel=6, payload=bytes(16)),
     Request(Op.WAIT, 8, 4, 4096, 1000, version=12),
     Request(Op.BATCH, 9, 5, 0, 2, items=ITEMS),
+    Request(Op.GATHER, 10, 5, 4096, 16, payload=bytes(16)),
+    Request(Op.FROM, 11, 6, 4096, 16, kernel=2, payload=bytes(8), numbers=1),
+    Request(Op.WIDE, 12, 7, 4096, 1 << 30, kernel=1, payload=bytes(16), numbers=1),
+    Request(Op.UPDATE, 13, 8, 4096, 8, kernel=64, payload=bytes(72), numbers=1),
+    Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30, payload=bytes(8)),
 ]
 REPLIES = [
     *(Reply(op, request=1, number=2, body=body) for op, body in ANSWER_BODIES.items()),
@@ -74,6 +79,7 @@ REPLIES = [
     Reply(Op.ELASTIC, request=5, number=2, address=4096, nbytes=3, version=6, payload=b"old"),
     Reply(Op.WAIT, request=6, version=12),
     Reply(Op.BATCH, request=7, number=3, nbytes=2, payload=bytes(8)),
+    Reply(Op.GATHER, request=9, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.PUT, Status.GAP, 8, 3, error=messages.ErrorBody(message="gap", applied=1)),
 ]
 
@@ -85,7 +91,7 @@ def name(message: Request | Reply) -> str:
 def has_fixed_body(message: Request | Reply) -> bool:
     """Whether the second frame's length follows from the message; see docs/protocol.md."""
     if isinstance(message, Request):
-        return message.kernel not in WHOLE_KERNELS
+        return message.kernel not in WHOLE_KERNELS and message.op not in OPERANDS
     return message.op is not Op.BATCH
 
 

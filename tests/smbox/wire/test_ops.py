@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.wire.messages import REPLIES, REQUESTS
-from smbox.wire.ops import ANSWERS, CHANGES, CONTROL, OP_OF, SOURCES, WHOLE_KERNELS, Op
+from smbox.wire.ops import (
+    ANSWERS,
+    CHANGES,
+    CONTROL,
+    OP_OF,
+    OPERANDS,
+    SCATTER_KERNELS,
+    SOURCES,
+    WHOLE_KERNELS,
+    Op,
+)
 
 
 def test_numbers_are_never_reused():
@@ -25,6 +35,11 @@ def test_numbers_are_never_reused():
         "FETCH": 20,
         "WAIT": 21,
         "BATCH": 22,
+        "GATHER": 23,
+        "FROM": 24,
+        "WIDE": 25,
+        "UPDATE": 26,
+        "SNAPSHOT": 27,
     }
     assert {OP_OF[int(op)] for op in Op} == set(Op)
 
@@ -34,10 +49,14 @@ def test_control_ops_are_those_with_bodies():
 
 
 def test_changes_carry_sources_and_control_changes_nothing():
-    assert SOURCES | {Op.BATCH} == CHANGES
+    assert SOURCES | {Op.BATCH, Op.FROM, Op.WIDE, Op.UPDATE} == CHANGES
+    assert not SOURCES & OPERANDS
     assert not CONTROL & (CHANGES | ANSWERS)
 
 
 def test_whole_kernels_are_those_of_the_memory():
     whole = {KernelCode.COMPARE_SWAP, KernelCode.ARRIVE, KernelCode.WITHDRAW}
     assert {int(kernel) for kernel in whole} == WHOLE_KERNELS
+    scatters = {KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM}
+    assert {int(kernel) for kernel in scatters} == SCATTER_KERNELS
+    assert whole | scatters == {code for code, kernel in KERNELS.items() if kernel.is_whole}
