@@ -24,9 +24,6 @@ from smbox.memory import accel, layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import DIRECTORY, listing, room_nbytes
 
-MESSAGES_PER_TURN: Final = 64
-"""Messages taken from one socket before the others, and what is parked, have their turn."""
-
 MEMORY_SHARE: Final = 0.9
 """Of what /dev/shm has free, when no limit is given: others live there, too."""
 
@@ -94,8 +91,8 @@ class NodeServer:
         while not self._must_stop():
             ready = dict(poller.poll(self._timeout_ms(node)))
             for index, listener in enumerate(self._listeners):
-                if listener.socket in ready:
-                    self._take(node, index, listener)
+                if listener.socket in ready:  # one each: to ask for a second that is not
+                    self._take(node, index, listener)  # there costs more than a poll
             self._tick(node)
 
     def _own(self, stack: ExitStack) -> NodeMemory:
@@ -120,18 +117,17 @@ class NodeServer:
         return memory
 
     def _take(self, node: Node, index: int, listener: Listener) -> None:
-        for _ in range(MESSAGES_PER_TURN):
-            received = listener.receive()
-            if received is None:
-                return
-            peer, frames = received
-            connection: Connection = (index, peer)
-            try:
-                outgoing = node.receive(connection, frames, now_s=time.monotonic())
-            except Exception:  # noqa: BLE001 -- no message may end the node
-                _LOG.exception("a message could not be handled")
-                continue
-            self._send(node, outgoing)
+        received = listener.receive()
+        if received is None:
+            return
+        peer, frames = received
+        connection: Connection = (index, peer)
+        try:
+            outgoing = node.receive(connection, frames, now_s=time.monotonic())
+        except Exception:  # noqa: BLE001 -- no message may end the node
+            _LOG.exception("a message could not be handled")
+            return
+        self._send(node, outgoing)
 
     def _tick(self, node: Node) -> None:
         try:

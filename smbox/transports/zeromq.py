@@ -34,6 +34,10 @@ RECONNECT_FIRST_MS: Final = 50
 RECONNECT_LAST_MS: Final = 1000
 LET_GO_TIMEOUT_S: Final = 30.0
 
+# Plain numbers: pyzmq's enums cost more than the sending.
+_NOW: Final = int(zmq.NOBLOCK)
+_NOW_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+
 _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 
 
@@ -87,7 +91,7 @@ class ZmqTransport:
         last = len(frames) - 1
         try:
             for index, frame in enumerate(frames):
-                flags = zmq.NOBLOCK | zmq.SNDMORE if index < last else zmq.NOBLOCK
+                flags = _NOW_MORE if index < last else _NOW
                 if lent and index and len(frame) >= LENT_NBYTES_MIN:
                     self._lend(frame, flags)
                 else:
