@@ -65,7 +65,7 @@ class Hogwild(WrappedOptimizer):
             )
         if state not in {"shared", "private"}:
             raise ConfigError("state is 'shared' or 'private'", state=state)
-        views = share(box, name, self._parameters)
+        views = self._share(box, name)
         self._state = (
             SharedState(box, f"{name}.state", optimizer) if state == "shared" else None
         )
@@ -73,6 +73,10 @@ class Hogwild(WrappedOptimizer):
         self._recorder = Recorder()
         for parameter, view in zip(self._parameters, views, strict=True):
             parameter.data = view
+
+    def _share(self, box: Box, name: str) -> list[torch.Tensor]:
+        """Return the model that the parameters become views of."""
+        return share(box, name, self._parameters)
 
     def _advance(self) -> None:
         self._phase.use()
