@@ -48,7 +48,7 @@ def modules() -> dict[Path, Path]:
 def source_of(test: Path) -> Path:
     """The source that a mirrored test file is about; a package's own test names the package."""
     inside = test.relative_to(ROOT / "tests")
-    home = PACKAGES[inside.parts[0]]
+    home = PACKAGES.get(inside.parts[0], ROOT)  # benchmarks/ is no package
     return home / inside.parent / test.name.removeprefix("test_")
 
 

@@ -1,0 +1,310 @@
+"""Turn the results of ``sweep.py`` into docs/convergence.md and docs/convergence.png.
+
+python benchmarks/convergence/report.py out/convergence/epochs-8-share-1
+
+Every run of a folder has the same setting, and the page names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from drawing import draw
+from ways import MOMENTUM, WARM_UP, WAYS
+
+GOAL_POINTS = 1.5
+GOAL_WAYS = ("easgd-10", "hybrid")
+STALE = ((0, 0), (1, 2), (3, 5), (6, 11), (12, None))
+"""Ranges of the histogram, both ends included."""
+
+MIB = 1 << 20
+
+Runs = dict[str, list[dict[str, Any]]]
+
+METHOD = """\
+Every way trains the same network (three convolutions of 16, 32 and 64 channels, each with
+ReLU and 2 x 2 max pooling, and one linear layer: 33 834 parameters, no batch norm) on the same
+pictures: CIFAR-10, re-encoded as JPEG, which costs a point or two against the original files,
+so compare only figures of this page with each other. No augmentation. Workers have disjoint
+shards. **All ways see equally many pictures**, each picture equally often; only the two crowds
+of 16 workers, which are there to show where a scheme breaks, see a quarter of them.
+
+SGD with momentum {momentum:g} (EAMSGD: its own, as large); the learning rate rises over the
+first {warm_up:.0%} of a run and falls linearly to zero. Each way has a learning rate of its
+own, chosen from a few by short runs on a fifth of the data with a seed that is not among
+these; it was no thorough search. Four workers with batches of 8 take as many steps as one
+process with batches of 32. What is judged at the end is what the way shares: the center, the
+common model, or the one process's model, on all {tests} test pictures, once.
+
+Workers are processes with one thread each, started by smbox's own launcher; those of one node
+use mapped memory, HybridSGD's two nodes speak tcp over loopback. Wall time is from the moment
+when all workers have met until the last has done its steps. CPU time is that of all workers
+and of the memory node, divided by the machine's cores.
+
+**Read the times with care.** This machine has {cores} cores. Four workers share them, and the
+one process has one of them to itself, so nothing here says how training scales; staleness is
+what the scheduler makes of it: workers that are not running do not exchange. What can be read:
+whether the shared model learns as well from the same pictures, how many bytes that took, and
+how much work."""
+
+
+COLUMNS = """\
+Staleness: exchanges of others between two of one worker. Hidden: share of the time of exchanges
+that passed behind computation; only ways with an update thread, or an averaging inside
+backward, can hide any. DDP does not count its bytes; they are those of a ring,
+`2 (W - 1) / W` of the model each way. Hogwild moves none: its workers write to one mapped
+model."""
+
+AGAIN = """\
+To repeat it:
+
+    python benchmarks/convergence/sweep.py --data cifar10.tar.gz --epochs {epochs:g} \\
+        --share {share:g}
+    python benchmarks/convergence/report.py out/convergence/epochs-{epochs:g}-share-{share:g}"""
+
+
+def load(folder: Path) -> Runs:
+    """Read all results of a folder, by way in the order of WAYS, then by seed.
+
+    Raises:
+        SystemExit: there are none, or the one process is not among them.
+    """
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found.sort(key=lambda run: run["seed"])
+    runs = {
+        name: mine for name in WAYS if (mine := [r for r in found if r["way"]["name"] == name])
+    }
+    if "one" not in runs:
+        raise SystemExit(f"no run of one process in {folder}: nothing to compare with")
+    return runs
+
+
+def mean(runs: Iterable[dict[str, Any]], figure: Callable[[dict[str, Any]], float]) -> float:
+    """Return the mean of a figure over runs."""
+    return statistics.fmean(figure(run) for run in runs)
+
+
+def page(runs: Runs) -> str:
+    """Return the whole page as Markdown."""
+    one = runs["one"][0]
+    method = METHOD.format(
+        momentum=MOMENTUM,
+        warm_up=WARM_UP,
+        cores=one["cores"],
+        tests=one["test_pictures"] or "10 000",
+    )
+    parts = [
+        "# Convergence: every way of training on equal samples",
+        setting(runs),
+        "![accuracy over the run, and in the end](convergence.png)",
+        goals(runs),
+        "## Accuracy and work",
+        accuracy_table(runs),
+        "## What was exchanged",
+        exchange_table(runs),
+        COLUMNS,
+        "## Staleness",
+        staleness_table(runs),
+        "## Where three-step exchanges break",
+        crowds(runs),
+        "## Method",
+        method,
+        AGAIN.format(epochs=one["epochs"], share=one["share"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def setting(runs: Runs) -> str:
+    """Say for which runs the page stands."""
+    one = runs["one"][0]
+    seeds = sorted({run["seed"] for mine in runs.values() for run in mine})
+    lacking = {
+        way: len(seeds) - len(mine) for way, mine in runs.items() if len(mine) < len(seeds)
+    }
+    absent = [way for way in WAYS if way not in runs]
+    words = (
+        f"**These figures stand for:** {one['epochs']:g} epochs over {one['share']:.0%} of the "
+        f"training set ({one['samples']:,} pictures in all), seeds "
+        f"{', '.join(map(str, seeds))}, {one['cores']} cores, torch {one['torch']}."
+    )
+    if lacking:
+        words += f" Runs still missing: {lacking}."
+    if absent:
+        words += f" Ways not run: {', '.join(absent)}."
+    return words
+
+
+def goals(runs: Runs) -> str:
+    """Say whether the ways that should come near one process do."""
+    best = mean(runs["one"], _accuracy)
+    lines = []
+    for name in GOAL_WAYS:
+        if name in runs:
+            behind = best - mean(runs[name], _accuracy)
+            verdict = "met" if behind <= GOAL_POINTS else "**missed**"
+            lines.append(
+                f"- {WAYS[name].title}: {behind:+.1f} points behind one process "
+                f"(goal: at most {GOAL_POINTS:g}), {verdict}"
+            )
+    return "\n".join(lines)
+
+
+def accuracy_table(runs: Runs) -> str:
+    """Lay out accuracy and work."""
+    best = mean(runs["one"], _accuracy)
+    columns = (
+        "way",
+        "accuracy",
+        "worst to best",
+        "to one process",
+        "lr",
+        "wall s",
+        "CPU s/core",
+    )
+    lines = [_line(columns), _line(["---", *["--:"] * (len(columns) - 1)])]
+    for name, mine in runs.items():
+        figures = [_accuracy(run) for run in mine]
+        lines.append(
+            _line(
+                (
+                    WAYS[name].title + (" ¹" if WAYS[name].part < 1 else ""),
+                    f"{statistics.fmean(figures):.1f} %",
+                    f"{min(figures):.1f} to {max(figures):.1f}",
+                    "" if name == "one" else f"{statistics.fmean(figures) - best:+.1f}",
+                    f"{mine[0]['way']['lr']:g}",
+                    f"{mean(mine, lambda run: run['wall_s']):.0f}",
+                    f"{mean(mine, _cpu_s_per_core):.0f}",
+                )
+            )
+        )
+    return "\n".join([*lines, "", "¹ on a quarter of the pictures"])
+
+
+def exchange_table(runs: Runs) -> str:
+    """Lay out what was moved: per run, and per picture."""
+    columns = ("way", "exchanges", "MiB", "bytes per picture", "staleness", "hidden")
+    lines = [_line(columns), _line(["---", *["--:"] * (len(columns) - 1)])]
+    for name, mine in runs.items():
+        stats = [run["stats"] for run in mine]
+        if not any(each["exchanges"] for each in stats):
+            continue
+        nbytes = mean(stats, lambda each: each["nbytes"])
+        lines.append(
+            _line(
+                (
+                    WAYS[name].title,
+                    f"{mean(stats, lambda each: each['exchanges']):,.0f}",
+                    f"{nbytes / MIB:,.0f}",
+                    f"{nbytes / mine[0]['samples']:,.0f}",
+                    _staleness_mean(mine),
+                    _hidden(stats),
+                )
+            )
+        )
+        if mine[0]["group"]["exchanges"]:
+            lines.append(_inside(name, [run["group"] for run in mine], mine[0]["samples"]))
+    return "\n".join(lines)
+
+
+def _inside(name: str, group: Sequence[dict[str, Any]], samples: int) -> str:
+    nbytes = mean(group, lambda each: each["nbytes"])
+    return _line(
+        (
+            f"{WAYS[name].title}: inside the nodes",
+            f"{mean(group, lambda each: each['exchanges']):,.0f}",
+            f"{nbytes / MIB:,.0f}",
+            f"{nbytes / samples:,.0f}",
+            "",
+            _hidden(group),
+        )
+    )
+
+
+def staleness_table(runs: Runs) -> str:
+    """Lay out the histograms: how many of the exchanges were how stale."""
+    heads = [f"{first}" if first == last else f"{first}-{last}" for first, last in STALE[:-1]]
+    columns = ("way", *heads, f"{STALE[-1][0]} and more", "most")
+    lines = [_line(columns), _line(["---", *["--:"] * (len(columns) - 1)])]
+    for name, mine in runs.items():
+        seen = _staleness(mine)
+        total = seen.total()
+        if not total:
+            continue
+        shares = [
+            sum(n for k, n in seen.items() if first <= k <= (k if last is None else last))
+            / total
+            for first, last in STALE
+        ]
+        lines.append(
+            _line((WAYS[name].title, *(f"{share:.0%}" for share in shares), str(max(seen))))
+        )
+    return "\n".join(lines)
+
+
+def crowds(runs: Runs) -> str:
+    """Say what became of 16 workers at a moving rate of 0.2."""
+    words = (
+        "ShmCaffe's moving rate of 0.2 with 16 workers makes `workers x moving_rate` 3.2. With "
+        "read and add as separate operations the bound is about 1.9; the fused exchange has "
+        "none that depends on the number of workers ([EASGD](algorithms/easgd.md))."
+    )
+    for name in ("seasgd-16", "easgd-16"):
+        if name in runs:
+            ends = [_end(run) for run in runs[name]]
+            words += f"\n- {WAYS[name].title}: " + "; ".join(ends) + "."
+    return words
+
+
+def _end(run: dict[str, Any]) -> str:
+    loss = "no number" if run["loss"] is None else f"{run['loss']:.2f}"
+    return f"seed {run['seed']}: loss in the end {loss}, center {_accuracy(run):.1f} %"
+
+
+def _accuracy(run: dict[str, Any]) -> float:
+    return 100.0 * float(run["accuracy"])
+
+
+def _cpu_s_per_core(run: dict[str, Any]) -> float:
+    return float((run["cpu_s"] + run["node_cpu_s"]) / run["cores"])
+
+
+def _staleness(runs: Sequence[dict[str, Any]]) -> Counter[int]:
+    seen: Counter[int] = Counter()
+    for run in runs:
+        seen.update({int(k): n for k, n in run["staleness"].items()})
+    return seen
+
+
+def _staleness_mean(runs: Sequence[dict[str, Any]]) -> str:
+    seen = _staleness(runs)
+    return f"{sum(k * n for k, n in seen.items()) / seen.total():.2f}" if seen else ""
+
+
+def _hidden(counts: Sequence[dict[str, Any]]) -> str:
+    took = sum(each["exchange_ms"] for each in counts)
+    return f"{sum(each['hidden_ms'] for each in counts) / took:.0%}" if took else ""
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the page and its picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="of one setting: OUT/epochs-E-share-S")
+    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    read = parser.parse_args(words)
+    runs = load(read.folder)
+    (read.docs / "convergence.md").write_text(page(runs))
+    draw(runs, read.docs / "convergence.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Benchmarks are scripts, no package: their folders go where Python looks for modules."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "convergence")]
+torch.set_num_threads(1)
+
+CLASSES = ("cat", "dog")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A small set as the archive of JPEGs has it: 2 classes, 16 + 4 pictures of each."""
+    path = tmp_path / "small.tar.gz"
+    random = np.random.default_rng(0)
+    with tarfile.open(path, "w:gz") as whole:
+        for part, count in (("train", 16), ("test", 4)):
+            for shown in CLASSES:
+                for number in range(count):
+                    pixels = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                    file = io.BytesIO()
+                    Image.fromarray(pixels).save(file, "JPEG")
+                    info = tarfile.TarInfo(f"cifar/{part}/{shown}/{number:04}.jpg")
+                    info.size = file.tell()
+                    file.seek(0)
+                    whole.addfile(info, file)
+    return path
+
+
+@pytest.fixture
+def cache(archive: Path, tmp_path: Path) -> Path:
+    """The small set, decoded."""
+    import task
+
+    task.decode(archive, tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def made() -> Callable[..., dict]:
+    """``made(way, seed, accuracy)``: a result as sweep.py leaves it."""
+    from dataclasses import asdict
+
+    from ways import WAYS
+
+    def result(way: str, seed: int, accuracy: float, **other) -> dict:
+        counts = {"exchanges": 8, "nbytes": 4 << 20, "exchange_ms": 10.0, "hidden_ms": 2.5}
+        none = dict.fromkeys(counts, 0)
+        return {
+            "way": asdict(WAYS[way]),
+            "seed": seed,
+            "epochs": 2.0,
+            "share": 0.5,
+            "cache": "nowhere",
+            "looks": 2,
+            "test_pictures": None,
+            "cpu": "a cpu",
+            "cores": 2,
+            "torch": "2.0",
+            "accuracy": accuracy,
+            "loss": 0.5,
+            "curve": [[0.5, accuracy / 2], [1.0, accuracy]],
+            "samples": 50_000,
+            "wall_s": 20.0,
+            "cpu_s": 30.0,
+            "node_cpu_s": 2.0,
+            "staleness": {} if way == "one" else {"0": 1, "3": 3},
+            "stats": none if way == "one" else counts,
+            "group": counts if way == "hybrid" else none,
+        } | other
+
+    return result

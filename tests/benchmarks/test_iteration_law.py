@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+import iteration_law
+import pytest
+from iteration_law import Row, law
+
+
+def test_the_law_hides_write_and_add_behind_the_gradient():
+    assert law(10, read=2, move=1, write=3, add=4) == 13
+    assert law(5, read=2, move=1, write=3, add=4) == 10
+
+
+def test_error_and_saving_are_shares_of_what_was_measured():
+    row = Row(53, 5, 2, 1, 3, 4, 10, 8, 4, 6)
+    assert row.error == pytest.approx(0.25)
+    assert row.saved == pytest.approx(0.25)
+
+
+def test_sizes_of_known_models_are_measured(capsys: pytest.CaptureFixture[str]):
+    words = ["--sizes", "1", "--rounds", "2", "--in-request", "--json"]
+    iteration_law.main(words)
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["mib"] for row in rows] == [1.0, 1.0]
+    below, above = rows
+    assert below["compute_ms"] < below["write_ms"] + below["add_ms"] < above["compute_ms"]
+    for row in rows:
+        parts = {name: row[f"{name}_ms"] for name in ("read", "move", "write", "add")}
+        assert row["predicted_ms"] == pytest.approx(law(row["compute_ms"], **parts))
+        assert min(row["measured_ms"], row["fused_ms"], row["fused_iteration_ms"]) > 0
+
+
+def test_the_table_names_the_models():
+    shown = iteration_law.table([Row(528, 5, 2, 1, 3, 4, 10, 8, 4, 6)])
+    assert list(shown.columns[1].cells) == ["VGG16"]
+    assert list(shown.columns[9].cells) == ["+25%"]
