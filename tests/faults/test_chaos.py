@@ -13,3 +13,4 @@ def test_sums_are_exact_whoever_is_killed():
     assert verdict.faults == [], verdict.text()
     assert verdict.operations >= 20_000
     assert verdict.kills >= 30
+    assert verdict.inside >= 5

@@ -17,11 +17,14 @@ from typing import Final
 
 import numpy as np
 
+from smbox.address import OFFSET_MAX
 from smbox.client import connect
 from smbox.memory import accel
-from smbox.memory.layout import PREFIX
+from smbox.memory.layout import PREFIX, Stripe
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
 from smbox.testing.chaos import plan
+from smbox.testing.chaos.aim import ANYWHERE, LAST_WORDS, catch
 from smbox.testing.chaos.cast import ClientRole, NodeRole, Role
 from smbox.testing.chaos.log import count_records, read_logs
 from smbox.testing.chaos.proxy import Proxy
@@ -32,6 +35,8 @@ LOOK_S: Final = 0.02
 STALL_S: Final = 2 * TIMEOUT_S
 DEAD_S_MAX: Final = 0.3
 PAUSE_S_MAX: Final = 1.0
+AIMED_SHARE: Final = 0.5
+
 
 FATES: Final = {
     "node kill": 3,
@@ -47,12 +52,13 @@ FATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much chaos; a run ends when all three are reached.
+    """How much chaos; a run ends when all are reached.
 
     Attributes:
         seed: of the schedule and of the clients' choices.
         operations: acknowledged changes.
         kills: kills and cuts.
+        inside: kills and pauses of a process that was inside a commit.
         seconds: of the run.
         pace: acknowledged changes of the remote clients between two fates, on average.
     """
@@ -60,6 +66,7 @@ class Settings:
     seed: int
     operations: int = 20_000
     kills: int = 30
+    inside: int = 5
     seconds: float = 0.0
     pace: int = 60
 
@@ -123,6 +130,7 @@ class Harness:
         kills = sum(count for fate, count in self._fates.items() if "pause" not in fate)
         operations = self._records // 2
         is_enough = operations >= wanted.operations and kills >= wanted.kills
+        is_enough = is_enough and self._verdict.inside >= wanted.inside
         return is_enough and passed_s >= wanted.seconds
 
     def _look(self) -> None:
@@ -168,9 +176,16 @@ class Harness:
         return self._node if whom == "node" else client
 
     def _strike_role(self, role: Role, what: str, seconds: float) -> bool:
-        """Kill or pause, to be undone later; False where that cannot be done now."""
+        """Kill or pause, to be undone later; False where that cannot be done now.
+
+        Half of the time inside a commit, if it can be caught there.
+        """
         if role.process is None or (what == "kill" and role.is_immortal):
             return False
+        if self._rng.random() < AIMED_SHARE:
+            wanted = self._rng.choice([ANYWHERE, LAST_WORDS])
+            pid = role.process.pid
+            self._verdict.inside += catch(self._node.node, pid, self._rng, wanted)
         later_s = time.monotonic() + seconds
         if what == "kill":
             role.kill()
@@ -190,12 +205,20 @@ class Harness:
             connect(self._node.address, transport="ipc", timeout_s=TIMEOUT_S) as remote,
             connect(self._node.address, transport="shm", timeout_s=TIMEOUT_S) as local,
         ):
-            contents = remote.attach(REGION).get()
+            region = remote.attach(REGION)
+            contents, counts = region.get(), self._counts(int(region.address))
             if not np.array_equal(contents, local.attach(REGION).get()):
                 ends.append("the node and the memory differ")
         ends.append(self._node.stop())
         self._verdict.faults += [each for each in ends if each is not None]
-        self._verdict.faults += judge(contents, logs)
+        self._verdict.faults += judge(contents, counts, logs)
+
+    def _counts(self, address: int) -> list[int]:
+        """Return how many commits each stripe of the region counts."""
+        mapped = MappedRegion.attach(self._node.node, address & OFFSET_MAX)
+        found: list[int] = mapped.table[:, Stripe.COUNT].tolist()
+        mapped.close()
+        return found
 
     def _kill_all(self) -> None:
         for role in (*self._clients, self._node):

@@ -13,7 +13,6 @@ In the middle of each stripe every life has a row that only its puts replace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -57,6 +56,13 @@ def blocks(window: int) -> list[int]:
     return [block for block in (2 * window - 1, 2 * window) if 0 <= block < 2 * STRIPES]
 
 
+def touches(place: int, stripe: int) -> bool:
+    """Tell whether a change of this place commits in ``stripe``."""
+    if place >= PUTS:
+        return place == PUTS + stripe
+    return any(block // 2 == stripe for block in blocks(place))
+
+
 def block_cells(block: int) -> slice:
     """Return where a block lies in the region's elements."""
     stripe, at_tail = divmod(block, 2)
@@ -93,22 +99,9 @@ def amount(number: int) -> int:
     return UNIT + number
 
 
-def wrapped(total: int) -> int:
-    """Return ``total`` as int64 arithmetic has it."""
-    return (total + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
 def block_fault(cells: I64) -> str | None:
     """Compare the shared cell of a block with the sum of the others; None if they agree."""
     own = int(cells[1:].sum())  # wraps as the shared cell does
     if own == int(cells[0]):
         return None
     return f"the shared cell holds {cells[0]}, the sum of all others is {own}"
-
-
-def subset_sums(amounts: Iterable[int]) -> set[int]:
-    """Return what any of the amounts together may come to; nothing among them."""
-    found = {0}
-    for each in amounts:
-        found |= {total + each for total in found}
-    return found

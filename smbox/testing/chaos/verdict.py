@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smbox.testing.chaos import plan
-from smbox.testing.chaos.log import LifeLog
+from smbox.testing.chaos.log import Change, LifeLog
 from smbox.testing.chaos.plan import I64
 
 
@@ -17,6 +17,7 @@ class Verdict:
     Attributes:
         seed: of the schedule.
         operations: acknowledged changes.
+        inside: how many kills and pauses met a process inside a commit.
         fates: how often what was done to whom.
         seconds: that it took.
         faults: what must not be; none in a good run.
@@ -24,6 +25,7 @@ class Verdict:
 
     seed: int
     operations: int = 0
+    inside: int = 0
     fates: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -40,6 +42,7 @@ class Verdict:
         lines = [
             f"chaos, seed {self.seed}: {size}",
             f"  {self.kills} kills and cuts: {done or 'none'}",
+            f"  {self.inside} kills and pauses met a process inside a commit",
         ]
         if not self.faults:
             lines.append("  every acknowledged operation is in exactly once; nothing is left")
@@ -47,17 +50,20 @@ class Verdict:
         return "\n".join(lines)
 
 
-def judge(contents: I64, logs: Mapping[int, LifeLog]) -> list[str]:
-    """Compare the region, ``i64[plan.COUNT]``, with the logs by identity; list the faults."""
+def judge(contents: I64, counts: Sequence[int], logs: Mapping[int, LifeLog]) -> list[str]:
+    """Compare the region with the logs; list the faults.
+
+    Args:
+        contents: ``i64[plan.COUNT]``.
+        counts: finished commits of each stripe.
+        logs: by identity.
+    """
     faults = []
     for block in range(2 * plan.STRIPES):
-        cells = contents[plan.block_cells(block)]
-        fault = plan.block_fault(cells)
+        fault = plan.block_fault(contents[plan.block_cells(block)])
         faults += [f"block {block}: {fault}"] if fault else []
-        for who in range(plan.CLIENTS * plan.LIVES):
-            log = logs.get(who, LifeLog())
-            fault = _own_fault(int(cells[1 + who]), block, log)
-            faults += [f"block {block}, life {_shown(who)}: {fault}"] if fault else []
+    for stripe in range(plan.STRIPES):
+        faults += _stripe_faults(contents, counts[stripe], stripe, logs)
     for who, log in logs.items():
         for stripe in range(plan.STRIPES):
             fault = _row_fault(contents[plan.row_cells(stripe, who)], stripe, log)
@@ -70,17 +76,55 @@ def _shown(who: int) -> str:
     return f"{life} of client {client}"
 
 
-def _own_fault(value: int, block: int, log: LifeLog) -> str | None:
-    windows = {window for window in range(plan.WHOLE + 1) if block in plan.blocks(window)}
-    sure = [plan.amount(each.number) for each in log.acknowledged if each.place in windows]
-    maybe = [plan.amount(each.number) for each in log.open if each.place in windows]
-    rest = value - sum(sure)
-    if rest in plan.subset_sums(maybe):
-        return None
-    return (
-        f"{_amounts(value)} are in, {_amounts(sum(sure))} were acknowledged;"
-        f" besides, only {[each.number for each in log.open]} may be"
-    )
+def _stripe_faults(
+    contents: I64, count: int, stripe: int, logs: Mapping[int, LifeLog]
+) -> list[str]:
+    """Look at both ends of a stripe, which one commit changes together, and at its count."""
+    faults = []
+    commits = maybe = 0
+    head, tail = (contents[plan.block_cells(2 * stripe + end)] for end in (0, 1))
+    for who in range(plan.CLIENTS * plan.LIVES):
+        log = logs.get(who, LifeLog())
+        acknowledged = [each for each in log.acknowledged if plan.touches(each.place, stripe)]
+        sums = _sums(log.open, stripe)
+        shares = [_share(each, stripe) for each in acknowledged]
+        rest = (
+            int(head[1 + who]) - sum(share[0] for share in shares),
+            int(tail[1 + who]) - sum(share[1] for share in shares),
+        )
+        if rest not in sums:
+            opened = [each.number for each in log.open]
+            missing = [_amounts(each) for each in rest]
+            faults.append(
+                f"stripe {stripe}, life {_shown(who)}: besides what was acknowledged, {missing}"
+                f" are in its two blocks, and only any of {opened} may be, in both at once"
+            )
+        commits += len(acknowledged) + sums.get(rest, 0)
+        maybe += sum(each.place == plan.PUTS + stripe for each in log.open)
+    if not commits <= count <= commits + maybe:
+        faults.append(
+            f"stripe {stripe} counts {count} commits; {commits} are in it, and at most"
+            f" {maybe} puts more"
+        )
+    return faults
+
+
+def _share(change: Change, stripe: int) -> tuple[int, int]:
+    """Return what a change adds in the head and in the tail of a stripe."""
+    added = plan.amount(change.number)
+    found = plan.blocks(change.place) if change.place <= plan.WHOLE else []
+    return added * (2 * stripe in found), added * (2 * stripe + 1 in found)
+
+
+def _sums(changes: Iterable[Change], stripe: int) -> dict[tuple[int, int], int]:
+    """Return what any of the changes may come to in a stripe, and how many of them it takes."""
+    found = {(0, 0): 0}
+    for change in changes:
+        head, tail = _share(change, stripe)
+        if head or tail:
+            more = {(x + head, y + tail): taken + 1 for (x, y), taken in found.items()}
+            found |= more
+    return found
 
 
 def _amounts(total: int) -> str:

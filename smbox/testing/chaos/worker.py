@@ -147,7 +147,7 @@ class Worker:
             self._end([change])
 
     def _pick_window(self) -> int:
-        if self._rng.random() < 0.02:
+        if self._rng.random() < 0.05:
             return plan.WHOLE
         return self._rng.randrange(plan.EDGES)
 

@@ -11,10 +11,13 @@ from smbox.testing.chaos.harness import FATES, Harness, Settings
 
 @pytest.mark.timeout(300)
 def test_a_small_run(tmp_path):
-    verdict = Harness(Settings(seed=3, operations=40, kills=1, pace=4), tmp_path).run()
+    verdict = Harness(
+        Settings(seed=3, operations=40, kills=1, inside=1, pace=4), tmp_path
+    ).run()
     assert verdict.faults == [], verdict.text()
     assert verdict.operations >= 40
     assert verdict.kills >= 1
+    assert verdict.inside >= 1
     assert set(verdict.fates) <= set(FATES)
 
 

@@ -45,6 +45,9 @@ def test_sums_that_wrap_still_agree():
     assert plan.block_fault(cells) is None
 
 
-def test_subset_sums():
-    assert plan.subset_sums([]) == {0}
-    assert plan.subset_sums([1, 10]) == {0, 1, 10, 11}
+def test_a_change_commits_in_the_stripes_of_its_place():
+    assert [plan.touches(1, stripe) for stripe in range(4)] == [True, True, False, False]
+    assert [plan.touches(plan.PUTS + 2, stripe) for stripe in range(4)] == [
+        *(False, False, True, False)
+    ]
+    assert all(plan.touches(plan.WHOLE, stripe) for stripe in range(4))

@@ -25,19 +25,49 @@ def region_with(changes):
     return contents
 
 
+def counts_of(changes):
+    return [
+        sum(plan.touches(place, stripe) for place, _ in changes)
+        for stripe in range(plan.STRIPES)
+    ]
+
+
 def logs():
     return {WHO: LifeLog(list(DONE), list(OPEN))}
 
 
 @pytest.mark.parametrize("more", [[], OPEN[:1], OPEN[1:], OPEN])
 def test_open_changes_may_be_in_or_not(more):
-    assert judge(region_with(DONE + more), logs()) == []
+    changes = DONE + more
+    assert judge(region_with(changes), counts_of(changes), logs()) == []
 
 
-def test_half_of_an_open_change_may_be_in():
-    contents = region_with(DONE)
+def test_a_change_may_be_in_one_stripe_and_not_in_the_next():
+    contents, counts = region_with(DONE), counts_of(DONE)
     contents[plan.block_cells(1)] += plan.pattern(WHO)[plan.block_cells(1)] * plan.amount(5)
-    assert judge(contents, logs()) == []
+    counts[0] += 1
+    assert judge(contents, counts, logs()) == []
+
+
+def test_half_of_a_stripe_is_no_commit():
+    found = logs()
+    found[WHO].open = [Change(plan.WHOLE, 5)]
+    contents, counts = region_with(DONE), counts_of(DONE)
+    contents[plan.block_cells(0)] += plan.pattern(WHO)[plan.block_cells(0)] * plan.amount(5)
+    counts[0] += 1
+    (fault,) = judge(contents, counts, found)[:1]
+    assert "both at once" in fault
+
+
+def test_a_change_that_is_not_counted_and_a_count_without_a_change():
+    contents = region_with([*DONE, OPEN[0]])
+    (one, other) = judge(contents, counts_of(DONE), logs())
+    assert "counts" in one
+    assert "counts" in other
+    more = counts_of(DONE)
+    more[3] += 1
+    (fault,) = judge(region_with(DONE), more, logs())
+    assert "stripe 3 counts" in fault
 
 
 @pytest.mark.parametrize(
@@ -54,21 +84,21 @@ def test_half_of_an_open_change_may_be_in():
     ids=["lost", "doubled", "open doubled", "swapped", "put lost", "put late", "unknown"],
 )
 def test_what_must_not_be(changes):
-    assert judge(region_with(changes), logs())
+    assert judge(region_with(changes), counts_of(DONE), logs())
 
 
 def test_a_torn_block_and_a_torn_row():
     contents = region_with(DONE)
     contents[plan.block_cells(0)][0] -= plan.amount(2)
     contents[plan.row_cells(2, WHO)][1] = 6
-    faults = judge(contents, logs())
+    faults = judge(contents, counts_of(DONE), logs())
     assert len(faults) == 2
     assert "shared cell" in faults[0]
     assert "life 3 of client 0" in faults[1]
 
 
 def test_the_result_is_readable():
-    verdict = Verdict(7, 20_000, {"node kill": 2, "link pause": 1}, 3.0)
+    verdict = Verdict(7, 20_000, 1, {"node kill": 2, "link pause": 1}, 3.0)
     assert verdict.kills == 2
     assert "exactly once" in verdict.text()
     verdict.faults.append("a change is lost")

@@ -1,0 +1,74 @@
+"""Catching a process inside a commit: a kill at any moment seldom meets one.
+
+The process is stopped, its journal slot looked at, and let go on if it is not where it is
+wanted; then again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from smbox.errors import SegmentError
+from smbox.memory.journal import attach_slot
+from smbox.memory.layout import Slot, SlotState, slot_name
+from smbox.memory.segment import Segment, listing
+
+TRIES: Final = 300
+STOP_S: Final = 1.0
+PAUSE_S_MAX: Final = 0.001
+
+ANYWHERE: Final = frozenset({SlotState.ARMED, SlotState.COMMITTED})
+LAST_WORDS: Final = frozenset({SlotState.COMMITTED})
+
+
+def catch(
+    node: str,
+    pid: int,
+    rng: random.Random,
+    wanted: frozenset[int] = ANYWHERE,
+    tries: int = TRIES,
+) -> bool:
+    """Stop a process where its slot has a state of ``wanted``; False, running, if never."""
+    slots = [slot for slot in _slots(node) if slot.words(0, Slot.WORDS)[Slot.PID] == pid]
+    for _ in range(tries if slots else 0):
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            if _is_stopped(pid) and any(_state(slot) in wanted for slot in slots):
+                return True
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return False
+        time.sleep(rng.uniform(0, PAUSE_S_MAX))
+    return False
+
+
+def _slots(node: str) -> list[Segment]:
+    found = []
+    for name in listing(slot_name(node, 0)[:-16]):
+        try:
+            found.append(attach_slot(node, int(name[-16:], 16)))
+        except SegmentError:  # swept away meanwhile
+            continue
+    return found
+
+
+def _state(slot: Segment) -> int:
+    return int(slot.words(0, Slot.WORDS)[Slot.STATE]) & SlotState.MASK
+
+
+def _is_stopped(pid: int) -> bool:
+    """Wait until a process that was sent SIGSTOP has stopped."""
+    deadline_s = time.monotonic() + STOP_S
+    while time.monotonic() < deadline_s:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except FileNotFoundError:
+            return False
+        if stat.rpartition(")")[2].split()[0] == "T":
+            return True
+    return False
