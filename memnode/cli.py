@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
+from memnode.heap import keep_freed_memory
 from memnode.server import NodeServer
 from smbox.errors import (
     ConfigError,
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
+    keep_freed_memory()
     server = NodeServer(config)
     with server.opened():
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)

@@ -29,13 +29,16 @@ class Window:
     @property
     def last(self) -> int:
         """The highest number given out."""
-        return max((call.last for call in self.open_changes), default=self.acknowledged)
+        for call in reversed(self.calls.values()):
+            if call.numbers:
+                return call.last
+        return self.acknowledged
 
     def has_room(self, call: Call, requests: int, numbers: int) -> bool:
         """Tell whether ``call`` may be given out under these limits of the node."""
         if len(self.calls) >= requests:
             return False
-        return not call.is_change or self.last + call.numbers <= self.acknowledged + numbers
+        return not call.numbers or self.last + call.numbers <= self.acknowledged + numbers
 
     def add(self, call: Call) -> None:
         """Put a call behind all others; adding it again changes nothing."""
@@ -46,8 +49,8 @@ class Window:
         in_order = True
         for key, call in list(self.calls.items()):
             if call.reply is None:
-                in_order = in_order and not call.is_change
-            elif not call.is_change:
+                in_order = in_order and not call.numbers
+            elif not call.numbers:
                 del self.calls[key]
             elif in_order:
                 self.acknowledged = max(self.acknowledged, call.request.number + call.done - 1)
@@ -60,15 +63,15 @@ class Window:
         """
         number = self.acknowledged + 1
         for call in self.calls.values():
-            if call.reply is not None:
-                if call.is_change:
-                    number = max(number, call.request.number + call.done)
-                continue
-            due = number if call.is_change else number - 1
-            if call.request.number != due:
-                call.connection = 0
-                call.request.number = due
-            number += call.numbers
+            request, count = call.request, call.numbers
+            if call.reply is None:
+                due = number if count else number - 1
+                if request.number != due:
+                    call.connection = 0
+                    request.number = due
+                number += count
+            elif count:
+                number = max(number, request.number + call.done)
 
     def first_unsent(self, connection: int) -> Call | None:
         """Return the first call that was not sent on this connection, if any."""
