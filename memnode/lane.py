@@ -62,6 +62,7 @@ class Lane:
         self._writers = Writers(memory.name)
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
+        self._unattended: list[tuple[ChannelKey, CreateTask]] = []
         self._now_s = 0.0
 
     @property
@@ -73,7 +74,7 @@ class Lane:
     def is_building(self) -> bool:
         """Whether a region is being made, so that more work can be done at once."""
         heads = (channel.queue[0] for channel in self._parked.values())
-        return any(isinstance(task, CreateTask) and task.is_building for task in heads)
+        return bool(self._unattended) or any(map(_is_building, heads))
 
     def open(self, connection: Connection, key: ChannelKey) -> tuple[Channel, bool]:
         """Take up a channel on its present connection.
@@ -91,15 +92,29 @@ class Lane:
         return channel, is_known
 
     def drop(self, connection: Connection) -> None:
-        """Discard unexecuted all that is held of a connection; its channel stays known."""
+        """Discard unexecuted all that is held of a connection; its channel stays known.
+
+        A region that is being made goes on: making a large one takes longer than its client
+        waits before it asks again, and the copy of the CREATE is to find it.
+        """
         self.waits.drop(connection)
         self._parked.pop(connection, None)
         channel = self._channels.pop(connection, None)
-        if channel is not None:
-            channel.close()
+        if channel is None:
+            return
+        head = channel.queue[0] if channel.queue else None
+        if isinstance(head, CreateTask) and head.is_building:
+            channel.queue.popleft()
+            key = channel.client_id, channel.row.channel
+            self._unattended.append((key, head))
+        channel.close()
 
     def release(self, key: ChannelKey) -> None:
-        """Forget a channel for good: its numbers and its answers."""
+        """Forget a channel for good: its numbers, its answers, and what it has begun."""
+        for owner, task in list(self._unattended):
+            if owner == key:
+                self._unattended.remove((owner, task))
+                task.abandon()
         row = self._memory.channels.find(*key)
         if row is not None:
             self._memory.channels.release(row, self._memory.name)
@@ -118,6 +133,7 @@ class Lane:
         """Try the parked requests again, and end the waits that are over."""
         self._now_s = now_s
         replies: Replies = []
+        self._unattended = [left for left in self._unattended if not _has_ended(left[1])]
         for channel in list(self._parked.values()):
             replies += self._run(channel)
         if len(self.waits):
@@ -129,6 +145,9 @@ class Lane:
         """Discard unexecuted all that is held."""
         for connection in list(self._channels):
             self.drop(connection)
+        for _, task in self._unattended:
+            task.abandon()
+        self._unattended.clear()
         self._writers.close()
 
     def _run(self, channel: Channel) -> Replies:
@@ -204,6 +223,19 @@ class Lane:
 
     def _wait(self, request: Request, channel: Channel) -> Task:
         return WaitTask(request, channel, self._registry, now_s=self._now_s)
+
+
+def _is_building(task: Task) -> bool:
+    return isinstance(task, CreateTask) and task.is_building
+
+
+def _has_ended(task: CreateTask) -> bool:
+    """Do one slice of a region whose creator's connection is gone; True when that ends it."""
+    try:
+        return task.advance() is not None
+    except Exception as error:  # noqa: BLE001 -- nobody is there to be told
+        _LOG.info("a region that was begun is given up: %s", error)
+        return True
 
 
 TASKS: Final[dict[Op, Callable[[Lane, Request, Channel], Task]]] = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from smbox.memory.building import SLICE_NBYTES
+from smbox.memory.layout import PAGE_NBYTES
 from smbox.memory.segment import listing
-from smbox.wire.messages import Create
+from smbox.wire.messages import Create, Empty
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -94,8 +95,36 @@ def test_a_creator_that_leaves_blocks_nobody(bench):
     one, two = bench.peer(), bench.peer()
     one.begin(Op.CREATE, body=large())
     two.begin(Op.CREATE, body=large())
-    assert one.hello().error is None  # a new session: the former one's requests are dropped
+    one.ask(Op.BYE, body=Empty())
     assert two.reply().body.created
+    assert building(bench) == []
+    assert len(bench.memory.regions) == 1
+
+
+@pytest.mark.parametrize("publish", [True, False])
+def test_a_creator_that_asks_again_finds_what_it_began(bench, publish):
+    peer = bench.peer()
+    create = large(init=3.0, publish=publish)
+    for _ in range(2):  # each time after one slice
+        peer.begin(Op.CREATE, body=create)
+        assert peer.hello().error is None
+    body = peer.ask(Op.CREATE, body=create).body
+    assert (body.created, body.live) == (True, publish)
+    assert building(bench) == []
+    assert list(bench.memory.regions) == [body.address] == [PAGE_NBYTES]  # never begun anew
+    assert np.all(bench.memory.regions[body.address].array() == 3.0)
+
+
+def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench):
+    peer = bench.peer()
+    peer.begin(Op.CREATE, body=large())
+    assert peer.hello().error is None
+    while bench.node.patience_s == 0.0:
+        bench.node.tick(now_s=0.0)
+    assert len(bench.memory.regions) == 1
+    peer.begin(Op.CREATE, body=large("other"))
+    assert peer.hello().error is None
+    peer.ask(Op.BYE, body=Empty())
     assert building(bench) == []
     assert len(bench.memory.regions) == 1
 
