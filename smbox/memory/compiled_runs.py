@@ -114,6 +114,35 @@ def _close(row: Words, words: Words) -> None:
     barrier()
 
 
+@njit
+def _commit_stripe(  # noqa: PLR0913, PLR0917 - it is inlined
+    header: Words,
+    row: Words,
+    words: Words,
+    fd: int,
+    stripe: int,
+    first: int,
+    limit: int,
+    operand: Operand,
+    data: int,
+    ahead: int,
+    old: int,
+) -> bool:
+    """Commit one stripe; False, and nothing done, where something is in the way."""
+    lock_byte = int64(header[_ADDRESS] & _OFFSET_MASK) + stripe * STRIPE_NBYTES
+    if try_lock(fd, lock_byte) != 0:
+        return False
+    barrier()
+    if row[_SEQ] & _ONE != _ZERO or header[_REGION_STATE] == _FREED:
+        unlock(fd, lock_byte)
+        return False
+    _open(header, row, words, stripe, first, limit)
+    change_blocks(operand, data + first, ahead, limit - first, old, words, _PROGRESS)
+    _close(row, words)
+    unlock(fd, lock_byte)
+    return True
+
+
 @njit(
     int64(
         WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
@@ -170,23 +199,25 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
         return first
     operand = Operand(mode, address_of(source), scale, whole)
     begin, journal, answer = address_of(data), address_of(old), address_of(back)
-    lock_base = int64(header[_ADDRESS] & _OFFSET_MASK)
     words[_KERNEL] = kernel
     at = first
     while at < limit:
         stripe = at // STRIPE_NBYTES
         end = min(limit, (stripe + 1) * STRIPE_NBYTES)
-        row = table[stripe]
-        if try_lock(fd, lock_base + stripe * STRIPE_NBYTES) != 0:
+        if not _commit_stripe(
+            header,
+            table[stripe],
+            words,
+            fd,
+            stripe,
+            at,
+            end,
+            operand,
+            begin,
+            at - first,
+            journal,
+        ):
             break
-        barrier()
-        if row[_SEQ] & _ONE != _ZERO or header[_REGION_STATE] == _FREED:
-            unlock(fd, lock_base + stripe * STRIPE_NBYTES)
-            break
-        _open(header, row, words, stripe, at, end)
-        change_blocks(operand, begin + at, at - first, end - at, journal, words, _PROGRESS)
-        _close(row, words)
-        unlock(fd, lock_base + stripe * STRIPE_NBYTES)
         if how != _NONE:
             give_back(how, answer + at - first, operand, at - first, end - at, journal)
         at = end

@@ -47,9 +47,9 @@ def commit_run(
         first: first byte of the region's data to change, at an element.
         limit: byte behind the last.
         change: kernel and operand; the source has ``limit - first`` bytes.
-        moved: of ELASTIC, the worker's x: each stripe's share ``-= scale * (moved - old)``
-            once that stripe is committed. C-contiguous, ``limit - first`` bytes.
-        delta: of ELASTIC, instead of ``moved``: receives ``scale * (source - old)``.
+        moved: of ELASTIC, the worker's x, C-contiguous: a stripe's share of it moves
+            (``-= scale * (moved - old)``) once the stripe is committed.
+        delta: of ELASTIC, instead: receives ``scale * (source - old)``.
         answer: receives the old bytes.
 
     Returns:
@@ -58,8 +58,7 @@ def commit_run(
     Raises:
         ConfigError: scale or arrays do not fit; nothing changed.
     """
-    engine = accel.prepare(limit - first)
-    dtype = region.spec.dtype
+    engine, dtype = accel.prepare(limit - first), region.spec.dtype
     mode = mode_of(change.kernel, dtype)
     if engine is None or engine.commit_stripes is None or mode == _NUMPY:
         return first
