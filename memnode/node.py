@@ -119,15 +119,15 @@ class Node:
 
     def _carry_out(self, effect: Effect) -> list[tuple[Connection, Reply]]:
         match effect:
+            case Execute(connection, request):  # nearly all, so it is asked for first
+                self.metrics.request(request.op.name, len(request.payload))
+                return self._lane.submit(connection, request, now_s=self._now_s)
             case Answer(connection, reply):
                 return [(connection, reply)]
             case Greet(connection, request, hello):
                 return [(connection, self._greet(connection, request, hello))]
             case Part(connection, request):
                 return [(connection, self._part(connection, request))]
-            case Execute(connection, request):
-                self.metrics.request(request.op.name, len(request.payload))
-                return self._lane.submit(connection, request, now_s=self._now_s)
 
     def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
         try:

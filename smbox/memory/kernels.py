@@ -43,6 +43,8 @@ Scale = int | float | np.generic
 class KernelCode(IntEnum):
     """Number of a kernel in journals and messages; never reused."""
 
+    __hash__ = int.__hash__  # Enum's own is Python code
+
     REPLACE = 1
     SUM = 2
     MIN = 3
@@ -130,6 +132,11 @@ def _withdraw(data: Array, source: Array, _scale: Any) -> None:
         data[BarrierWord.ARRIVED] = arrived - 1
 
 
+_SAFE_ITEMSIZE: Final = 4
+_SMALL: Final = 1e-30
+_LARGE: Final = 1e30
+"""Scales between these round to a float of that size without over- or underflow."""
+
 _ALL: Final = frozenset[Kind](("bool", "int", "uint", "float"))
 _WHOLE_NUMBERS: Final = frozenset[Kind](("int", "uint"))
 
@@ -192,8 +199,11 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
 
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:
+    factor = float(scale)
+    if dtype.itemsize >= _SAFE_ITEMSIZE and _SMALL < abs(factor) < _LARGE:
+        return dtype.numpy.type(factor)
     with np.errstate(over="ignore", under="ignore"):
-        rounded = dtype.numpy.type(float(scale))
+        rounded = dtype.numpy.type(factor)
     if not math.isfinite(rounded):
         raise ConfigError("scale must be finite", scale=scale, dtype=dtype.name)
     return rounded

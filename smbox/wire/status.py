@@ -31,6 +31,8 @@ from smbox.errors import (
 class Status(IntEnum):
     """How a request ended."""
 
+    __hash__ = int.__hash__  # as Op's
+
     OK = 0
     ERROR = 1
     REGION_NOT_FOUND = 2
