@@ -6,15 +6,16 @@ still known, and still gets the same answer.
 
 from __future__ import annotations
 
+import secrets
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import LimitError, SegmentError
+from smbox.errors import LimitError
 from smbox.memory import layout
 from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring
-from smbox.memory.segment import Segment, unlink
+from smbox.memory.segment import NoSegmentError, Segment, unlink
 
 _LOW_WORD = (1 << 64) - 1
 
@@ -72,8 +73,8 @@ class ChannelTable:
         name = layout.channels_name(node)
         try:
             segment = Segment.attach(name)
-        except SegmentError:
-            segment = Segment.create(name, CHANNEL_ROWS * Channel.NBYTES)
+        except NoSegmentError:
+            segment = Segment.create_whole(name, _aside(node), CHANNEL_ROWS * Channel.NBYTES)
         return cls(segment)
 
     @staticmethod
@@ -151,8 +152,8 @@ class RingFile:
         name = layout.ring_name(node, row)
         try:
             return cls(Segment.attach(name))
-        except SegmentError:
-            return cls(Segment.create(name, Ring.NBYTES))
+        except NoSegmentError:
+            return cls(Segment.create_whole(name, _aside(node), Ring.NBYTES))
 
     def header(self, number: int) -> NDArray[np.uint64]:
         """View the header words of the entry of ``number``."""
@@ -173,6 +174,10 @@ class RingFile:
     def close(self) -> None:
         """Drop the mapping."""
         self.segment.close()
+
+
+def _aside(node: str) -> str:
+    return layout.building_name(node, secrets.randbits(64))
 
 
 def _entry_at(number: int) -> int:

@@ -12,7 +12,7 @@ from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import layout, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment
 
 OFFSET_MASK = (1 << layout.OFFSET_BITS) - 1
 
@@ -64,11 +64,11 @@ class MappedRegion:
 
         Raises:
             RegionFreedError: no such segment: the region at this address was freed.
-            SegmentError: it is damaged or of another format.
+            SegmentError: it is damaged, of another format, or cannot be mapped just now.
         """
         try:
             segment = Segment.attach(layout.region_name(node, offset))
-        except SegmentError as error:
+        except NoSegmentError as error:
             raise RegionFreedError(
                 "the region at this address is gone", offset=offset
             ) from error

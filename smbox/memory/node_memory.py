@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Self
 
-from smbox.errors import LimitError, OutOfMemoryError, SegmentError
+from smbox.errors import LimitError, OutOfMemoryError
 from smbox.memory import building, journal, layout, sweeping
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
@@ -13,7 +13,7 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import DIRECTORY, Segment, listing, unlink
+from smbox.memory.segment import DIRECTORY, NoSegmentError, Segment, listing, unlink
 from smbox.memory.superblock import OwnedSuperblock
 
 COOKIE_NBYTES = 32
@@ -142,6 +142,8 @@ class NodeMemory:
             return False
         try:
             return sweeping.recover_slot(self.name, slot_id, locks)
+        except NoSegmentError:  # its writer took it away, alive, since it was listed
+            return False
         finally:
             locks.unlock(byte)
 
@@ -168,7 +170,7 @@ def _make_cookie(name: str) -> bytes:
     try:
         with Segment.attach(layout.cookie_name(name)) as segment:
             return segment.bytes[:COOKIE_NBYTES].tobytes()
-    except SegmentError:
+    except NoSegmentError:
         pass
     cookie = secrets.token_bytes(COOKIE_NBYTES)
     token = int.from_bytes(cookie[:8]) ^ (1 << 63)

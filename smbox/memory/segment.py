@@ -24,6 +24,10 @@ DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memo
 MODE = 0o600
 
 
+class NoSegmentError(SegmentError):
+    """There is no segment of this name, or none that was ever whole."""
+
+
 class Segment:
     """A mapped shared-memory object.
 
@@ -41,6 +45,8 @@ class Segment:
         self.nbytes = nbytes
         try:
             self._mapping: mmap.mmap | None = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+        except OSError as error:
+            raise _no_mapping(name, error) from error
         finally:
             os.close(fd)
         self.bytes: NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
@@ -61,6 +67,16 @@ class Segment:
         except BaseException:
             segment.unlink()
             raise
+        return segment
+
+    @classmethod
+    def create_whole(cls, name: str, aside: str, nbytes: int) -> Self:
+        """Make a segment as ``create`` does, but under the name ``aside`` until it is whole.
+
+        Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
+        """
+        segment = cls.create(aside, nbytes)
+        segment.rename(name)
         return segment
 
     @classmethod
@@ -88,18 +104,19 @@ class Segment:
         """Map the segment ``name``, whole.
 
         Raises:
-            SegmentError: it does not exist, is empty, or may not be opened.
+            NoSegmentError: it does not exist, or is empty.
+            SegmentError: it may not be opened, or not be mapped just now.
         """
         try:
             memory = posix_ipc.SharedMemory(f"/{name}")
         except posix_ipc.ExistentialError as error:
-            raise SegmentError(f"no segment {name}") from error
+            raise NoSegmentError(f"no segment {name}") from error
         except (OSError, ValueError, posix_ipc.Error) as error:
             raise SegmentError(f"cannot open segment {name}: {error}") from error
         nbytes = os.fstat(memory.fd).st_size
         if nbytes == 0:
             os.close(memory.fd)
-            raise SegmentError(f"segment {name} is empty: its creator died or has not ended")
+            raise NoSegmentError(f"segment {name} is empty: its creator died or has not ended")
         return cls(name, memory.fd, nbytes)
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
@@ -112,7 +129,10 @@ class Segment:
         Raises:
             OutOfMemoryError: no room in /dev/shm; the segment stays as it was.
         """
-        fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise SegmentError(f"cannot open segment {self.name}: {error}") from error
         try:
             _allocate(fd, self.name, at_byte, nbytes)
         finally:
@@ -154,6 +174,15 @@ def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
         if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
             raise SegmentError(f"cannot size segment {name}: {error}") from error
         raise no_room(name, nbytes) from error
+
+
+def _no_mapping(name: str, error: OSError) -> SegmentError:
+    """Return the error of a process at a limit of the system, with its cure."""
+    cure = {
+        errno.EMFILE: "; every mapped region holds an open file: raise ulimit -n",
+        errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
+    }.get(error.errno or 0, "")
+    return SegmentError(f"cannot map segment {name}: {error.strerror}{cure}")
 
 
 def no_room(name: str, nbytes: int) -> OutOfMemoryError:

@@ -10,7 +10,7 @@ from smbox.memory import layout, process
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, create_lock_file
 from smbox.memory.mapped import OFFSET_MASK
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment
 
 
 class NodeOwnedError(SegmentError):
@@ -120,7 +120,7 @@ def _refuse(node: str) -> None:
 def _open_or_make(node: str, node_id: int) -> Segment:
     try:
         segment = Segment.attach(layout.node_name(node))
-    except SegmentError:
+    except NoSegmentError:
         return _make(node, node_id)
     words = segment.words(0, 16)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:

@@ -4,7 +4,8 @@ import pytest
 
 from smbox.errors import LimitError
 from smbox.memory.channels import ChannelTable, RingFile
-from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring
+from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, building_name, ring_name
+from smbox.memory.segment import DIRECTORY, listing
 
 CLIENT = (1 << 100) + 17
 
@@ -45,3 +46,11 @@ def test_a_ring_answers_what_it_still_has(memory):
     assert again.answer(5 + Ring.ENTRIES) is None
     assert again.answer(6) is None
     again.close()
+
+
+def test_a_ring_whose_maker_was_killed_is_made_again(memory):
+    row = memory.channels.claim(CLIENT, 0)
+    (DIRECTORY / ring_name(memory.name, row.index)).touch()
+    ring = RingFile.open(memory.name, row.index)
+    assert ring.answer(5) is None
+    assert listing(building_name(memory.name, 0)[:-16]) == []

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import RegionFreedError
+from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion, Piece, pieces
+from smbox.memory.segment import Segment
 
 
 def test_two_mappings_show_one_array(memory, make):
@@ -47,3 +48,14 @@ def test_pieces_are_cut_at_stripes():
         Piece(1, STRIPE_NBYTES, 2 * STRIPE_NBYTES),
         Piece(2, 2 * STRIPE_NBYTES, limit),
     ]
+
+
+def test_what_cannot_be_mapped_is_not_taken_for_freed(memory, make, monkeypatch):
+    region = make(np.ones(3, np.float32))
+
+    def full(name):
+        raise SegmentError("too many open files")
+
+    monkeypatch.setattr(Segment, "attach", full)
+    with pytest.raises(SegmentError, match="too many"):
+        MappedRegion.attach(memory.name, region.offset)

@@ -83,3 +83,9 @@ def test_a_refused_memory_is_left_alone(memory):
     with pytest.raises(SegmentError, match="running"):
         NodeMemory.open(memory.name, 1)
     assert memory.used_nbytes() > 0
+
+
+def test_a_slot_that_its_writer_takes_away_meanwhile_stops_no_sweep(memory, monkeypatch):
+    gone = layout.slot_name(memory.name, 5)
+    monkeypatch.setattr("smbox.memory.node_memory.listing", lambda prefix: [gone])
+    assert memory.sweep_slots() == 0

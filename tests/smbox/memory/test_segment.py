@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import segment
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment
 
 
 @pytest.fixture
@@ -64,3 +66,26 @@ def test_punched_pages_read_zero_and_names_move(name):
         made.unlink()
         made.unlink()
     assert segment.listing(name) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"), [(errno.EMFILE, "ulimit"), (errno.ENOMEM, "map_count")]
+)
+def test_a_limit_of_the_system_is_told_with_its_cure(name, monkeypatch, number, cure):
+    def full(*_args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(segment.mmap, "mmap", full)
+    with pytest.raises(SegmentError, match=cure):
+        Segment.create(name, 4096)
+    with pytest.raises(NoSegmentError):
+        Segment.attach(name)
+
+
+def test_a_segment_made_aside_replaces_an_empty_one(name):
+    (segment.DIRECTORY / name).touch()
+    with pytest.raises(NoSegmentError, match="empty"):
+        Segment.attach(name)
+    made = Segment.create_whole(name, f"{name}.aside", 4096)
+    assert (made.name, segment.listing(f"{name}.")) == (name, [])
+    assert Segment.attach(name).nbytes == 4096

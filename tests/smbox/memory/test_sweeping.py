@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.errors import SegmentError
 from smbox.memory.change import Change
 from smbox.memory.commit import _arm
 from smbox.memory.journal import Writer
@@ -10,6 +11,7 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, Intent, RegionHeader, Slot, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import Piece
+from smbox.memory.segment import Segment
 from smbox.memory.sweeping import recover_slot
 from smbox.memory.wide import WideChange, _intend
 
@@ -63,3 +65,23 @@ def test_one_that_had_not_begun_never_happens(memory, make, dead):
     _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
     assert sweep(memory, dead)
     assert region.array().tolist() == [0, 0]
+
+
+def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, dead, monkeypatch):
+    region = make(np.arange(2, dtype=np.float32))
+    _arm(dead, region, Piece(0, 0, 8), Change(KernelCode.SUM, np.ones(2, np.float32)), None)
+    region.table[0, Stripe.WRITER] = dead.slot_id
+    region.table[0, Stripe.SEQ] = 1
+    attach = Segment.attach
+
+    def full(name):
+        if ".region." in name:
+            raise SegmentError("too many open files")
+        return attach(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "attach", full)
+        with pytest.raises(SegmentError, match="too many"):
+            sweep(memory, dead)
+    assert sweep(memory, dead)
+    assert region.table[0, Stripe.SEQ] == 2
