@@ -39,6 +39,7 @@ class Registry:
         self._addresses = sorted(memory.regions)
         self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
         self._building_names: set[NameKey] = set()
+        self._building_tokens: set[int] = set()
         self._creators: dict[int, int] = {}  # address of a region not published: client id
 
     def __len__(self) -> int:
@@ -92,8 +93,8 @@ class Registry:
         return None if region is None else _answer_with(region, spec, exist_ok=exist_ok)
 
     def is_being_built(self, spec: RegionSpec) -> bool:
-        """Tell whether somebody's CREATE of this name is on its way."""
-        return _key(spec) in self._building_names
+        """Tell whether a CREATE of this name, or a copy of this one, is on its way."""
+        return _key(spec) in self._building_names or spec.token in self._building_tokens
 
     def begin(self, spec: RegionSpec, init: float | None, *, publish: bool) -> Building:
         """Begin to make a region; end with ``finish`` or ``give_up``.
@@ -105,6 +106,8 @@ class Registry:
         if len(self) >= self._regions_max:
             raise LimitError("the node has all the regions it takes", limit=self._regions_max)
         building = self._memory.begin(spec, init)
+        if spec.token:
+            self._building_tokens.add(spec.token)
         if publish:
             self._building_names.add(_key(spec))
         return building
@@ -114,6 +117,7 @@ class Registry:
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
         self._memory.add(region)
         insort(self._addresses, region.address)
+        self._building_tokens.discard(region.spec.token)
         if publish:
             self._building_names.discard(_key(region.spec))
             self._names[_key(region.spec)] = region
@@ -124,6 +128,7 @@ class Registry:
     def give_up(self, building: Building, *, publish: bool) -> None:
         """Leave nothing of a region that is half made."""
         building.abandon()
+        self._building_tokens.discard(building.spec.token)
         if publish:
             self._building_names.discard(_key(building.spec))
 
