@@ -68,9 +68,11 @@ _HYBRID_RATE = 0.7
 
 _CROWD: dict[str, Any] = {
     "workers": 16,
+    "nodes": 16,
     "part": 0.25,
     "options": {"period": 1, "moving_rate": 0.2},
 }
+"""Over tcp, as ShmCaffe's workers: read and add lie further apart than in mapped memory."""
 
 
 def _elastic(kind: str, lr: float, **options: Any) -> list[Way]:
@@ -127,8 +129,8 @@ WAYS = {
             nodes=2,
             options={"period": 10, "moving_rate": _HYBRID_RATE},
         ),
-        Way("seasgd-16", "SEASGD x 16, rate 0.2", "seasgd", 0.02, **_CROWD),
-        Way("easgd-16", "EASGD x 16, rate 0.2", "easgd", 0.02, **_CROWD),
+        Way("seasgd-16", "SEASGD x 16, rate 0.2, tcp", "seasgd", 0.02, **_CROWD),
+        Way("easgd-16", "EASGD x 16, rate 0.2, tcp", "easgd", 0.02, **_CROWD),
     )
 }
 

@@ -12,7 +12,7 @@ def test_part_runs_are_marked(made):
     runs = {"one": [made("one", 0, 0.5)], "easgd-16": [made("easgd-16", 0, 0.5)]}
     shown = tables.accuracy_table(runs)
     assert "| one process | 50.0 %" in shown
-    assert "| EASGD x 16, rate 0.2 ¹ | 50.0 %" in shown
+    assert "| EASGD x 16, rate 0.2, tcp ¹ | 50.0 %" in shown
 
 
 def test_ways_that_exchange_nothing_have_no_line(made):
