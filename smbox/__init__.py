@@ -38,7 +38,9 @@ from smbox.errors import (
     WorkerLostError,
 )
 from smbox.handle import Handle
+from smbox.optimizer import Optimizer
 from smbox.region import Region
+from smbox.rows import Rows
 
 __all__ = [
     "AccessDeniedError",
@@ -54,6 +56,7 @@ __all__ = [
     "LimitError",
     "LocalProtocolError",
     "NodeStoppingError",
+    "Optimizer",
     "OutOfMemoryError",
     "PeerLostError",
     "ProtocolError",
@@ -64,6 +67,7 @@ __all__ = [
     "RemoteError",
     "RemoteProtocolError",
     "RequestTimeoutError",
+    "Rows",
     "SegmentError",
     "SessionExpiredError",
     "SmboxError",

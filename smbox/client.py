@@ -18,6 +18,7 @@ from smbox.counter import Counter
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
+from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.paths.pair import PathPair
@@ -117,7 +118,8 @@ class Box:
             init: the first contents: a number for all elements, or an array; None: zeros.
             exist_ok: a region of this name, shape and dtype is the answer, not an error;
                 its contents stay.
-            consistency: "stripe"; "none": no locks, no journal, atomic by word only.
+            consistency: "stripe"; "region": each operation is all or nothing over its whole
+                range; "none": no locks, no journal, atomic by word only.
             timeout_s: seconds to wait for the node; None: the timeout of the box.
 
         Raises:
@@ -161,6 +163,21 @@ class Box:
         info = barriers.find(self._paths, name, parties)
         return barriers.meet(self._paths, info, timeout_s)
 
+    def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
+        """Let a region take training steps by itself; see smbox/optimizer.py.
+
+        Args:
+            region: the parameters, floats.
+            name: "momentum", "nesterov", "adagrad" or "adam"; workers that name the same
+                one share its state.
+            parameters: ``lr``, which must be given, ``momentum``, ``eps``, ``beta1``,
+                ``beta2``; their defaults are torch.optim's.
+
+        Raises:
+            ConfigError: they make no sense together.
+        """
+        return Optimizer(self._paths, region, name, parameters)
+
     def batch(self, *, timeout_s: float | None = None) -> Batch:
         """Begin a batch: ``with box.batch() as b: b.put(r, x); b.accumulate(s, y)``."""
         return Batch(self._paths, timeout_s)
@@ -173,9 +190,10 @@ class Box:
         """Free a region; whoever still uses it is told so by RegionFreedError.
 
         Args:
-            region: the region, or its name; a counter as an object only.
+            region: the region (not a slice of one), or its name; a counter as an object only.
 
         Raises:
+            ConfigError: a slice, which is a part of a region; nothing changed.
             RegionNotFoundError: no region has this name.
             RegionFreedError: it was freed already.
         """
@@ -184,6 +202,8 @@ class Box:
             info = control.attach(region, RegionKind.ARRAY, 0.0)
         else:
             info = region.info
+            if isinstance(region, Region) and region.nbytes != info.nbytes:
+                raise ConfigError("free takes a whole region, not a slice", region=info.name)
         control.free(info.address, timeout_s)
 
     def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
@@ -239,8 +259,9 @@ class Box:
         return self._paths.timeout_s if timeout_s is None else timeout_s
 
     def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
-        info = self._paths.control().locate(address, self._paths.timeout_s)
-        first = int(GlobalAddress(address)) - int(info.address)
+        wanted = GlobalAddress(address)
+        info = self._paths.control().locate(wanted, self._paths.timeout_s)
+        first = int(wanted) - int(info.address)
         if nbytes < 0 or first + nbytes > info.nbytes:
             raise AddressRangeError(
                 "the range leaves its region", address=address, nbytes=nbytes, region=info.name

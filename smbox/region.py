@@ -20,29 +20,22 @@ and every verb may raise
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox import verbs
 from smbox.address import GlobalAddress
-from smbox.array import as_bytes, output_array, source_array
+from smbox.array import as_bytes, output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.memory.kernels import KernelCode, scale_of
 from smbox.paths import requests
-from smbox.paths.base import Operation, RegionInfo
+from smbox.paths.base import RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
-from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
-
-KERNEL_OF: Final = {
-    "sum": KernelCode.SUM,
-    "min": KernelCode.MIN,
-    "max": KernelCode.MAX,
-    "replace": KernelCode.REPLACE,
-}
-"""Kernels by the name that ``accumulate`` and ``fetch_and_op`` take as ``op``."""
+from smbox.rows import Rows
+from smbox.verbs import Extent
 
 
 class Region:
@@ -52,6 +45,7 @@ class Region:
 
     Attributes:
         info: what the whole region is.
+        extent: which part of it this is.
         shape: of the region or slice.
         dtype: numpy's.
         nbytes: of the region or slice.
@@ -63,7 +57,7 @@ class Region:
         first: byte of the region's data where the slice begins.
     """
 
-    __slots__ = ("_first", "_limit", "_paths", "dtype", "info", "nbytes", "shape")
+    __slots__ = ("_first", "_limit", "_paths", "dtype", "extent", "info", "nbytes", "shape")
 
     def __init__(
         self,
@@ -79,6 +73,7 @@ class Region:
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
         self._first = first
         self._limit = first + self.nbytes
+        self.extent = Extent(info, self.shape, first, self._limit)
 
     @property
     def name(self) -> str:
@@ -123,8 +118,16 @@ class Region:
         """Begin a ``put``."""
         return requests.change_nb(self._paths, self.put_request(x))
 
-    def get(self, out: Any = None, *, timeout_s: float | None = None) -> Any:
+    def get(
+        self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
+    ) -> Any:
         """Read the contents; each stripe as it was between two commits.
+
+        Args:
+            out: receives them; None: a new array.
+            snapshot: all stripes as they were at one moment: writers wait for the copy. Over
+                the wire it is made at the node, in room that the region's size is added to.
+            timeout_s: see the module.
 
         Returns:
             ``out`` (filled), or a new array.
@@ -139,10 +142,11 @@ class Region:
             as_bytes(array),
             timeout_s,
             lambda: result,
+            is_snapshot=snapshot,
         )
         return result
 
-    def get_nb(self, out: Any = None) -> Handle[Any]:
+    def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
         array = self._output(out)
         result = array if out is None else out
@@ -153,6 +157,7 @@ class Region:
             self._limit,
             as_bytes(array),
             lambda: result,
+            is_snapshot=snapshot,
         )
 
     def accumulate(
@@ -219,49 +224,51 @@ class Region:
         requests.wait_version(self._paths, self.info, version, timeout_s)
         return self.version
 
+    def accumulate_from(
+        self,
+        source: Region,
+        scale: float = 1.0,
+        op: str = "sum",
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Combine another region's contents into these, at the node: no data travels.
+
+        Args:
+            source: a region (or slice) of the same node, dtype and size; read stripe by
+                stripe, each as it was between two commits.
+            scale: as in ``accumulate``.
+            op: as in ``accumulate``.
+            timeout_s: see the module.
+        """
+        self.accumulate_from_nb(source, scale, op).finish(timeout_s)
+
+    def accumulate_from_nb(
+        self, source: Region, scale: float = 1.0, op: str = "sum"
+    ) -> Handle[None]:
+        """Begin an ``accumulate_from``."""
+        self._paths.check_same_node(source._paths)
+        return verbs.begin_from(self._paths, self.extent, source.extent, scale, op)
+
+    def rows(self, index: Any) -> Rows:
+        """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
+        return Rows(self._paths, self.extent, index)
+
     def put_request(self, x: Any) -> Request[None]:
         """Check a ``put`` and describe it, for a batch."""
-        operation = self._operation("put", KernelCode.REPLACE, x)
-        return Request(self.info, operation, None, None)
+        return verbs.put(self.extent, x)
 
     def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
         """Check an ``accumulate`` and describe it, for a batch."""
-        operation = self._operation("accumulate", self._kernel(op, scale), x, scale)
-        return Request(self.info, operation, None, None)
+        return verbs.accumulate(self.extent, x, scale, op)
 
     def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
         """Check a ``fetch_and_op`` and describe it, for a batch."""
-        operation = self._operation("fetch_and_op", self._kernel(op, scale), x, scale)
-        old = np.empty(self.shape, self.dtype)
-        return Request(self.info, operation, OldSink(self._first, as_bytes(old)), old)
+        return verbs.fetch(self.extent, x, op, scale)
 
     def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
         """Check an ``elastic`` and describe it, for a batch."""
-        rate = scale_of(KernelCode.ELASTIC, self.info.dtype, moving_rate)
-        sink: MoveSink | DeltaSink
-        if delta is None:
-            array = output_array(x, self.dtype, self.shape, called="x")
-            sink = MoveSink(self._first, array.reshape(-1), rate)
-        else:
-            array = source_array(x, self.dtype, self.shape)
-            out = output_array(delta, self.dtype, self.shape, called="delta")
-            if np.may_share_memory(array, out):
-                raise ConfigError("delta must not share memory with x", region=self.name)
-            sink = DeltaSink(self._first, array.reshape(-1), rate, out.reshape(-1))
-        operation = self._operation("elastic", KernelCode.ELASTIC, array, moving_rate)
-        return Request(self.info, operation, sink, delta)
-
-    def _operation(self, op: str, kernel: KernelCode, x: Any, scale: float = 1) -> Operation:
-        source = as_bytes(source_array(x, self.dtype, self.shape))
-        return Operation(op, kernel, scale, self._first, self._limit, source)
-
-    def _kernel(self, op: str, scale: float) -> KernelCode:
-        kernel = KERNEL_OF.get(op)
-        if kernel is None:
-            raise ConfigError(f"op is one of {', '.join(KERNEL_OF)}", op=op)
-        if scale != 1:
-            scale_of(kernel, self.info.dtype, scale)
-        return kernel
+        return verbs.elastic(self.extent, x, moving_rate, delta)
 
     def _output(self, out: Any) -> NDArray[Any]:
         if out is None:

@@ -188,8 +188,9 @@ def _note_number(node: str, words: NDArray[np.uint64]) -> None:
 
 
 def _scale_bits(region: MappedRegion, scale: float) -> int:
-    form = "<d" if region.spec.dtype.kind == "float" else "<q" if scale < 0 else "<Q"
-    return int.from_bytes(struct.pack(form, scale), "little")
+    if region.spec.dtype.kind == "float":
+        return int.from_bytes(struct.pack("<d", scale), "little")
+    return int.from_bytes(struct.pack("<q" if scale < 0 else "<Q", int(scale)), "little")
 
 
 def _scale(region: MappedRegion, words: NDArray[np.uint64]) -> Any:

@@ -29,6 +29,7 @@ from smbox.paths.requests import Request
 STRIPE: Final = Consistency.STRIPE
 CONSISTENCIES: Final = {
     "stripe": Consistency.STRIPE,
+    "region": Consistency.REGION,
     "none": Consistency.NONE,
 }
 
@@ -104,7 +105,8 @@ def _create_filled(
     try:
         source = as_bytes(values)
         operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
-        requests.change(paths, Request(ours, operation, None, None), timeout_s)
+        unseen = replace(ours, consistency=STRIPE)  # nobody sees it half filled
+        requests.change(paths, Request(unseen, operation, None, None), timeout_s)
         found = control.publish(ours, timeout_s, exist_ok=request.exist_ok)
     except RegionExistsError:
         raise

@@ -89,6 +89,9 @@ class LaneWork:
             raise self.error
         return True
 
+    def dropped(self) -> None:
+        """Let go of what was kept between steps; called under the lane's mutex."""
+
     def cancel(self) -> None:
         """Leave the lane; what is committed stays."""
         self._lane.drop(self)
@@ -173,6 +176,7 @@ class Lane:
         with self.mutex:
             if work in self.queue:
                 self.queue.remove(work)
+                work.dropped()
                 work.is_done = True
                 work.error = ConfigError("the request was interrupted; it is cancelled")
 

@@ -19,6 +19,7 @@ from smbox.memory.mapped import MappedRegion
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
 from smbox.paths.lane import Lane, LaneWork
 from smbox.paths.local_now import commit_now, read_run
+from smbox.paths.local_special import LocalSpecial
 from smbox.paths.local_work import LocalBatch, LocalChange, LocalFailure, LocalRead, LocalWait
 from smbox.paths.proof import check_still_shared
 
@@ -38,6 +39,7 @@ class LocalPath:
         self._lanes: list[Lane] = []
         self._mutex = threading.Lock()
         self._mine = threading.local()
+        self.special = LocalSpecial(self._lane, self._map, _begin)
 
     def change_now(
         self, info: RegionInfo, operation: Operation, sink: Sink | None = None

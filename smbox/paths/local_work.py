@@ -71,20 +71,24 @@ class LocalChange(LaneWork):
 
     def _commit(self, writer: Writer, piece: Piece) -> None:
         """Commit one piece and hand its old bytes on: both or neither, interrupted or not."""
-        change = piece_change(self._operation, piece)
         if self._region.spec.consistency == Consistency.NONE:
-            change_unlocked(
-                self._region, piece, change, writer.old[: piece.limit - piece.first]
-            )
+            old = writer.old[: piece.limit - piece.first]
+            change_unlocked(self._region, piece, self._change(writer, piece), old)
             self._take(writer, piece)
             return
         self._open = piece, commits(writer)
         try:
-            commit(writer, self._region, piece, change)
+            self._apply(writer, piece)
             self._take(writer, piece)
         except BaseException:
             self._settle(writer)
             raise
+
+    def _change(self, writer: Writer, piece: Piece) -> Change:  # noqa: ARG002 - for subclasses
+        return piece_change(self._operation, piece)
+
+    def _apply(self, writer: Writer, piece: Piece) -> None:
+        commit(writer, self._region, piece, self._change(writer, piece))
 
     def _settle(self, writer: Writer) -> None:
         """Note and hand on what an interrupted call did; however often interrupted."""

@@ -16,6 +16,7 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError
 from smbox.paths.base import ControlPath, DataPath
 from smbox.paths.choosing import Opened, open_paths
+from smbox.paths.staging import Staging
 
 Opener = Callable[[ClientConfig], Opened]
 
@@ -24,6 +25,9 @@ class PathPair:
     """Settings, and the control and data path opened by them.
 
     Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
+
+    Attributes:
+        staging: regions of this client's own, for operations on whole ranges.
 
     Args:
         config: complete settings.
@@ -34,6 +38,7 @@ class PathPair:
         self.config = config
         self.timeout_s = config.timeout_s
         self.is_closed = False
+        self.staging = Staging()
         self._opener = opener
         self._opened: Opened | None = None
         self._data: DataPath | None = None
@@ -54,6 +59,11 @@ class PathPair:
         """Return the control path; raises as ``data`` does."""
         return self.open().control
 
+    def check_same_node(self, other: PathPair) -> None:
+        """Raise ConfigError unless ``other`` leads to the same memory."""
+        if other is not self and other.control().node.uuid != self.control().node.uuid:
+            raise ConfigError("both regions lie at one node", other=other.config.address)
+
     def open(self) -> Opened:
         """Open both paths if they are not open; raises as ``data`` does."""
         opened = self._opened
@@ -72,6 +82,7 @@ class PathPair:
         with self._mutex:
             self.is_closed = True
             opened, self._opened, self._data = self._opened, None, None
+        self.staging.clear()
         if opened is not None:
             opened.data.close()
             opened.control.close()
@@ -79,6 +90,7 @@ class PathPair:
     def abandon(self) -> None:
         """Forget the parent's paths, in a forked child."""
         self._mutex = threading.Lock()
+        self.staging.clear()
         opened, self._opened, self._data = self._opened, None, None
         if opened is not None:
             opened.data.abandon()

@@ -14,6 +14,7 @@ from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.link import Link
 from smbox.paths.remote_batch import RemoteBatch
 from smbox.paths.remote_call import RemoteCall, RemoteWait
+from smbox.paths.remote_special import RemoteSpecial
 from smbox.paths.remote_work import RemoteChange, RemoteRead, RemoteWork
 from smbox.wire.codec import Request
 from smbox.wire.ops import Op
@@ -46,6 +47,7 @@ class RemotePath:
         self._mutex = threading.Lock()
         self._mine = threading.local()
         self._is_closed = False
+        self.special = RemoteSpecial(self._link, _begun)
 
     def change_now(
         self, info: RegionInfo, operation: Operation, sink: Sink | None = None

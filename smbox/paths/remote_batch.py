@@ -49,11 +49,12 @@ class RemoteBatch(RemoteWork):
 
     def _fitting(self, first: int) -> Iterator[batch.Item]:
         """Give the items from ``first`` on that fit in one request; at least one."""
-        room = REQUEST_NBYTES_MAX
+        sources = answers = REQUEST_NBYTES_MAX
         for item in self._items[first : first + batch.ITEMS_MAX]:
             packed = _packed(item)
-            room -= max(len(packed.source), packed.nbytes)
-            if room < 0:
+            sources -= len(packed.source)
+            answers -= packed.answer_nbytes
+            if min(sources, answers) < 0:
                 return
             yield packed
 

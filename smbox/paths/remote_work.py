@@ -30,7 +30,11 @@ SETTLE_S: Final = 2.0
 """How long an interrupted change waits for the replies to what is on its way."""
 
 _FETCHES: Final = {KernelCode.ELASTIC: Op.ELASTIC}
-_CHANGES: Final = {KernelCode.REPLACE: Op.PUT, KernelCode.ELASTIC: Op.ELASTIC}
+_CHANGES: Final = {
+    KernelCode.REPLACE: Op.PUT,
+    KernelCode.SCATTER_PUT: Op.PUT,
+    KernelCode.ELASTIC: Op.ELASTIC,
+}
 
 
 def op_of(kernel: KernelCode, sink: Sink | None) -> Op:
@@ -157,13 +161,17 @@ class RemoteWork:
         What of an elastic exchange is at the node moves the center, and x has to move with
         it: so that is waited for, for a moment, or until another interrupt.
         """
-        self._limit = self._next()
+        self._limit = self._stop_at()
         try:
             if self._hands_on and self._calls and not self.is_done:
                 self._link.drive(self, time.monotonic() + SETTLE_S)
         finally:
             self._is_cancelled = True
             self._link.cancel(self)
+
+    def _stop_at(self) -> int:
+        """Return the unit behind the last one that a cancelled work still deals with."""
+        return self._next()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""

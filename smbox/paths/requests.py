@@ -6,13 +6,17 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from smbox.handle import Handle
 from smbox.memory.kernels import KERNELS
+from smbox.memory.layout import Consistency
 from smbox.memory.mapped import pieces
+from smbox.paths import whole
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.pair import PathPair
+
+_REGION: Final = Consistency.REGION
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -42,6 +46,8 @@ def nothing() -> None:
 def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
+    if request.info.consistency == _REGION:
+        return whole.once_more(lambda: change_nb(paths, request).finish(timeout_s))
     if operation.first == operation.limit:
         return change_nb(paths, request).finish(timeout_s)
     work = paths.data().change_now(request.info, operation, request.sink)
@@ -60,6 +66,8 @@ def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Hand
     operation, data = request.operation, paths.data()
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
         work = data.wait_version(request.info, 0)
+    elif whole.changes_whole(request.info):
+        work = whole.begin_change(paths, request.info, operation, request.sink)
     else:
         work = data.change(request.info, operation, request.sink)
     return Handle(operation.op, work, result, paths.timeout_s)
@@ -73,11 +81,20 @@ def read(
     out: Bytes,
     timeout_s: float | None,
     result: Callable[[], object] = nothing,
+    *,
+    is_snapshot: bool = False,
 ) -> None:
     """Read bytes of a region's data, as a blocking verb does.
 
     The result is that of a timeout's handle, once it has been waited for.
     """
+    if is_snapshot or info.consistency == _REGION:
+
+        def verb() -> None:
+            read_nb(paths, info, first, limit, out, result, is_snapshot=True).finish(timeout_s)
+
+        whole.once_more(verb)
+        return
     data = paths.data()
     if first == limit:
         work: Work | None = data.wait_version(info, 0)
@@ -94,11 +111,17 @@ def read_nb(
     limit: int,
     out: Bytes,
     result: Callable[[], T],
+    *,
+    is_snapshot: bool = False,
 ) -> Handle[T]:
-    """Begin to read."""
+    """Begin to read; with ``is_snapshot`` all of one moment."""
     data = paths.data()
-    empty = first == limit
-    work = data.wait_version(info, 0) if empty else data.read(info, first, limit, out)
+    if first == limit:
+        work = data.wait_version(info, 0)
+    elif is_snapshot or whole.changes_whole(info):
+        work = whole.begin_read(paths, info, first, limit, out)
+    else:
+        work = data.read(info, first, limit, out)
     return Handle("get", work, result, paths.timeout_s)
 
 
@@ -120,6 +143,7 @@ def batch_items(request: Request[T]) -> list[BatchItem]:
     operation, source = request.operation, request.operation.source
     is_whole = KERNELS[operation.kernel].is_whole
     items = []
+    whole.check_by_stripe(request.info, "a batch")
     for piece in pieces(operation.first, operation.limit):
         part = slice(piece.first - operation.first, piece.limit - operation.first)
         cut = operation._replace(

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from smbox.testing import contract_names, contract_verbs, contract_waits
+from smbox.testing import (
+    contract_names,
+    contract_rows,
+    contract_verbs,
+    contract_waits,
+    contract_whole,
+)
 
 Check = Callable[[Any], None]
 
@@ -23,6 +29,12 @@ def checks_of(module: ModuleType) -> tuple[Check, ...]:
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check
-    for module in (contract_verbs, contract_names, contract_waits)
+    for module in (
+        contract_verbs,
+        contract_rows,
+        contract_whole,
+        contract_names,
+        contract_waits,
+    )
     for check in checks_of(module)
 )

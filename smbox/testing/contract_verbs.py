@@ -10,7 +10,6 @@ import numpy as np
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.memory.kernels import KernelCode, elastic_delta, run_kernel, scale_of
-from smbox.region import KERNEL_OF
 from smbox.testing.contract_tools import (
     COUNTS,
     DTYPES,
@@ -21,6 +20,7 @@ from smbox.testing.contract_tools import (
     same,
     values,
 )
+from smbox.verbs import KERNEL_OF
 
 F32 = by_name("float32")
 

@@ -100,6 +100,13 @@ def test_scales_of_all_kinds_come_back(memory, make, whole):
     assert region.array().tolist() == [scale] * 3
 
 
+def test_a_whole_scale_may_come_as_a_float(memory, make):
+    region = make(np.zeros(3, np.int32), consistency=Consistency.REGION)
+    change = WideChange(0, 12, KernelCode.SUM, -2.0, make(np.ones(3, np.int32), name="s"))
+    commit_wide(memory.writer, region, hold_of(region, memory.writer.locks), change)
+    assert region.array().tolist() == [-2] * 3
+
+
 FILES = {wide_module.__file__, commit_module.__file__}
 
 

@@ -12,12 +12,15 @@ import pytest
 
 from memnode.node import Node
 from smbox import dtypes
+from smbox.client import Box
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.base import CreateRequest, Operation
+from smbox.paths.choosing import Opened
 from smbox.paths.opening import open_over
+from smbox.paths.pair import PathPair
 from smbox.transports.inproc import InprocHub
 
 MEMORY_NBYTES = 256 << 20
@@ -132,3 +135,21 @@ def clients(node):
 @pytest.fixture
 def client(clients):
     return clients()
+
+
+@pytest.fixture
+def boxes(node):
+    """Opens boxes over messages, through a transport of their own if given."""
+    opened = []
+
+    def open_box(open_transport=None, config=CONFIG):
+        def opener(_config):
+            remote = open_over(open_transport or node.connect, ADDRESS, config)
+            return Opened(remote.control, remote.data, "a test asked for messages")
+
+        opened.append(Box(PathPair(config, opener)))
+        return opened[-1]
+
+    yield open_box
+    for box in opened:
+        box.close()

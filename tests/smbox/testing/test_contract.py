@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.testing import contract_names, contract_verbs, contract_waits
+from smbox.testing import (
+    contract_names,
+    contract_rows,
+    contract_verbs,
+    contract_waits,
+    contract_whole,
+)
 from smbox.testing.contract import CHECKS, checks_of
 from smbox.testing.solo import solo_box, solo_boxes
 
@@ -12,7 +18,13 @@ from smbox.testing.solo import solo_box, solo_boxes
 def test_every_check_is_in_the_suite():
     names = [check.__name__ for check in CHECKS]
     assert len(names) == len(set(names)) > 20
-    for module in (contract_verbs, contract_names, contract_waits):
+    for module in (
+        contract_verbs,
+        contract_rows,
+        contract_whole,
+        contract_names,
+        contract_waits,
+    ):
         assert set(checks_of(module)) <= set(CHECKS)
 
 
@@ -50,6 +62,8 @@ class WrongRegion:
         ("accumulate", contract_verbs.check_accumulate_sizes),
         ("elastic", contract_verbs.check_elastic),
         ("accumulate", contract_waits.check_concurrent_sums),
+        ("accumulate_from", contract_rows.check_accumulate_from),
+        ("accumulate", contract_whole.check_whole_verbs),
     ],
 )
 def test_a_verb_that_does_nothing_is_found(verb, check):

@@ -1,0 +1,143 @@
+"""Optimizer: a region that takes its training steps by itself, at the memory node.
+
+Workers send gradients and read parameters; moments and step counts stay beside the region, in
+sibling regions named ``NAME/adam.mean`` and the like, which all workers share. A step changes
+a stripe's parameters and state together, so that no worker ever sees one without the other.
+The rules, and their order of operations, are those of smbox/memory/optimizers.py. For plain
+SGD use ``region.accumulate(gradient, scale=-lr)``.
+
+    optimizer = box.optimizer(region, "adam", lr=1e-3)
+    optimizer.step(gradient)
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from smbox.array import source_array
+from smbox.errors import ConfigError, RegionFreedError
+from smbox.handle import Handle
+from smbox.memory.layout import Consistency
+from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode, check_parameters
+from smbox.paths import creating, requests
+from smbox.paths.pair import PathPair
+from smbox.paths.special import OptimizerStep
+from smbox.region import Region
+
+DEFAULTS: Final = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.999}
+"""Parameters that need not be given; ``lr`` must be. Those of torch.optim."""
+
+EPS: Final = {OptimizerCode.ADAGRAD: 1e-10, OptimizerCode.ADAM: 1e-8}
+
+
+class Optimizer:
+    """A server-side optimizer on one region; thread-safe.
+
+    Attributes:
+        region: the parameters.
+        states: the regions of its state, by name.
+
+    Args:
+        paths: to the node, shared with the box.
+        region: the parameters: a whole region of floats, of consistency "stripe".
+        name: "momentum", "nesterov", "adagrad" or "adam".
+        given: its parameters by name: lr, momentum, eps, beta1, beta2.
+
+    Raises:
+        ConfigError: name, parameters or region make no sense; nothing was created.
+        LayoutMismatchError: state of this name exists with another layout.
+        OutOfMemoryError: no room for the state.
+    """
+
+    def __init__(
+        self, paths: PathPair, region: Region, name: str, given: dict[str, float]
+    ) -> None:
+        self.region = region
+        self._paths = paths
+        self._code = _code_of(name)
+        self._parameters = _parameters(self._code, given)
+        _check_region(region)
+        self.states = {
+            state: self._state(f"{region.name}/{name}.{state}")
+            for state in OPTIMIZERS[self._code].states
+        }
+
+    def step(
+        self, gradient: Any, *, lr: float | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Take one step along ``gradient``; parameters and state move together, by stripe.
+
+        Args:
+            gradient: of the region's shape and dtype.
+            lr: step size of this step; None: the one given at the beginning.
+            timeout_s: see region.py.
+        """
+        self.step_nb(gradient, lr=lr).finish(timeout_s)
+
+    def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
+        """Begin a ``step``; the gradient is untouchable until it is done."""
+        info = self.region.info
+        array = source_array(gradient, self.region.dtype, self.region.shape)
+        parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
+        check_parameters(self._code, parameters)
+        siblings = tuple(state.info for state in self.states.values())
+        data = self._paths.data()
+        if info.nbytes == 0:
+            work = data.wait_version(info, 0)
+        else:
+            step = OptimizerStep(self._code, siblings, parameters, array)
+            work = data.special.step(info, step)
+        return Handle("step", work, requests.nothing, self._paths.timeout_s)
+
+    def free(self) -> None:
+        """Free the state, for all workers; the parameters stay."""
+        control, timeout_s = self._paths.control(), self._paths.timeout_s
+        for state in self.states.values():
+            with suppress(RegionFreedError):
+                control.free(state.info.address, timeout_s)
+
+    def _state(self, name: str) -> Region:
+        region = self.region
+        request, _ = creating.describe(name, region.shape, region.info.dtype, 0, "stripe")
+        request = replace(request, exist_ok=True)
+        info = creating.create(self._paths, request, None, self._paths.timeout_s)
+        return Region(self._paths, info)
+
+    def __repr__(self) -> str:
+        return f"Optimizer({self.region.name!r}, {self._code.name.lower()})"
+
+
+def _code_of(name: str) -> OptimizerCode:
+    found = {code.name.lower(): code for code in OptimizerCode}.get(name)
+    if found is None:
+        names = ", ".join(code.name.lower() for code in OptimizerCode)
+        raise ConfigError(f"an optimizer is one of {names}", optimizer=name)
+    return found
+
+
+def _parameters(code: OptimizerCode, given: dict[str, float]) -> tuple[float, ...]:
+    names = OPTIMIZERS[code].parameters
+    known = DEFAULTS | ({"eps": EPS[code]} if code in EPS else {}) | given
+    if set(given) - set(names) or "lr" not in known:
+        raise ConfigError(
+            f"{code.name.lower()} takes {', '.join(names)}; lr must be given", given=[*given]
+        )
+    parameters = tuple(float(known[name]) for name in names)
+    check_parameters(code, parameters)
+    return parameters
+
+
+def _check_region(region: Region) -> None:
+    info = region.info
+    is_whole = region.extent.first == 0 and region.shape == info.shape
+    is_float = info.dtype.kind == "float"
+    if not (is_whole and is_float and info.consistency == Consistency.STRIPE):
+        raise ConfigError(
+            "an optimizer steps a whole region of floats, of consistency 'stripe'",
+            region=info.name,
+            dtype=str(np.dtype(region.dtype)),
+        )

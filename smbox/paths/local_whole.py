@@ -1,0 +1,144 @@
+"""Whole ranges on mapped memory: changed all or nothing, or read as at one moment."""
+
+from __future__ import annotations
+
+from smbox.errors import SmboxError
+from smbox.memory.commit import commits
+from smbox.memory.hold import Hold
+from smbox.memory.journal import Writer
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import ORDERS_LOADS
+from smbox.memory.wide import WideChange, commit_wide, read_held, read_wide
+from smbox.paths.lane import Lane, LaneWork
+from smbox.paths.special import Lease
+from smbox.paths.work import ByteRange, Bytes, Operation, Sink
+
+
+class HeldWork(LaneWork):
+    """A work that holds stripes over its tries.
+
+    Args:
+        lane: of the thread that began it.
+        region: mapped.
+        stripes: which ones.
+    """
+
+    def __init__(self, lane: Lane, region: MappedRegion, stripes: range) -> None:
+        super().__init__(lane)
+        self._region = region
+        self._stripes = stripes
+        self._hold: Hold | None = None
+
+    def dropped(self) -> None:
+        """Let go of what is held; the lane's mutex is held."""
+        if self._hold is not None:
+            self._hold.release()
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List nothing: all or nothing."""
+        return []
+
+    def _held(self, writer: Writer) -> Hold:
+        if self._hold is None:
+            self._hold = Hold(self._region, writer.locks, self._stripes)
+        return self._hold
+
+
+class LocalWhole(HeldWork):
+    """A change that is all or nothing; ``staged`` is a lease and its mapped region."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        region: MappedRegion,
+        operation: Operation,
+        sink: Sink | None,
+        staged: tuple[Lease, MappedRegion],
+    ) -> None:
+        super().__init__(lane, region, range(region.stripe_count))
+        self._operation = operation
+        self._sink = sink
+        self._lease, self._stage = staged
+        self._before: int | None = None
+
+    def step(self, writer: Writer) -> None:
+        """Stage the operand once, and change all when every stripe is held."""
+        try:
+            self._change(writer)
+            self._hand_on()
+        except SmboxError:
+            self._lease.drop()
+            raise
+        except BaseException:
+            self._settle(writer)
+            raise
+
+    def _change(self, writer: Writer) -> None:
+        operation = self._operation
+        nbytes = operation.limit - operation.first
+        if self._before is None:
+            self._stage.check_usable()
+            self._stage.data[:nbytes] = operation.source
+            self._before = commits(writer)
+        if commits(writer) != self._before:
+            return  # done, when an interrupt came through
+        change = WideChange(
+            operation.first,
+            operation.limit,
+            operation.kernel,
+            operation.scale,
+            self._stage,
+            0,
+            None if self._sink is None else nbytes,
+        )
+        commit_wide(writer, self._region, self._held(writer), change)
+
+    def _settle(self, writer: Writer) -> None:
+        """Hand the old bytes on of what was done all the same; however often interrupted."""
+        while self._before is not None and commits(writer) != self._before:
+            try:
+                self._hand_on()
+            except KeyboardInterrupt:
+                continue
+            return
+
+    def _hand_on(self) -> None:
+        operation = self._operation
+        nbytes = operation.limit - operation.first
+        if self._sink is not None:
+            self._sink(operation.first, operation.limit, self._stage.data[nbytes : 2 * nbytes])
+        self._lease.give()
+
+    def dropped(self) -> None:
+        """Let go of what is held; the staging is not used again."""
+        super().dropped()
+        self._lease.drop()
+
+
+class LocalSnapshot(HeldWork):
+    """A read of a range at one moment: without locks if no commit comes between."""
+
+    def __init__(
+        self, lane: Lane, region: MappedRegion, first: int, limit: int, out: Bytes
+    ) -> None:
+        stripes = range(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
+        if region.spec.consistency == Consistency.REGION:
+            stripes = range(region.stripe_count)
+        super().__init__(lane, region, stripes)
+        self._first = first
+        self._limit = limit
+        self._out = out
+
+    def step(self, writer: Writer) -> None:
+        """Copy the range."""
+        first, limit = self._first, self._limit
+        self._region.check_usable()
+        if (
+            self._hold is None
+            and ORDERS_LOADS
+            and read_wide(self._region, first, limit, self._out)
+        ):
+            self._region.check_usable()
+            return
+        read_held(self._region, self._held(writer), first, limit, self._out, writer.locks)

@@ -1,0 +1,72 @@
+"""Regions of a client's own in which it stages operands, and finds copies and old bytes.
+
+They are never published: nobody else has their address, and the node takes them back when
+the client says goodbye or is gone. A few are kept for the next operation of the same size.
+A lease ends when its work has ended well; after any failure its region is not used again,
+because something may still be on its way into it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from contextlib import suppress
+from typing import Final
+
+from smbox.dtypes import DType
+from smbox.errors import SmboxError
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths.base import ControlPath, CreateRequest, RegionInfo
+from smbox.paths.special import Lease
+
+IDLE_MAX: Final = 4
+"""Staging regions that a client keeps unused."""
+
+
+class Staging:
+    """The staging regions of one client; thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._idle: list[RegionInfo] = []
+        self._condemned: list[RegionInfo] = []
+
+    def lease(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
+        """Return a region of ``count`` elements that nobody else uses.
+
+        Raises:
+            OutOfMemoryError: the node has no room for it.
+        """
+        with self._mutex:
+            condemned, self._condemned = self._condemned, []
+            info = self._take(dtype, count)
+        for gone in condemned:
+            with suppress(SmboxError):  # the node may have taken it back already
+                control.free(gone.address, timeout_s)
+        if info is None:
+            name = f"staging.{secrets.token_hex(8)}"
+            request = CreateRequest(
+                name, RegionKind.ARRAY, dtype, (count,), Consistency.STRIPE, publish=False
+            )
+            info = control.create(request, timeout_s)
+        return Lease(info, self._end)
+
+    def clear(self) -> None:
+        """Forget all, in a forked child or at the end: the node takes them back."""
+        self._mutex = threading.Lock()
+        self._idle, self._condemned = [], []
+
+    def _take(self, dtype: DType, count: int) -> RegionInfo | None:
+        for at, info in enumerate(self._idle):
+            if (info.dtype, info.shape) == (dtype, (count,)):
+                return self._idle.pop(at)
+        return None
+
+    def _end(self, info: RegionInfo, is_sound: bool) -> None:  # noqa: FBT001 - Lease calls it
+        with self._mutex:
+            if is_sound:
+                self._idle.append(info)
+                info = self._idle.pop(0) if len(self._idle) > IDLE_MAX else info
+                is_sound = info in self._idle
+            if not is_sound:
+                self._condemned.append(info)

@@ -1,0 +1,85 @@
+"""Operations on a whole range at one moment: staged where they have to be, begun on a path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from smbox.errors import ConfigError, PeerLostError
+from smbox.memory.kernels import KERNELS
+from smbox.memory.layout import Consistency
+from smbox.paths.pair import PathPair
+from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
+
+T = TypeVar("T")
+
+
+def changes_whole(info: RegionInfo) -> bool:
+    """Tell whether every operation on the region is all or nothing."""
+    return info.consistency == Consistency.REGION
+
+
+def check_by_stripe(info: RegionInfo, verb: str) -> None:
+    """Raise ConfigError if the region changes as a whole, which ``verb`` cannot do."""
+    if changes_whole(info):
+        raise ConfigError(
+            f"{verb} works stripe by stripe; a region of consistency 'region' changes as a"
+            " whole, by put, accumulate, elastic and fetch_and_op",
+            region=info.name,
+        )
+
+
+def begin_change(
+    paths: PathPair, info: RegionInfo, operation: Operation, sink: Sink | None
+) -> Work:
+    """Begin a change that is all or nothing.
+
+    Raises:
+        OutOfMemoryError: the node has no room for the staging.
+        ConfigError: the kernel cannot run on more than one stripe.
+    """
+    if KERNELS[operation.kernel].is_whole:
+        check_by_stripe(info, operation.op)
+    count = (operation.limit - operation.first) // info.dtype.itemsize
+    count *= 1 if sink is None else 2  # old bytes come back through the second half
+    lease = paths.staging.lease(paths.control(), info.dtype, count, paths.timeout_s)
+    try:
+        return paths.data().special.change_whole(info, operation, sink, lease)
+    except BaseException:
+        lease.drop()
+        raise
+
+
+def begin_read(paths: PathPair, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
+    """Begin to read a range as it was at one moment.
+
+    Raises:
+        OutOfMemoryError: the node has no room for the staging.
+        ConfigError: the region has no locks.
+    """
+    if info.consistency == Consistency.NONE:
+        raise ConfigError("a region without locks has no snapshots", region=info.name)
+    special = paths.data().special
+    if not special.stages_reads(info, first, limit):
+        return special.read_whole(info, first, limit, out, None)
+    count = (limit - first) // info.dtype.itemsize
+    lease = paths.staging.lease(paths.control(), info.dtype, count, paths.timeout_s)
+    try:
+        return special.read_whole(info, first, limit, out, lease)
+    except BaseException:
+        lease.drop()
+        raise
+
+
+def once_more(verb: Callable[[], T]) -> T:
+    """Call a blocking verb, again if a node that was restarted has lost its staging.
+
+    Then nothing was changed. Handles cannot do this: what was begun after them would come
+    before them.
+    """
+    try:
+        return verb()
+    except PeerLostError as error:
+        if error.facts.get("lost") != "staging" or error.facts.get("outcome") != "not-sent":
+            raise
+    return verb()

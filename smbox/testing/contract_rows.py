@@ -1,0 +1,200 @@
+"""The contract of sparse rows and of changes from region to region."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from smbox.dtypes import by_name
+from smbox.errors import (
+    AddressRangeError,
+    ConfigError,
+    LayoutMismatchError,
+    RegionFreedError,
+)
+from smbox.testing.contract_tools import (
+    DTYPES,
+    STRIPE,
+    fresh,
+    in_threads,
+    raises,
+    region_of,
+    same,
+    values,
+)
+
+F32 = by_name("float32")
+WIDE = 24
+"""Elements of a row of 96 bytes: every stripe ends inside a row."""
+
+
+def check_rows_of_every_dtype(box: Any) -> None:
+    """Getting, putting and adding rows does what numpy's indexing does."""
+    index = np.array([[4, 0], [4, 5]])
+    for dtype in DTYPES:
+        before = values(18, dtype, 1).reshape(6, 3)
+        x = values(12, dtype, 2).reshape(2, 2, 3)
+        with region_of(box, before) as region:
+            rows = region.rows(index)
+            assert (rows.shape, rows.dtype, len(rows)) == ((2, 2, 3), dtype.numpy, 4)
+            same(rows.get(), before[index])
+            rows.accumulate(x)
+            added = before.copy()
+            np.add.at(added, index, x)
+            same(region.get(), added)
+            rows.put(x)
+            added[index.reshape(-1)] = x.reshape(4, 3)
+            same(region.get(), added)
+            out = np.empty_like(x)
+            assert rows.get(out=out) is out
+            same(out, added[index])
+
+
+def check_rows_across_stripes(box: Any) -> None:
+    """Rows anywhere, in any order, repeated, torn by a stripe's end: as in numpy."""
+    count = 3 * STRIPE // WIDE + 7
+    before = values(count * WIDE, F32).reshape(count, WIDE)
+    torn = [STRIPE // WIDE, 2 * STRIPE // WIDE]
+    picked = np.random.default_rng(7).integers(0, count, 300)
+    index = np.concatenate([torn, picked, torn, picked[:50]])
+    x = values(index.size * WIDE, F32, 3).reshape(-1, WIDE)
+    with region_of(box, before) as region:
+        same(region.rows(index).get(), before[index])
+        region.rows(index).accumulate(x, scale=0.5)
+        wanted = before.copy()
+        np.add.at(wanted, index, x * np.float32(0.5))
+        same(region.get(), wanted)
+        region.rows(index).put(x)
+        wanted[index] = x
+        same(region.get(), wanted)
+        part = region[5:-3]
+        same(part.rows(torn).get(), wanted[5:-3][torn])
+        part.rows([0, 0]).accumulate(np.ones((2, WIDE), np.float32))
+        wanted[5] += 2
+        same(region.get(), wanted)
+
+
+def check_rows_of_many_requests(box: Any) -> None:
+    """More rows of one stripe than a request holds, and rows longer than a stripe."""
+    index = np.tile(np.arange(100), 30)
+    x = values(index.size * 128, F32).reshape(-1, 128)
+    with region_of(box, np.zeros((100, 128), np.float32)) as region:
+        region.rows(index).accumulate(x)
+        wanted = np.zeros((100, 128), np.float32)
+        np.add.at(wanted, index, x)
+        same(region.get(), wanted)
+        same(region.rows(index).get(), wanted[index])
+    long = values(3 * (STRIPE + 9), F32).reshape(3, -1)
+    with region_of(box, long) as region:
+        region.rows([2, 0, 2]).accumulate(long)
+        wanted = long.copy()
+        np.add.at(wanted, [2, 0, 2], long)
+        same(region.rows([0, 1, 2]).get(), wanted)
+
+
+def check_rows_that_do_not_fit(box: Any) -> None:
+    """Index and values are checked before anything is changed."""
+    before = values(12, F32).reshape(4, 3)
+    with region_of(box, before) as region:
+        version = region.version
+        for outside in ([4], [-1], [0, 1 << 40]):
+            with raises(AddressRangeError) as caught:
+                region.rows(outside)
+            assert isinstance(caught[0], IndexError)
+        with raises(TypeError):
+            region.rows([0.5])
+        with raises(TypeError):
+            region.rows(np.array([True]))
+        rows = region.rows([1, 2])
+        for bad in (np.zeros((2, 3)), np.zeros((3, 3), np.float32)):
+            for verb in (rows.put, rows.accumulate, rows.get):
+                with raises(LayoutMismatchError):
+                    verb(bad)
+        empty = region.rows([])
+        assert empty.get().shape == (0, 3)
+        empty.put(np.zeros((0, 3), np.float32))
+        assert region.version == version
+        same(region.get(), before)
+    with raises(RegionFreedError):
+        rows.get()
+    with raises(RegionFreedError):
+        rows.put(np.zeros((2, 3), np.float32))
+    with region_of(box, np.array(1, np.float32)) as region, raises(ConfigError):
+        region.rows([0])
+
+
+def check_row_handles(box: Any) -> None:
+    """Rows take their turn among the other verbs of their thread."""
+    with region_of(box, np.zeros((4, 2), np.float32)) as region:
+        ones = np.ones((2, 2), np.float32)
+        handles = [region.rows([3, 3]).accumulate_nb(ones) for _ in range(5)]
+        handles.append(region.rows([3]).put_nb(np.full((1, 2), 9, np.float32)))
+        handles.append(region.rows([3, 0]).accumulate_nb(ones, 2.0))
+        found = region.rows([3, 0]).get_nb()
+        for handle in handles:
+            handle.wait(timeout_s=60.0)
+        assert found.result().tolist() == [[11, 11], [2, 2]]
+
+
+def check_concurrent_rows(box: Any) -> None:
+    """No row of many threads is lost or doubled."""
+    count = STRIPE // WIDE + 3
+    with region_of(box, np.zeros((count, WIDE), np.int64)) as region:
+
+        def job(seed: int) -> None:
+            generator = np.random.default_rng(seed)
+            for _ in range(5):
+                index = generator.integers(0, count, 40)
+                region.rows(index).accumulate(np.ones((40, WIDE), np.int64))
+
+        in_threads(4, job)
+        assert int(region.get().sum()) == 4 * 5 * 40 * WIDE
+
+
+def check_rows_without_locks(box: Any) -> None:
+    """A region without locks has rows too."""
+    region = box.create(fresh("rows"), init=np.zeros((5, 2), np.float32), consistency="none")
+    region.rows([1, 1]).accumulate(np.ones((2, 2), np.float32))
+    assert region.rows([1, 0]).get().tolist() == [[2, 2], [0, 0]]
+    box.free(region)
+
+
+def check_accumulate_from(box: Any) -> None:
+    """A region takes another one's contents, by every op, at any offset."""
+    count = 2 * STRIPE + 9
+    a, b = values(count, F32, 1), values(count, F32, 2)
+    with region_of(box, a) as to, region_of(box, b) as source:
+        version = to.version
+        to.accumulate_from(source, scale=0.5)
+        wanted = a + b * np.float32(0.5)
+        same(to.get(), wanted)
+        assert to.version == version + 3
+        to[3:-4].accumulate_from(source[7:], op="max")
+        wanted[3:-4] = np.maximum(wanted[3:-4], b[7:])
+        same(to.get(), wanted)
+        handle = to.accumulate_from_nb(source, op="replace")
+        later = to.get_nb()
+        handle.wait()
+        same(later.result(), b)
+        to[:5].accumulate_from(to[5:10])
+        same(to[:5].get(), b[:5] + b[5:10])
+        to[3:3].accumulate_from(source[:0])
+
+
+def check_accumulate_from_what_does_not_fit(box: Any) -> None:
+    """Dtype, size, op and scale are checked; a freed source is told."""
+    a = values(6, F32)
+    with region_of(box, a) as to:
+        for other in (np.zeros(6), np.zeros(5, np.float32)):
+            with region_of(box, other) as source, raises(LayoutMismatchError):
+                to.accumulate_from(source)
+        with region_of(box, a) as source:
+            to.accumulate_from(source, op="replace")
+        with raises(RegionFreedError):
+            to.accumulate_from(source)
+        with raises(ConfigError):
+            to.accumulate_from(to, op="elastic")
+        with raises(ConfigError):
+            to.accumulate_from(to, scale=float("inf"))
+        same(to.get(), a)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from smbox.errors import RequestTimeoutError
+from smbox.memory import accel, commit, hold, kernels, wide
+from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.paths import local_whole
+
+STRIPE = STRIPE_NBYTES // 4
+COUNT = 2 * STRIPE + 3
+FILES = {module.__file__ for module in (commit, hold, wide, local_whole)}
+
+
+@pytest.fixture
+def region(box):
+    return box.create("w", shape=COUNT, init=1.0, consistency="region")
+
+
+@pytest.fixture
+def mapped(solo):
+    return lambda region: solo.control.memory.regions[int(region.info.address)]
+
+
+def stripes_held(solo, mapped, region):
+    locks = solo.control.memory.superblock.locks
+    return [locks.is_held(mapped(region).lock_byte(stripe)) for stripe in range(3)]
+
+
+def test_a_held_stripe_delays_all_of_it(solo, region, held, mapped):
+    with held(region, 1):
+        handle = region.accumulate_nb(np.ones(COUNT, np.float32))
+        assert not handle.done()
+        assert handle._drive.outcome() == "not-sent"
+        assert (region.local() == 1).all()
+        assert stripes_held(solo, mapped, region) == [True, True, False]
+    handle.wait()
+    assert (region.get() == 2).all()
+    assert stripes_held(solo, mapped, region) == [False] * 3
+
+
+def test_what_is_cancelled_lets_its_stripes_go(solo, region, held, mapped):
+    with held(region, 1):
+        handle = region.accumulate_nb(np.ones(COUNT, np.float32))
+        handle._drive.cancel()
+        assert stripes_held(solo, mapped, region) == [False, True, False]
+    assert (region.get() == 1).all()
+
+
+def test_a_snapshot_waits_for_what_is_open(box, held, mapped):
+    region = box.create("r", shape=COUNT, init=1.0)
+    with held(region, 1):
+        mapped(region).table[1, Stripe.SEQ] += 1
+        with pytest.raises(RequestTimeoutError) as error:
+            region.get(snapshot=True, timeout_s=0.01)
+        mapped(region).table[1, Stripe.SEQ] += 1
+    assert (error.value.handle.result() == 1).all()
+
+
+def interrupted_at(line, run):
+    """Run with a KeyboardInterrupt before the ``line``-th line; whether it struck."""
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if frame.f_code.co_filename not in FILES:
+            return None
+        seen += event == "line"
+        if seen == line and event == "line":
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_x_moves_exactly_when_the_whole_does_wherever_it_is_interrupted(
+    box, solo, region, mapped, monkeypatch
+):
+    monkeypatch.setattr(accel, "journaled", kernels.journaled)
+    line, moved, struck = 1, set(), True
+    while struck:
+        region.put(np.ones(COUNT, np.float32))
+        x = np.full(COUNT, 5, np.float32)
+        struck = interrupted_at(line, lambda x=x: region.elastic(x, 0.5))
+        found = region.get()
+        assert (found == found[0]).all()
+        assert (x == x[0]).all()
+        assert (found[0], x[0]) in {(1, 5), (3, 3)}, line
+        assert stripes_held(solo, mapped, region) == [False] * 3
+        moved.add(float(x[0]))
+        line += 1 if line < 40 else 3
+    assert moved == {5, 3}
+    assert line > 80

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import PeerLostError, RegionFreedError, RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.locks import LockFile
+from smbox.testing.faults import FaultScript
+from smbox.wire.codec import decode_request
+from smbox.wire.ops import Op
+
+STRIPE = STRIPE_NBYTES // 4
+COUNT = 5 * STRIPE + 3
+ONES = np.ones(COUNT, np.float32)
+
+
+@pytest.fixture
+def held(node):
+    """A local writer holds a stripe until the lock file is closed."""
+    files = []
+
+    def hold(region, stripe):
+        files.append(LockFile(node.name))
+        mapped = node.memory.regions[int(region.info.address)]
+        assert files[-1].try_lock(mapped.lock_byte(stripe))
+        return files[-1]
+
+    yield hold
+    for locks in files:
+        locks.close()
+
+
+def ops_of(node):
+    return [decode_request(frames).op for frames in node.seen]
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+@pytest.mark.parametrize("op", [Op.PUT, Op.WIDE, Op.GET])
+def test_a_change_of_a_whole_happens_once(node, boxes, op, side):
+    fault = FaultScript().cut(op, nth=1, side=side)
+    box = boxes(fault.around(node.connect))
+    region = box.create("w", shape=COUNT, init=1.0, consistency="region")
+    old = region.fetch_and_op(ONES)
+    assert fault.is_over()
+    assert (old == 1).all()
+    x = ONES * 4
+    region.elastic(x, 0.5)
+    assert (x == 3).all()
+    assert (region.get() == 3).all()
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+def test_a_lost_snapshot_is_asked_for_again(node, boxes, side):
+    fault = FaultScript().cut(Op.SNAPSHOT, side=side)
+    region = boxes(fault.around(node.connect)).create("r", init=ONES)
+    assert np.array_equal(region.get(snapshot=True), ONES)
+    assert fault.is_over()
+
+
+def test_a_small_range_needs_no_staging(node, boxes):
+    region = boxes().create("w", shape=COUNT, consistency="region")
+    assert region[:STRIPE].get().sum() == 0
+    assert Op.SNAPSHOT not in ops_of(node)
+    assert region.get().sum() == 0
+    assert ops_of(node).count(Op.SNAPSHOT) == 1
+
+
+def test_staging_is_used_again(node, boxes):
+    region = boxes().create("w", shape=COUNT, consistency="region")
+    for _ in range(3):
+        region.put(ONES)
+    assert ops_of(node).count(Op.CREATE) == 2
+
+
+def test_a_verb_survives_a_restart_that_loses_its_staging(node, boxes):
+    region = boxes().create("w", shape=COUNT, init=1.0, consistency="region")
+    region.accumulate(ONES)
+    assert region.get(snapshot=True)[0] == 2
+    node.restart()
+    region.accumulate(ONES)
+    assert (region.get() == 3).all()
+
+
+def test_a_handle_tells_that_its_staging_was_lost(node, boxes):
+    region = boxes().create("w", shape=COUNT, init=1.0, consistency="region")
+    region.accumulate(ONES)
+    node.restart()
+    with pytest.raises(PeerLostError, match="restarted") as error:
+        region.accumulate_nb(ONES).wait()
+    assert error.value.facts["outcome"] == "not-sent"
+    assert (region.get() == 2).all()
+
+
+def test_a_timeout_leaves_it_under_way_and_it_happens_once(boxes, held):
+    region = boxes().create("w", shape=COUNT, init=1.0, consistency="region")
+    locks = held(region, 3)
+    with pytest.raises(RequestTimeoutError) as error:
+        region.accumulate(ONES, timeout_s=0.2)
+    assert error.value.facts["outcome"] == "unknown"
+    locks.close()
+    error.value.handle.wait()
+    assert (region.get() == 2).all()
+
+
+def test_nothing_overtakes_a_whole_that_waits(boxes, held):
+    box = boxes()
+    region = box.create("w", shape=COUNT, init=1.0, consistency="region")
+    locks = held(region, 3)
+    first = region.fetch_and_op_nb(ONES)
+    second = region.put_nb(ONES * 7)
+    read = region.get_nb()
+    assert not read.done()
+    locks.close()
+    assert (read.result() == 7).all()
+    second.wait()
+    assert (first.result() == 1).all()
+
+
+def test_a_freed_region_is_told(boxes):
+    box = boxes()
+    region = box.create("w", shape=COUNT, consistency="region")
+    region.put(ONES)
+    box.free(region)
+    with pytest.raises(RegionFreedError):
+        region.put(ONES)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.errors import RegionFreedError
+from smbox.memory.layout import RegionState
+from smbox.paths.staging import IDLE_MAX, Staging
+
+WAIT_S = 30.0
+F32 = dtypes.by_name("float32")
+
+
+@pytest.fixture
+def lease(client):
+    staging = Staging()
+    return lambda count: staging.lease(client.control, F32, count, WAIT_S)
+
+
+def test_a_region_is_used_again_by_the_next_of_its_size(lease):
+    first = lease(4)
+    assert lease(4).info != first.info
+    first.give()
+    assert lease(5).info != first.info
+    assert lease(4).info == first.info
+
+
+def test_it_is_never_published(client, node, lease):
+    info = lease(4).info
+    assert client.control.regions(WAIT_S) == []
+    assert node.memory.regions[int(info.address)].state == RegionState.BUILDING
+
+
+def test_what_was_dropped_is_freed_by_the_next(client, lease):
+    gone = lease(4)
+    gone.drop()
+    assert lease(4).info != gone.info
+    with pytest.raises(RegionFreedError):
+        client.finish(client.change(gone.info, np.zeros(4, np.float32)))
+
+
+def test_few_idle_ones_are_kept(node, lease):
+    leases = [lease(count) for count in range(1, IDLE_MAX + 3)]
+    for each in leases:
+        each.give()
+    lease(99)
+    assert len(node.memory.regions) == IDLE_MAX + 1
+
+
+def test_the_node_takes_them_back_from_who_leaves(node, clients):
+    other = clients()
+    Staging().lease(other.control, F32, 4, WAIT_S)
+    assert len(node.memory.regions) == 1
+    other.close()
+    assert len(node.memory.regions) == 0

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.optimizer import DEFAULTS, EPS
+from smbox.testing.solo import solo_box
+
+STRIPE = STRIPE_NBYTES // 4
+
+
+@pytest.fixture
+def region(box):
+    return box.create("w", shape=STRIPE + 3)
+
+
+def test_workers_share_the_state(solo, box, region):
+    gradient = np.ones(STRIPE + 3, np.float32)
+    mine = box.optimizer(region, "momentum", lr=1.0, momentum=0.5)
+    with solo_box(solo) as other:
+        same = other.optimizer(other.attach("w"), "momentum", lr=1.0, momentum=0.5)
+        mine.step(gradient)
+        same.step(gradient)
+        assert list(same.states) == ["momentum"]
+        assert same.states["momentum"].name == "w/momentum.momentum"
+    assert (region.get() == -1 - 1.5).all()
+    assert isinstance(mine, smbox.Optimizer)
+    assert "momentum" in repr(mine)
+
+
+def test_defaults_are_torchs():
+    torch = pytest.importorskip("torch")
+    adam = torch.optim.Adam([torch.zeros(1)]).defaults
+    assert (DEFAULTS["beta1"], DEFAULTS["beta2"]) == adam["betas"]
+    assert EPS[67] == adam["eps"]
+    assert EPS[66] == torch.optim.Adagrad([torch.zeros(1)]).defaults["eps"]
+
+
+def test_a_held_state_makes_the_step_wait_and_happen_once(box, region, held):
+    optimizer = box.optimizer(region, "adagrad", lr=1.0)
+    gradient = np.ones(STRIPE + 3, np.float32)
+    with held(optimizer.states["squares"], 1), pytest.raises(RequestTimeoutError) as error:
+        optimizer.step(gradient, timeout_s=0.01)
+    assert error.value.facts["ranges_done"] == [(0, STRIPE_NBYTES)]
+    error.value.handle.wait()
+    assert (optimizer.states["squares"].get() == 1).all()
+    assert region.version == 2
+
+
+def test_regions_that_cannot_be_stepped(box, region):
+    with pytest.raises(ConfigError, match="whole region"):
+        box.optimizer(region[:5], "adam", lr=0.1)
+    with pytest.raises(ConfigError, match="lr must be given"):
+        box.optimizer(region, "adam")
+    box.create("w/adam.mean", shape=3)
+    with pytest.raises(LayoutMismatchError):
+        box.optimizer(region, "adam", lr=0.1)

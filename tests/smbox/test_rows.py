@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import smbox
+from smbox.errors import RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.rows import Rows
+
+ROW = 96  # bytes: every stripe ends inside a row
+COUNT = 2 * STRIPE_NBYTES // ROW + 40
+
+
+@pytest.fixture
+def region(box):
+    return box.create("r", shape=(COUNT, ROW // 4), dtype="int32")
+
+
+def test_an_index_of_any_kind_is_copied(region):
+    index = np.array([3, 1], np.uint8)
+    rows = region.rows(index)
+    index[:] = 0
+    rows.put(np.full((2, 24), 5, np.int32))
+    assert np.flatnonzero(region.get()[:, 0]).tolist() == [1, 3]
+    assert isinstance(rows, Rows)
+    assert smbox.Rows is Rows
+    assert region.rows(2).get().shape == (24,)
+    assert region.rows(range(3)).shape == (3, 24)
+    assert "shape=(2, 24)" in repr(rows)
+
+
+def test_values_may_change_at_once(region):
+    values = np.ones((1, 24), np.int32)
+    handle = region.rows([7]).accumulate_nb(values)
+    values[:] = 9
+    handle.wait()
+    assert (region.get()[7] == 1).all()
+
+
+def test_a_held_stripe_stops_only_what_needs_it(region, held):
+    ones = np.ones((2, 24), np.int32)
+    with held(region, 1):
+        with pytest.raises(RequestTimeoutError) as error:
+            region.rows([0, COUNT // 2]).accumulate(ones, timeout_s=0.01)
+        assert region.rows([0]).get_nb() is not None
+    error.value.handle.wait()
+    assert region.get()[[0, COUNT // 2], 0].tolist() == [1, 1]
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_as_numpy_does(region, data):
+    near = [0, 5461, 5462, 10922, 10923, COUNT - 1]  # rows at the stripes' ends
+    places = st.one_of(st.sampled_from(near), st.integers(0, COUNT - 1))
+    index = np.array(data.draw(st.lists(places, min_size=1, max_size=12)))
+    values = np.arange(index.size * 24, dtype=np.int32).reshape(-1, 24) + 1
+    wanted = region.get()
+    if data.draw(st.booleans()):
+        region.rows(index).accumulate(values, scale=3)
+        np.add.at(wanted, index, 3 * values)
+    else:
+        region.rows(index).put(values)
+        wanted[index] = values
+    assert np.array_equal(region.get(), wanted)
+    assert np.array_equal(region.rows(index).get(), wanted[index])

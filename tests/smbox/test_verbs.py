@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox import verbs
+from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.memory.kernels import KernelCode
+
+
+@pytest.fixture
+def extent(box):
+    return box.create("r", shape=(4, 2), init=1.0)[1:3].extent
+
+
+def test_an_extent_knows_its_bytes(extent):
+    assert (extent.shape, extent.first, extent.limit) == ((2, 2), 8, 24)
+
+
+def test_verbs_are_described(extent):
+    x = np.ones((2, 2), np.float32)
+    put, added = verbs.put(extent, x), verbs.accumulate(extent, x, 0.5, "sum")
+    assert put.operation[:5] == ("put", KernelCode.REPLACE, 1, 8, 24)
+    assert added.operation[:5] == ("accumulate", KernelCode.SUM, 0.5, 8, 24)
+    old = verbs.fetch(extent, x, "max", 1.0)
+    assert (old.result.shape, old.operation.kernel) == ((2, 2), KernelCode.MAX)
+    assert verbs.elastic(extent, x, 0.5, None).result is None
+
+
+def test_what_makes_no_sense_is_refused(extent):
+    x = np.ones((2, 2), np.float32)
+    with pytest.raises(ConfigError, match="op is one of"):
+        verbs.accumulate(extent, x, 1.0, "product")
+    with pytest.raises(ConfigError):
+        verbs.elastic(extent, x, 0.5, x)
+    with pytest.raises(LayoutMismatchError):
+        verbs.put(extent, x[:1])
+
+
+def test_both_regions_lie_at_one_node(box, solo):
+    from smbox.testing.solo import solo_box, solo_boxes
+
+    mine = box.create("mine", shape=3)
+    with solo_box(solo) as again:
+        mine.accumulate_from(again.create("beside", shape=3, init=2.0))
+    assert mine.get().tolist() == [2, 2, 2]
+    with solo_boxes() as elsewhere, solo_box(elsewhere) as other:
+        far = other.create("far", shape=3)
+        with pytest.raises(ConfigError, match="one node"):
+            mine.accumulate_from(far)
