@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.errors import LocalProtocolError, RegionFreedError, RegionNotFoundError
+from smbox.errors import (
+    ConfigError,
+    LimitError,
+    LocalProtocolError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.layout import NAME_NBYTES_MAX, SHAPE_NDIM_MAX
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.remote_call import RemoteCall
-from smbox.wire.codec import Request
+from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import (
     Attach,
     Body,
@@ -73,6 +82,7 @@ class RemoteControl:
 
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; see ControlPath."""
+        _check(spec)
         body = Create(
             name=spec.name,
             kind=spec.kind,
@@ -89,10 +99,22 @@ class RemoteControl:
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
         body = Publish(address=int(info.address), exist_ok=exist_ok)
-        return _info(self._ask(Op.PUBLISH, body, RegionBody, timeout_s))
+        call = RemoteCall(self._link, Request(Op.PUBLISH, body=body))
+        try:
+            return _info(_body_of(call.reply(timeout_s), RegionBody))
+        except RegionFreedError:
+            if call.offers < 2:
+                raise
+        # Our own first message gave way to another region, and freed ours.
+        winner = self.attach(info.name, info.kind, 0.0)
+        if not exist_ok:
+            raise RegionExistsError("a region of this name exists", name=info.name)
+        return winner
 
     def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
         """Find a region by name; see ControlPath."""
+        if not 0 < _nbytes_of(name) <= NAME_NBYTES_MAX or not name.isprintable():
+            raise RegionNotFoundError("no region can have this name", name=ascii(name))
         body = Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
         pause_s = ATTACH_FIRST_S
@@ -144,10 +166,39 @@ class RemoteControl:
         self._link.abandon()
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        found = RemoteCall(self._link, Request(op, body=body)).reply(timeout_s).body
-        if not isinstance(found, answer):
-            raise LocalProtocolError("the answer is no " + answer.__name__, op=op.name)
-        return found
+        return _body_of(RemoteCall(self._link, Request(op, body=body)).reply(timeout_s), answer)
+
+
+def _body_of(reply: Reply, answer: type[B]) -> B:
+    if not isinstance(reply.body, answer):
+        raise LocalProtocolError("the answer is no " + answer.__name__, op=reply.op.name)
+    return reply.body
+
+
+def _check(spec: CreateRequest) -> None:
+    """Check what a message could not even say; the node knows the rest.
+
+    Raises:
+        ConfigError: the name holds what cannot be printed.
+        LimitError: name or shape are beyond every limit.
+    """
+    nbytes = _nbytes_of(spec.name)
+    if not spec.name.isprintable():
+        raise ConfigError("a region's name holds printable characters only", name=spec.name)
+    if not 0 < nbytes <= NAME_NBYTES_MAX:
+        raise LimitError(
+            "a region's name has 1 to 200 bytes of UTF-8", name_nbytes=nbytes, name=spec.name
+        )
+    if len(spec.shape) > SHAPE_NDIM_MAX:
+        raise LimitError("a region has at most 8 dimensions", shape=spec.shape)
+    if math.prod(max(length, 1) for length in spec.shape) * spec.dtype.itemsize >= 1 << 47:
+        raise LimitError("a region of this size has no address", shape=spec.shape)
+
+
+def _nbytes_of(name: str) -> int:
+    if not isinstance(name, str):
+        raise TypeError(f"a region's name is a str, not {type(name).__name__}")
+    return len(name.encode(errors="surrogatepass"))
 
 
 def _info(body: RegionBody) -> RegionInfo:

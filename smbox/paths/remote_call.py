@@ -20,6 +20,10 @@ WAIT_MS: Final = 500
 region that does not change is not taken for a node that does not answer."""
 
 
+VERSION_MAX: Final = (1 << 64) - 1
+"""The largest version that a header can carry; no region ever reaches it."""
+
+
 class RemoteCall(RemoteWork):
     """One request that takes no numbers.
 
@@ -81,7 +85,7 @@ class RemoteWait:
     def __init__(self, link: Link, info: RegionInfo, version: int) -> None:
         self._link = link
         self._address = int(info.address)
-        self._wanted = version
+        self._wanted = version  # any whole number: what a header cannot say is never reached
         self._seen = 0
         self._slice: RemoteCall | None = None
         self._is_reached = False
@@ -105,7 +109,8 @@ class RemoteWait:
                 return self._is_reached
 
     def _begin(self) -> RemoteCall:
-        request = Request(Op.WAIT, address=self._address, nbytes=WAIT_MS, version=self._wanted)
+        version = min(max(self._wanted, 0), VERSION_MAX)
+        request = Request(Op.WAIT, address=self._address, nbytes=WAIT_MS, version=version)
         call = RemoteCall(self._link, request)
         self._link.begin(call)
         return call

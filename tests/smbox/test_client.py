@@ -164,3 +164,11 @@ def test_a_box_and_what_it_hands_out_travel_together():
     one, two = pickle.loads(pickle.dumps(box)), pickle.loads(pickle.dumps(box))
     assert one._paths is two._paths
     assert one._paths.config == ClientConfig(NOBODY)
+
+
+def test_free_takes_no_part_of_a_region(box):
+    region = box.create("some", shape=(4,))
+    with pytest.raises(ConfigError, match="slice"):
+        box.free(region[1:3])
+    assert region.get().tolist() == [0] * 4
+    box.free(region[:])

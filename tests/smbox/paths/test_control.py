@@ -6,12 +6,15 @@ import pytest
 
 from smbox.errors import (
     AddressRangeError,
+    ConfigError,
     LayoutMismatchError,
+    LimitError,
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
 )
 from smbox.memory.layout import RegionKind
+from smbox.paths.base import CreateRequest
 from smbox.testing.faults import FaultScript
 from smbox.wire.ops import Op
 
@@ -101,3 +104,44 @@ def test_long_lists_come_in_pages(client, monkeypatch):
     whole = control.ListRegions
     monkeypatch.setattr(control, "ListRegions", lambda after: whole(after=after, limit=2))
     assert client.control.regions(WAIT_S) == infos
+
+
+@pytest.mark.parametrize("exist_ok", [True, False])
+def test_who_gave_way_and_did_not_hear_of_it_is_told_when_asking_again(node, clients, exist_ok):
+    script = FaultScript().cut(Op.PUBLISH, side="reply")
+    client, other = clients(script.around(node.connect)), clients()
+    ours = client.create(10, name="w", publish=False)
+    theirs = other.create(10, name="w")
+    if exist_ok:
+        assert client.control.publish(ours, WAIT_S, exist_ok=True) == theirs
+    else:
+        with pytest.raises(RegionExistsError):
+            client.control.publish(ours, WAIT_S, exist_ok=False)
+    assert script.is_over()
+    assert client.control.regions(WAIT_S) == [theirs]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("x" * 201, LimitError),
+        ("\u00e9" * 101, LimitError),
+        ("", LimitError),
+        ("a\ud800", ConfigError),
+        ("a\0", ConfigError),
+        (b"bytes", TypeError),
+    ],
+)
+def test_names_that_no_region_can_have(client, name, error):
+    with pytest.raises(error):
+        client.create(10, name=name)
+    with pytest.raises(TypeError if error is TypeError else RegionNotFoundError):
+        client.control.attach(name, RegionKind.ARRAY, 0.0)
+
+
+@pytest.mark.parametrize("shape", [(1,) * 9, (1 << 70,), (1 << 40, 1 << 40), (0, 1 << 62)])
+def test_shapes_that_no_region_can_have(client, shape):
+    info = client.create(10, name="w")
+    spec = CreateRequest("v", info.kind, info.dtype, shape, info.consistency)
+    with pytest.raises(LimitError):
+        client.control.create(spec, WAIT_S)

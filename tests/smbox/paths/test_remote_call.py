@@ -64,3 +64,14 @@ def test_no_answer_in_time_says_so_and_the_next_call_works(node, client):
     assert caught.value.facts["op"] == "stats"
     node.is_down = False
     assert client.control.stats(WAIT_S)["regions"] == 1
+
+
+def test_a_version_that_no_header_can_say_harms_nothing_else_under_way(client):
+    info = client.create(4)
+    change = client.change(info, np.ones(4, np.float32))
+    assert client.data.wait_version(info, -1).advance(time.monotonic() + WAIT_S)
+    waiting = client.data.wait_version(info, 1 << 70)
+    assert not waiting.advance(time.monotonic() + 0.01)
+    waiting.cancel()
+    client.finish(change)
+    assert (client.get(info) == 1).all()
