@@ -62,7 +62,7 @@ class _Files:
 class _Still(torch.optim.Optimizer):
     """Takes gradients and leaves the parameters alone: only the averaging takes time."""
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Do nothing."""
 
 

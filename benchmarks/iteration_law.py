@@ -93,7 +93,7 @@ class Row:
 class _Still(torch.optim.Optimizer):
     """Leaves the parameters alone: the law has no part for the local step."""
 
-    def step(self, closure: Callable[[], float] | None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Do nothing."""
 
 

@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import psutil
 import task
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from ways import WAYS, Way
 from worker import Settings
 
@@ -180,6 +181,10 @@ def todo(read: argparse.Namespace) -> dict[Path, Settings]:
     }
 
 
+def _show(progress: Progress, bar: TaskID, told: dict[str, Any]) -> None:
+    progress.update(bar, completed=told.get("step", 0), total=told.get("steps"))
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing."""
     read = arguments(words)
@@ -199,12 +204,7 @@ def main(words: Sequence[str] | None = None) -> None:
         )
         for path, settings in missing.items():
             bar = progress.add_task(path.stem, total=1)
-            result = run(
-                settings,
-                lambda told, bar=bar: progress.update(
-                    bar, completed=told.get("step", 0), total=told.get("steps")
-                ),
-            )
+            result = run(settings, partial(_show, progress, bar))
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_suffix(".part")
             beside.write_text(json.dumps(result, indent=1))
