@@ -9,8 +9,12 @@ The paper shows near-optimal convergence for sparse gradients. With dense ones t
 overwrite each other's element: such losses are tolerated, not repaired. No update crosses a
 socket: parameters are views of a region with ``consistency="none"``.
 
-Variant: dense steps of a torch optimizer instead of the paper's single coordinates. Its state
-is ``shared`` (one momentum, one Adam ``step`` that counts everybody's steps) or ``private``.
+Sparse gradients, as of ``nn.Embedding(sparse=True)``, are the paper's case: a step stores to
+the rows it touches and to no other, so two workers seldom meet.
+
+Variant: steps of a torch optimizer on whole batches instead of the paper's single coordinates.
+Its state is ``shared`` (one momentum, one Adam ``step`` that counts everybody's steps) or
+``private``.
 """
 
 from __future__ import annotations
