@@ -6,6 +6,7 @@ random member id, so it can be taken back, and counts once however often it is s
 
 from __future__ import annotations
 
+import operator
 import secrets
 import time
 from typing import Any, Final
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.array import as_bytes
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
+from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
-from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, Consistency, RegionKind
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
@@ -25,6 +27,7 @@ from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
 
 WITHDRAW_TIMEOUT_S: Final = 5.0
+PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
 
@@ -39,11 +42,11 @@ def find(paths: PathPair, name: str, parties: int) -> RegionInfo:
     """Return the barrier ``name``, or create it.
 
     Raises:
-        ConfigError: no parties.
+        ConfigError: no parties, or more than one stripe has words for.
         LayoutMismatchError: it is there, for another number of parties.
     """
-    if parties < 1:
-        raise ConfigError("a barrier has at least one party", parties=parties)
+    if not 1 <= operator.index(parties) <= PARTIES_MAX:
+        raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
     words = words_of(parties)
     dtype = dtypes.of(words.dtype)
     request = CreateRequest(
@@ -76,6 +79,8 @@ def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
         _wait_beyond(paths, info, generation, deadline_s)
     except RequestTimeoutError as error:
         found = _withdraw(paths, info, member)
+        if generation == _NEVER:
+            generation = _arrived_at(error)
         if found is not None and _generation(found) > generation:
             return generation  # the last party came between the timeout and the taking back
         raise _timeout(info, wanted_s, found) from error
@@ -113,6 +118,20 @@ def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint
         return _run(paths, info, KernelCode.WITHDRAW, member, WITHDRAW_TIMEOUT_S)
     except SmboxError:
         return None
+
+
+def _arrived_at(error: RequestTimeoutError) -> int:
+    """Return the generation at which an arrival that was not done in time came after all.
+
+    It is in line before its withdrawal, and may have opened the barrier for all.
+    """
+    arrival = error.handle
+    if not isinstance(arrival, Handle) or not arrival.done():
+        return _NEVER
+    try:
+        return _generation(arrival.result())
+    except SmboxError:
+        return _NEVER
 
 
 def _timeout(

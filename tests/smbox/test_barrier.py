@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,3 +84,27 @@ def test_an_arrival_that_cannot_be_taken_back_is_told(box, held, monkeypatch):
     with held(Target), pytest.raises(RequestTimeoutError) as caught:
         box.barrier("stuck", 2, timeout_s=0.01)
     assert caught.value.facts["outcome"] == "unknown"
+
+
+@pytest.mark.parametrize("parties", [barrier.PARTIES_MAX + 1, 1 << 40, 1 << 70])
+def test_more_parties_than_a_stripe_has_words_for(box, parties):
+    with pytest.raises(ConfigError, match=str(barrier.PARTIES_MAX)):
+        box.barrier("all", parties)
+
+
+def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, monkeypatch):
+    """The stripe is held at first, so that the arrival waits in line; then it goes through."""
+    box.barrier("one", 1)
+    info = next(info for info in box.regions() if info.name == "one")
+    region = SimpleNamespace(info=info)
+    take_back = barrier._withdraw
+    with ExitStack() as stack:
+
+        def free_again(paths, info, member):
+            stack.close()
+            return take_back(paths, info, member)
+
+        stack.enter_context(held(region))
+        monkeypatch.setattr(barrier, "_withdraw", free_again)
+        assert box.barrier("one", 1, timeout_s=0.01) == 1
+    assert words(box, "one")[: BarrierWord.MEMBERS] == [2, 0, 1]
