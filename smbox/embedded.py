@@ -178,9 +178,11 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
 def _line(output: IO[bytes], limit_s: float) -> bytes:
     """Read up to the end of a line, of the output, or of time."""
     found = b""
+    ready = select.poll()  # select would refuse descriptors from 1024 on
+    ready.register(output, select.POLLIN)
     while not found.endswith(b"\n"):
         left_s = max(0.0, limit_s - time.monotonic())
-        if not select.select([output], [], [], left_s)[0]:
+        if not ready.poll(left_s * 1000):
             return b""
         byte = os.read(output.fileno(), 1)
         if not byte:

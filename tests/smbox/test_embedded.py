@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -99,3 +101,17 @@ def test_a_forked_child_does_not_end_the_node():
     finally:
         node.close()
     assert is_gone(node.pid)
+
+
+def test_the_ready_line_is_read_from_any_descriptor():
+    """A process with many files: select() takes none from 1024 on."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
+        pytest.skip("this process may not open so many files")
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 1100)
+    os.close(reader)
+    os.write(writer, b"ready\n")
+    with os.fdopen(high, "rb") as output:
+        assert embedded._line(output, time.monotonic() + 60.0) == b"ready\n"
+        assert embedded._line(output, time.monotonic() + 0.01) == b""
+    os.close(writer)
