@@ -91,7 +91,8 @@ def spec_of(create: Create) -> RegionSpec:
         raise ConfigError(
             "no such kind or consistency", kind=spec.kind, consistency=spec.consistency
         )
-    if math.prod(create.shape) * spec.dtype.itemsize >= 1 << 47:
+    extent = math.prod(max(length, 1) for length in create.shape)  # numpy counts so, too
+    if extent * spec.dtype.itemsize >= 1 << 47:
         raise LimitError("a region of this size has no address", nbytes=spec.nbytes)
     _check_kind(spec)
     return spec
@@ -248,8 +249,7 @@ def check_source(
     """
     itemsize = spec.dtype.itemsize
     kernel = KERNELS[code]
-    is_cut = first % itemsize or nbytes % itemsize
-    if is_cut and code is not KernelCode.REPLACE:
+    if first % itemsize or nbytes % itemsize:
         raise LayoutMismatchError(
             "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
         )

@@ -194,3 +194,16 @@ def test_both_regions_have_the_same_elements():
 
 def test_a_stripe_fits_a_request():
     assert REQUEST_NBYTES_MAX % STRIPE_NBYTES == 0
+
+
+@pytest.mark.parametrize("code", [KernelCode.REPLACE, KernelCode.SUM])
+def test_no_change_cuts_an_element(code):
+    with pytest.raises(LayoutMismatchError, match="cuts"):
+        checks.check_source(code, SPEC, 2, 4, 4)
+    with pytest.raises(LayoutMismatchError, match="cuts"):
+        checks.check_source(code, SPEC, 0, 3, 3)
+
+
+def test_an_empty_shape_is_no_excuse_for_a_length_that_no_array_has():
+    with pytest.raises(LimitError, match="address"):
+        checks.spec_of(Create(name="w", dtype="float32", shape=(0, 1 << 62), token=bytes(16)))
