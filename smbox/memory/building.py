@@ -7,9 +7,10 @@ at about 2 GB/s): ``Building.step`` does a slice, so that a node serves others i
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smbox.memory import layout, region_header
 from smbox.memory.layout import RegionHeader, RegionState
@@ -44,6 +45,7 @@ class Building:
         self._node = node
         self._address = address
         self._init = init
+        self._fills = init is not None and any(_element(spec, init).tobytes())  # -0.0 is no 0
         self._next = 0
         name = layout.building_name(node, address)
         self._segment = Segment.create_sparse(name, nbytes)
@@ -57,7 +59,7 @@ class Building:
         first = self._next
         limit = min(first + SLICE_NBYTES, self._segment.nbytes)
         self._segment.allocate(first, limit - first)
-        if self._init:
+        if self._fills:
             self._fill(first, limit)
         self._next = limit
         return limit == self._segment.nbytes
@@ -84,7 +86,11 @@ class Building:
         limit = min(limit, begin + self.spec.nbytes)
         if first < limit:
             view = self._segment.bytes[first:limit].view(self.spec.dtype.numpy)
-            np.copyto(view, np.asarray(self._init, dtype=self.spec.dtype.numpy))
+            np.copyto(view, _element(self.spec, self._init))
+
+
+def _element(spec: RegionSpec, value: float | None) -> NDArray[Any]:
+    return np.asarray(value, dtype=spec.dtype.numpy)
 
 
 def build(

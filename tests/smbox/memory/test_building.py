@@ -65,3 +65,10 @@ def test_a_held_stripe_does_not_hold_up_free(memory, make):
     assert region.array()[0] == 1
     locks.close()
     del memory.regions[region.address]
+
+
+@pytest.mark.parametrize(("init", "negative"), [(-0.0, True), (0.0, False), (None, False)])
+def test_a_negative_zero_is_an_init_of_its_own(memory, init, negative):
+    region = build(memory.name, spec(12), memory.superblock.take_address(12), init)
+    assert np.signbit(region.array()).all() == negative
+    region.segment.unlink()
