@@ -89,3 +89,21 @@ def test_a_slot_that_its_writer_takes_away_meanwhile_stops_no_sweep(memory, monk
     gone = layout.slot_name(memory.name, 5)
     monkeypatch.setattr("smbox.memory.node_memory.listing", lambda prefix: [gone])
     assert memory.sweep_slots() == 0
+
+
+def test_thousands_of_regions_are_not_counted_at_each_creation(memory, monkeypatch):
+    counted = []
+    count = memory.used_nbytes
+    monkeypatch.setattr(memory, "used_nbytes", lambda: counted.append(1) or count())
+    for index in range(60):
+        building = memory.begin(spec(10, f"r{index}"))
+        while not building.step():
+            pass
+        memory.add(building.finish(RegionState.LIVE))
+    assert len(counted) < 25
+    with pytest.raises(OutOfMemoryError, match="used up"):
+        memory.begin(spec(63 * 1024 * 1024 // 4 - 10_000))
+    for region in list(memory.regions.values()):
+        memory.free(region)
+    memory.begin(spec(50 * 1024 * 1024 // 4)).abandon()
+    memory.begin(spec(50 * 1024 * 1024 // 4)).abandon()
