@@ -18,6 +18,7 @@ from smbox.array import output_array, source_array
 from smbox.errors import RegionFreedError
 from smbox.handle import Handle
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.testing.model_rows import ModelRows
 
 __all__ = ["ModelRegion", "Shared", "Stored"]
 
@@ -113,8 +114,8 @@ class ModelRegion:
         """Replace the contents by ``x``."""
         self._change("put", x, lambda _, new: new)
 
-    def get(self, out: Any = None) -> Array:
-        """Return a copy of the contents, in ``out`` where it is given."""
+    def get(self, out: Any = None, *, snapshot: bool = False) -> Array:  # noqa: ARG002
+        """Return a copy of the contents, in ``out`` where it is given; always a snapshot."""
         with self._shared.changed:
             self._check("get")
             if out is None:
@@ -150,9 +151,21 @@ class ModelRegion:
         target -= move
         return None
 
-    def accumulate_from(self, source: ModelRegion, scale: float = 1.0) -> None:
-        """Add ``scale`` times another region's contents."""
-        self.accumulate(source.get(), scale)
+    def accumulate_from(self, source: ModelRegion, scale: float = 1.0, op: str = "sum") -> None:
+        """Combine ``scale`` times another region's contents with these by ``op``."""
+        self.accumulate(source.get(), scale, op)
+
+    def rows(self, index: Any) -> ModelRows:
+        """Return the rows ``index`` along axis 0."""
+
+        def change(op: str, run: Callable[[Array], None]) -> None:
+            with self._shared.changed:
+                self._check(op)
+                run(self._data)
+                self._stored.version += 1
+                self._shared.changed.notify_all()
+
+        return ModelRows(self.get, change, len(self), index)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Return the version as soon as it is at least ``version``."""

@@ -268,12 +268,8 @@ def test_regions_that_change_as_a_whole_are_not_changed_in_parts(peer):
     assert peer.get(address, 4).tolist() == [0]
 
 
-def scatter_of(places, rows):
-    return scatter.pack(np.array(places, np.int64), np.array(rows, np.float32))
-
-
 def test_rows_travel_with_their_places(peer, address):
-    rows = scatter_of([2, 0, 2], [[1, 2], [3, 4], [5, 6]])
+    rows = scatter.pack(np.array([2, 0, 2]), floats(1, 2, 3, 4, 5, 6).reshape(3, 2))
     raw = pack_scale(2.0, "f")
     add = peer.change(
         Op.ACCUMULATE, KernelCode.SCATTER_SUM, address + 8, rows, nbytes=24, scale=raw
@@ -286,7 +282,7 @@ def test_rows_travel_with_their_places(peer, address):
 
 
 def test_rows_that_are_refused(peer, address):
-    rows = scatter_of([2], [[1, 2]])
+    rows = scatter.pack(np.array([2]), floats(1, 2).reshape(1, 2))
     end = address + STRIPE_NBYTES - 8
     tries = [
         (Op.PUT, KernelCode.SCATTER_PUT, address, rows, 16),  # outside the range

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +96,15 @@ def test_the_slot_of_a_dead_local_client_is_removed(bench):
 def test_an_idle_node_lets_the_server_sleep(bench):
     bench.peer()
     assert bench.node.patience_s == 1.0
+
+
+def test_the_page_names_every_figure(bench):
+    peer = bench.peer()
+    peer.get(peer.create("w").body.address, 4)
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    figures = page.split("- **STATS** gives")[1].split("\n- **")[0]
+    named = {name.partition(".")[0] for name in re.findall(r"`([\w.]+)`", figures)}
+    assert {name.partition(".")[0] for name in bench.node.facts()} | {"refusals"} == named
 
 
 def test_the_figures(bench):

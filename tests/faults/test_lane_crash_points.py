@@ -1,0 +1,155 @@
+"""SIGKILL at each line of the lane's own changes: those whose operand lies at the node.
+
+Whatever the kill left, the next node recovers it, and the request that is sent again happens
+exactly once: its number moved together with the data, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from memnode import derived, holding, numbered, wide as wide_task
+from memnode.channel import Channel
+from memnode.derived import FromTask, UpdateTask
+from memnode.holding import Writers
+from memnode.registry import Registry
+from memnode.wide import WideTask
+from smbox import dtypes
+from smbox.memory import accel, commit, hold, kernels, update, wide
+from smbox.memory.building import build
+from smbox.memory.journal import Writer
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.region_header import RegionSpec
+from smbox.wire import operands
+from smbox.wire.codec import Request
+from smbox.wire.header import pack_scale
+from smbox.wire.operands import Wide
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+MODULES = (commit, hold, update, wide, derived, holding, numbered, wide_task)
+FILES = {module.__file__ for module in MODULES}
+COUNT = STRIPE_NBYTES // 4 + 9  # two stripes
+CLIENT = 7
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    monkeypatch.setattr(accel, "journaled", kernels.journaled)
+    memory = NodeMemory.open(f"c{secrets.token_hex(4)}", 64 << 20)
+    yield memory
+    memory.close(keep=False)
+
+
+def region_of(memory, name, value, consistency=Consistency.STRIPE):
+    spec = RegionSpec(name, dtypes.by_name("float32"), (COUNT,), consistency=consistency)
+    region = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
+    region.array()[:] = value
+    memory.add(region)
+    return region
+
+
+def request_of(op, region, other):
+    fields = {"address": region.address, "nbytes": region.nbytes, "number": 1, "numbers": 2}
+    raw = pack_scale(1.0, "f")
+    if op is Op.FROM:
+        payload = operands.pack_address(other.address)
+        return Request(op, 1, kernel=2, scale=raw, payload=payload, **fields)
+    if op is Op.WIDE:
+        payload = operands.pack_wide(Wide(other.address, 0))
+        fields["numbers"] = 1
+        return Request(op, 1, kernel=2, scale=raw, payload=payload, **fields)
+    ones = np.ones(COUNT, np.float32)
+    payload = operands.pack_update([other.address], [1, 0], ones)
+    return Request(op, 1, kernel=int(OptimizerCode.MOMENTUM), payload=payload, **fields)
+
+
+class Bench:
+    """Runs one request on the memory, with writers of the calling process."""
+
+    def __init__(self, memory, op):
+        self.memory, self.op = memory, op
+        whole = Consistency.REGION if op is Op.WIDE else Consistency.STRIPE
+        self.region = region_of(memory, "r", 1, whole)
+        self.other = region_of(memory, "o", 1)
+        self.row = memory.channels.claim(CLIENT, 0)
+
+    def run(self, writer):
+        registry = Registry(self.memory, 10)
+        channel = Channel(self.memory.name, (0, b"x"), CLIENT, self.row)
+        request = request_of(self.op, self.region, self.other)
+        writers = Writers(self.memory.name)
+        if self.op is Op.WIDE:
+            task = WideTask(request, channel, registry, writer, writers)
+        else:
+            kind = FromTask if self.op is Op.FROM else UpdateTask
+            task = kind(request, channel, registry, writer)
+        reply = task.advance()
+        writers.close()
+        assert reply.status is Status.OK
+
+    def killed_at(self, line):
+        """Run in a child that is killed before the ``line``-th line; False: it got through."""
+        child = os.fork()
+        if child:
+            _, status = os.waitpid(child, 0)
+            assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+            return os.WIFSIGNALED(status)
+        seen, status = 0, 1
+
+        def trace(frame, event, _):
+            nonlocal seen
+            if frame.f_code.co_filename not in FILES:
+                return None
+            seen += event == "line"
+            if seen == line:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        try:
+            writer = Writer.create(self.memory.name)
+            sys.settrace(trace)
+            self.run(writer)
+            sys.settrace(None)
+            writer.close()
+            status = 0
+        finally:
+            os._exit(status)
+
+
+@pytest.mark.parametrize("op", [Op.FROM, Op.WIDE, Op.UPDATE], ids=lambda op: op.name)
+def test_a_change_of_the_lane_killed_anywhere_happens_once(memory, op):
+    bench = Bench(memory, op)
+    region, after = bench.region, 0.0 if op is Op.UPDATE else 2.0
+    line, seen, killed = 1, set(), True
+    while killed:
+        region.array()[:] = 1
+        bench.other.array()[:] = 0 if op is Op.UPDATE else 1
+        bench.row.applied = 0
+        killed = bench.killed_at(line)
+        memory.sweep_slots()
+        found = region.array()
+        stripes = [float(found[0]), float(found[-1])]
+        assert (found[: STRIPE_NBYTES // 4] == stripes[0]).all()
+        done = stripes.count(after)
+        assert set(stripes) <= {1.0, after}
+        if op is Op.WIDE:
+            assert done in {0, 2}
+            assert bench.row.applied == done // 2, line
+        else:
+            assert bench.row.applied == done, line
+        bench.run(memory.writer)
+        assert (region.array() == after).all()
+        assert bench.row.applied == (1 if op is Op.WIDE else 2)
+        seen.add(done)
+        line += 1 if line < 30 else 4
+    assert {0, 2} <= seen
+    assert line > 60
