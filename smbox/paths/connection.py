@@ -69,17 +69,18 @@ class Connection:
             self.disconnect()
         self._quiet_since_s = time.monotonic()
 
-    def send(self, queue_next: Callable[[], object]) -> None:
+    def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.
 
         Args:
             queue_next: queues one more call with the session, if there is one and the
-                session has given out all that it has.
+                session has given out all that it has; tells whether it did.
         """
         transport = self._transport or self._open()
         session = self.session
         while not session.needs_hello:
-            queue_next()
+            if not queue_next() and session.is_all_sent:
+                return
             call = session.next_to_send()
             if call is None:
                 return

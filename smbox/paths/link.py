@@ -22,6 +22,7 @@ from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.connection import Connection, Heard, MakeHello
 from smbox.paths.link_work import LinkWork, WorkCall
+from smbox.paths.reentry import check_not_mine, is_mine
 from smbox.transports.base import OpenTransport
 from smbox.wire.messages import Welcome
 
@@ -48,7 +49,7 @@ class Link:
         self, open_transport: OpenTransport, make_hello: MakeHello, config: ClientConfig
     ) -> None:
         self.thread = threading.current_thread()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._connection = Connection(open_transport, make_hello, config)
         self._works: deque[LinkWork] = deque()
         self._last: WorkCall | None = None  # the last one queued
@@ -67,12 +68,18 @@ class Link:
         """Whether its thread has ended with nothing under way."""
         return not self.thread.is_alive() and not self._works
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether the calling thread is inside a call of this link: in a signal handler."""
+        return is_mine(self._mutex)
+
     def silent_s(self) -> float:
         """Return for how long nothing has come although something should."""
         return self._connection.silent_s() if self._works else 0.0
 
     def begin(self, work: LinkWork) -> None:
         """Put a work in line, and send of it what can be sent at once."""
+        check_not_mine(self._mutex)
         with self._mutex:
             if not self._works:
                 self._connection.expect(within_s=IDLE_S)
@@ -81,6 +88,7 @@ class Link:
 
     def drive(self, work: LinkWork, deadline_s: float) -> bool:
         """Move the works until ``work`` is done (True), or until the deadline (False)."""
+        check_not_mine(self._mutex)
         while True:
             with self._mutex:
                 if work.is_done or self._pass(work, deadline_s):
@@ -95,6 +103,7 @@ class Link:
         Raises:
             SmboxError: the first failure that nobody was told of.
         """
+        check_not_mine(self._mutex)
         with self._mutex:
             works = list(self._works)
         if not all(self.drive(work, deadline_s) for work in works):
@@ -124,7 +133,13 @@ class Link:
             self._dismiss(work)
 
     def close(self) -> None:
-        """Say goodbye if the node listens, and close; works end with PeerLostError."""
+        """Say goodbye if the node listens, and close; works end with PeerLostError.
+
+        From a signal handler inside a call, whose connection is in use: nothing is sent.
+        """
+        if self.is_entered:
+            self._is_closed = True
+            return
         with self._mutex:
             if self._is_closed:
                 return
@@ -181,18 +196,19 @@ class Link:
             if late > WINDOW_MAX or not self._receive(left_s):
                 return
 
-    def _queue_next(self) -> None:
-        """Queue one more request, if the last one has been given out."""
+    def _queue_next(self) -> bool:
+        """Queue one more request, if the last one has been given out; tell whether one was."""
         last = self._last
         if last is not None and not last.offers and last.reply is None:
-            return
+            return False
         for work in self._works:
             if work.has_more:
                 call = work.next_call()
                 if call is not None:
                     self._last = call
                     self._connection.session.enqueue(call)
-                return
+                return call is not None
+        return False
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one message; False when none came."""
@@ -217,6 +233,8 @@ class Link:
         elif work in self._works:
             self._works.remove(work)
         calls = list(work.open_calls())
+        if not calls:
+            return
         for call in calls:
             if self._connection.session.withdraw(call):
                 self._last = None

@@ -76,6 +76,11 @@ class ClientSession:
         )
 
     @property
+    def is_all_sent(self) -> bool:
+        """Whether ``next_to_send`` has nothing to give; asked by who was not interrupted."""
+        return not self._waiting and self._window.is_sent(self._connection)
+
+    @property
     def acknowledged(self) -> int:
         """The number up to which every change is answered."""
         return self._window.acknowledged

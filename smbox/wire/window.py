@@ -73,6 +73,12 @@ class Window:
             elif count:
                 number = max(number, request.number + call.done)
 
+    def is_sent(self, connection: int) -> bool:
+        """Tell whether all calls were sent on this connection: in order, so the last tells."""
+        for call in reversed(self.calls.values()):
+            return call.connection == connection
+        return True
+
     def first_unsent(self, connection: int) -> Call | None:
         """Return the first call that was not sent on this connection, if any."""
         for call in self.calls.values():

@@ -132,12 +132,16 @@ def test_refusal_takes_no_number_and_those_behind_move_up():
     sent = send_all(session)
     assert no(session, sent[0], applied=0) is first
     assert isinstance(first.reply.raised(), RegionFreedError)
+    assert not session.is_all_sent
     for late in sent[1:]:
         assert no(session, late, applied=0, status=Status.GAP) is None
     again = send_all(session)
     assert numbers(again) == [1, 1]
+    assert session.is_all_sent
     assert [ok(session, request) for request in again] == [second, read]
     assert session.acknowledged == 1
+    put(session)
+    assert not session.is_all_sent
 
 
 def test_refusal_half_way_keeps_what_happened():

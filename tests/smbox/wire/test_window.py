@@ -61,6 +61,17 @@ def test_refused_change_gives_its_numbers_to_those_behind():
     assert window.first_unsent(2) is calls[0]
 
 
+def test_the_last_call_tells_whether_all_are_sent():
+    assert Window().is_sent(1)
+    window, calls = filled(1, 0, 1)
+    assert window.is_sent(1)
+    assert not window.is_sent(2)
+    calls[0].reply = refusal(applied=0)
+    window.settle()
+    window.line_up()
+    assert not window.is_sent(1)
+
+
 def test_settling_and_lining_up_twice_changes_nothing():
     window, calls = filled(2, 1)
     calls[0].reply = Reply(Op.PUT)
