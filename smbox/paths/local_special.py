@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smbox.errors import SmboxError
+from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.memory.change import Change
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
@@ -65,10 +65,9 @@ class LocalSpecial:
         self, info: RegionInfo, operation: Operation, sink: Sink | None, lease: Lease
     ) -> Work:
         """Begin an all-or-nothing change; see SpecialPath."""
+        staged = lease, self._staging(lease)
         return self._work(
-            lambda lane: LocalWhole(
-                lane, self._map(info), operation, sink, (lease, self._map(lease.info))
-            )
+            lambda lane: LocalWhole(lane, self._map(info), operation, sink, staged)
         )
 
     def read_whole(
@@ -85,6 +84,17 @@ class LocalSpecial:
     def stages_reads(self, info: RegionInfo, first: int, limit: int) -> bool:  # noqa: ARG002
         """Tell that nothing travels."""
         return False
+
+    def _staging(self, lease: Lease) -> MappedRegion:
+        """Map the staging; the node takes it back from who is silent for long."""
+        try:
+            region = self._map(lease.info)
+            region.check_usable()
+        except RegionFreedError as error:
+            raise PeerLostError(
+                "the node has taken the staging back", lost="staging", outcome="not-sent"
+            ) from error
+        return region
 
     def _work(self, make: Callable[[Lane], LaneWork]) -> Work:
         lane = self._lane()

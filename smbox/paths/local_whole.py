@@ -78,7 +78,6 @@ class LocalWhole(HeldWork):
         operation = self._operation
         nbytes = operation.limit - operation.first
         if self._before is None:
-            self._stage.check_usable()
             self._stage.data[:nbytes] = operation.source
             self._before = commits(writer)
         if commits(writer) != self._before:

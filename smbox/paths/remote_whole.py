@@ -113,8 +113,8 @@ class StagedWork(RemoteWork):
         if self._lease.holds(gone):
             done = self._is_over_the_middle
             error = PeerLostError(
-                "the node was restarted and has lost what was staged"
-                + (": it is done, but its old contents are gone" if done else ""),
+                "the node has lost what was staged: it was restarted, or we were silent"
+                + ("; it is done, but its old contents are gone" if done else ""),
                 lost="staging",
                 outcome="unknown" if done else "not-sent",
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -22,13 +23,16 @@ from smbox.paths.special import Lease
 IDLE_MAX: Final = 4
 """Staging regions that a client keeps unused."""
 
+IDLE_S: Final = 60.0
+"""How long: of a client that is silent for minutes the node takes them back."""
+
 
 class Staging:
     """The staging regions of one client; thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._idle: list[RegionInfo] = []
+        self._idle: list[tuple[RegionInfo, float]] = []  # and since when
         self._condemned: list[RegionInfo] = []
 
     def lease(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
@@ -38,8 +42,8 @@ class Staging:
             OutOfMemoryError: the node has no room for it.
         """
         with self._mutex:
-            condemned, self._condemned = self._condemned, []
             info = self._take(dtype, count)
+            condemned, self._condemned = self._condemned, []
         for gone in condemned:
             with suppress(SmboxError):  # the node may have taken it back already
                 control.free(gone.address, timeout_s)
@@ -57,16 +61,20 @@ class Staging:
         self._idle, self._condemned = [], []
 
     def _take(self, dtype: DType, count: int) -> RegionInfo | None:
-        for at, info in enumerate(self._idle):
+        oldest_s = time.monotonic() - IDLE_S
+        self._condemned += [info for info, since_s in self._idle if since_s < oldest_s]
+        self._idle = [entry for entry in self._idle if entry[1] >= oldest_s]
+        for at, (info, _) in enumerate(self._idle):
             if (info.dtype, info.shape) == (dtype, (count,)):
-                return self._idle.pop(at)
+                del self._idle[at]
+                return info
         return None
 
     def _end(self, info: RegionInfo, is_sound: bool) -> None:  # noqa: FBT001 - Lease calls it
         with self._mutex:
-            if is_sound:
-                self._idle.append(info)
-                info = self._idle.pop(0) if len(self._idle) > IDLE_MAX else info
-                is_sound = info in self._idle
             if not is_sound:
                 self._condemned.append(info)
+                return
+            self._idle.append((info, time.monotonic()))
+            if len(self._idle) > IDLE_MAX:
+                self._condemned.append(self._idle.pop(0)[0])

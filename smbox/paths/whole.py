@@ -42,12 +42,16 @@ def begin_change(
         check_by_stripe(info, operation.op)
     count = (operation.limit - operation.first) // info.dtype.itemsize
     count *= 1 if sink is None else 2  # old bytes come back through the second half
-    lease = paths.staging.lease(paths.control(), info.dtype, count, paths.timeout_s)
-    try:
-        return paths.data().special.change_whole(info, operation, sink, lease)
-    except BaseException:
-        lease.drop()
-        raise
+
+    def begin() -> Work:
+        lease = paths.staging.lease(paths.control(), info.dtype, count, paths.timeout_s)
+        try:
+            return paths.data().special.change_whole(info, operation, sink, lease)
+        except BaseException:
+            lease.drop()
+            raise
+
+    return once_more(begin)
 
 
 def begin_read(paths: PathPair, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
@@ -72,10 +76,10 @@ def begin_read(paths: PathPair, info: RegionInfo, first: int, limit: int, out: B
 
 
 def once_more(verb: Callable[[], T]) -> T:
-    """Call a blocking verb, again if a node that was restarted has lost its staging.
+    """Call a blocking verb, again if the node has lost its staging.
 
-    Then nothing was changed. Handles cannot do this: what was begun after them would come
-    before them.
+    Then nothing was changed. Handles cannot do this once they have begun: what was begun
+    after them would come before them.
     """
     try:
         return verb()

@@ -50,6 +50,17 @@ def test_what_is_cancelled_lets_its_stripes_go(solo, region, held, mapped):
     assert (region.get() == 1).all()
 
 
+def test_staging_that_the_node_took_back_is_made_anew(solo, region):
+    ones = np.ones(COUNT, np.float32)
+    region.accumulate(ones)
+    memory = solo.control.memory
+    for staging in [each for each in memory.regions.values() if each.spec.name != "w"]:
+        memory.free(staging)
+    handle = region.accumulate_nb(ones)
+    handle.wait()
+    assert (region.get() == 3).all()
+
+
 def test_a_snapshot_waits_for_what_is_open(box, held, mapped):
     region = box.create("r", shape=COUNT, init=1.0)
     with held(region, 1):

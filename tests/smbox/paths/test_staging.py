@@ -54,3 +54,11 @@ def test_the_node_takes_them_back_from_who_leaves(node, clients):
     assert len(node.memory.regions) == 1
     other.close()
     assert len(node.memory.regions) == 0
+
+
+def test_what_was_idle_for_long_is_not_used_again(node, lease, monkeypatch):
+    first = lease(4)
+    first.give()
+    monkeypatch.setattr("smbox.paths.staging.IDLE_S", -1.0)
+    assert lease(4).info != first.info
+    assert len(node.memory.regions) == 1
