@@ -11,7 +11,7 @@ group's parameters, c the center, g the group's mean gradient at the x it had be
 Variant: the paper's groups use SEASGD's three steps; here the exchange is EASGD's fused one.
 The paper's root then broadcasts its weights; here the memory answers with d right into memory
 that the group shares, and each worker subtracts it: x is the same on all to the last bit, and
-the update crosses the host once.
+the update crosses the host once. A ``torch.distributed`` group gets d by a broadcast.
 """
 
 from __future__ import annotations
@@ -22,22 +22,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from smbox.errors import ConfigError
-from smbox.memory.layout import align
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike
-from smbox_torch.buckets import ALIGN_NBYTES, typed
 from smbox_torch.easgd import EASGD
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
-from smbox_torch.host_memory import HostMemory
+from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
 
 __all__ = ["HybridRoot", "HybridSGD"]
-
-TOLD = 0  # lane of the move's rendezvous: exchanges whose move lies in the shared memory
 
 
 class HybridRoot(EASGD):
@@ -56,15 +53,16 @@ class HybridSGD(SyncGroup):
 
     Args:
         optimizer: does the steps.
-        box: the memory; only the root (LOCAL_RANK 0) needs one.
+        box: the memory; only the root (LOCAL_RANK 0, or the group's rank 0) needs one.
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
-        groups: number of hosts; None: WORLD_SIZE / LOCAL_WORLD_SIZE.
+        groups: number of hosts; None: WORLD_SIZE / LOCAL_WORLD_SIZE, or / the group's size.
         model: also keep its buffers in step, and exchange its floating-point ones.
         world: who this process is; None: torchrun's variables.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
+        group: a process group that steps together instead of the ranks of this host.
 
     Raises:
         ConfigError: impossible arguments, or the ranks' models differ.
@@ -85,29 +83,33 @@ class HybridSGD(SyncGroup):
         world: World | None = None,
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         world = world_or_default(world)
+        rank, ranks = world.local_rank, world.local_world_size
+        if group is not None:
+            rank, ranks = dist.get_rank(group), dist.get_world_size(group)
         self.period = period
         self.steps = 0
         self._root: HybridRoot | None = None
-        if world.is_group_root:
+        if rank == 0:
             if box is None:
-                raise ConfigError("the root of a group (LOCAL_RANK 0) needs a box")
+                raise ConfigError("the root of a group needs a box")
             self._root = HybridRoot(
                 optimizer,
                 box,
                 name,
                 period=period,
                 moving_rate=moving_rate,
-                workers=groups or world.world_size // world.local_world_size,
+                workers=groups or world.world_size // ranks,
                 model=model,
             )
             self._parameters = self._root.flat
             self._flat = [buffer for buffer, _ in self._root.pairs()]
         else:
-            members = (p for group in optimizer.param_groups for p in group["params"])
+            members = (p for each in optimizer.param_groups for p in each["params"])
             self._parameters = FlatParameters(members)
             self._flat = [*self._parameters.buffers, *_statistics(model)]
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
@@ -118,11 +120,13 @@ class HybridSGD(SyncGroup):
             name=shared,
             bucket_nbytes=bucket_nbytes,
             timeout_s=timeout_s,
+            group=group,
         )
-        nbytes = sum(_nbytes(buffer) for buffer in self._flat)
-        self._memory = HostMemory.join(f"{shared}-move", world, nbytes, timeout_s=timeout_s)
-        self._moves = _views(self._memory, self._flat)
-        self._told = 0
+        self._moves: GroupMoves
+        if group is not None:
+            self._moves = TorchMoves(group, self._flat)
+        else:
+            self._moves = HostMoves(f"{shared}-move", world, self._flat, timeout_s)
         self._recorder = Recorder() if self._root is None else self._root.recorder
 
     def _step(self) -> None:
@@ -139,23 +143,18 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: the root died, left or did not come; x is as it was.
         """
-        self._told += 1
         if self._root is not None:
-            self._root.tell(self._moves)
-            self._memory.rendezvous.raise_to(TOLD, self._told)
+            self._root.tell(self._moves.tensors)
+            self._moves.tell()
         else:
             self._hear()
-        for buffer, move in zip(self._flat, self._moves, strict=True):
+        for buffer, move in zip(self._flat, self._moves.tensors, strict=True):
             buffer.flat.sub_(move.to(buffer.flat.device))
 
     def _hear(self) -> None:
-        """Wait for the move that the root is told.
-
-        The root writes the next one only after a round of gradients, which every rank begins
-        after it has subtracted this one.
-        """
+        """Wait for the move that the root is told."""
         began_s = time.monotonic()
-        self._memory.rendezvous.wait_for(0, TOLD, self._told)
+        self._moves.hear()
         took_s = time.monotonic() - began_s
         self._recorder.exchange(took_s=took_s, nbytes=0)
         self._recorder.waited(took_s)
@@ -204,14 +203,14 @@ class HybridSGD(SyncGroup):
 
     def _as_root(self) -> HybridRoot:
         if self._root is None:
-            raise ConfigError("only the root of a group (LOCAL_RANK 0) knows the center")
+            raise ConfigError("only the root of a group knows the center")
         return self._root
 
     def close(self) -> None:
         """Leave group and run; the center stays."""
         if self._root is not None:
             self._root.close()
-        self._memory.close()
+        self._moves.close()
         super().close()
 
 
@@ -219,16 +218,3 @@ def _statistics(model: torch.nn.Module | None) -> Sequence[FlatBuffer]:
     """Flatten a model's floating-point buffers, as the root does."""
     tensors = float_buffers(model) if model is not None else []
     return FlatParameters(tensors).buffers if tensors else ()
-
-
-def _views(memory: HostMemory, flat: Sequence[FlatBuffer]) -> list[torch.Tensor]:
-    """View the shared memory as one move per flat buffer."""
-    data, at_byte, views = torch.from_numpy(memory.data), 0, []
-    for buffer in flat:
-        views.append(typed(data, at_byte, buffer.flat))
-        at_byte += _nbytes(buffer)
-    return views
-
-
-def _nbytes(buffer: FlatBuffer) -> int:
-    return align(buffer.flat.nbytes, ALIGN_NBYTES)

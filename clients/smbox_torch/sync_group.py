@@ -8,7 +8,8 @@ the common x, w_i its weight (1 unless told otherwise), f the step of the optimi
 
 The paper's workers use NCCL; here the mean is a reduce-scatter and all-gather in mapped
 memory (``gradient_sync``), without messages and without a memory node. One worker computes
-each part of the mean, so all workers hold the same bits at every step.
+each part of the mean, so all workers hold the same bits at every step. With ``group=`` the mean
+is a ``torch.distributed`` group's instead (``torch_sync``), NCCL's for one.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from contextlib import contextmanager
 from typing import Final
 
 import torch
+import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox_torch.flat import unique
 from smbox_torch.gradient_sync import WRITTEN, GradientSync
 from smbox_torch.publisher import PUBLISHED
 from smbox_torch.stats import Stats
+from smbox_torch.torch_sync import TorchSync
 from smbox_torch.world import World
 from smbox_torch.wrapped import WrappedOptimizer
 
@@ -58,6 +61,8 @@ class SyncGroup(WrappedOptimizer):
         name: of the shared memory; a run with several groups at once names each.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
+        group: average over this group, on one host or several, when ``step`` or
+            ``synchronize`` is called; then only ``model`` counts of the arguments above.
 
     Raises:
         ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
@@ -73,18 +78,25 @@ class SyncGroup(WrappedOptimizer):
         name: str = "sync",
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__(optimizer)
         self.world = world_or_default(world)
-        members = unique(p for group in optimizer.param_groups for p in group["params"])
-        self._sync = GradientSync(
-            [p for p in members if p.requires_grad],
-            unique(model.buffers()) if model is not None else [],
-            self.world,
-            name=name,
-            bucket_nbytes=bucket_nbytes,
-            timeout_s=timeout_s,
-        )
+        members = unique(p for each in optimizer.param_groups for p in each["params"])
+        parameters = [p for p in members if p.requires_grad]
+        buffers = unique(model.buffers()) if model is not None else []
+        self._sync: GradientSync | TorchSync
+        if group is not None:
+            self._sync = TorchSync(parameters, buffers, group)
+        else:
+            self._sync = GradientSync(
+                parameters,
+                buffers,
+                self.world,
+                name=name,
+                bucket_nbytes=bucket_nbytes,
+                timeout_s=timeout_s,
+            )
         self._joins = 0
 
     @property
@@ -135,24 +147,28 @@ class SyncGroup(WrappedOptimizer):
         through, so all end with the same parameters. Every rank's loop must be inside.
 
         Raises:
+            ConfigError: the group is not one of shared memory; nothing happened.
             WorkerLostError: a rank died, left or did not come.
         """
+        sync = self._sync
+        if not isinstance(sync, GradientSync):
+            raise ConfigError("only ranks that share memory can follow; leave out group=")
         yield
         self._joins += 1
-        self._sync.rows.joined[self._sync.rank] = self._joins
-        weight, self._sync.weight = self._sync.weight, 0.0
+        sync.rows.joined[sync.rank] = self._joins
+        weight, sync.weight = sync.weight, 0.0
         try:
-            self._follow()
+            self._follow(sync)
         finally:
-            self._sync.weight = weight
+            sync.weight = weight
 
-    def _follow(self) -> None:
+    def _follow(self, sync: GradientSync) -> None:
         """Do what the others do, until all ranks have joined."""
-        meeting, joined = self._sync.rendezvous, self._sync.rows.joined
+        meeting, joined = sync.rendezvous, sync.rows.joined
 
         def leads(lane: int) -> bool:
             counters = meeting.counters(lane)
-            return max(counters) > counters[self._sync.rank]
+            return max(counters) > counters[sync.rank]
 
         while True:
             meeting.wait_until(
@@ -168,7 +184,7 @@ class SyncGroup(WrappedOptimizer):
             if (joined >= self._joins).all():
                 return  # whoever leads has begun what comes after; it cannot step without me
             if writes:
-                self._sync.finish()
+                sync.finish()
 
     def stats(self) -> Stats:
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""

@@ -1,10 +1,16 @@
-"""Ranks of one host, as threads: what they share is mapped memory, so threads do as well."""
+"""Ranks of one host, as threads: what they share is mapped memory, so threads do as well.
+
+Ranks of a ``torch.distributed`` group are processes, since a process is one rank of a group.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,5 +37,41 @@ def run_ranks() -> Callable[..., list[Any]]:
     def run(ranks: int, work: Callable[[World], Any]) -> list[Any]:
         with ThreadPoolExecutor(ranks) as pool:
             return [each.result() for each in [pool.submit(work, w) for w in worlds(ranks)]]
+
+    return run
+
+
+GLOO = """
+import sys, torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+"""
+
+
+@pytest.fixture
+def run_gloo(tmp_path: Path) -> Callable[[str], list[list[str]]]:
+    """``run_gloo(script)``: the lines that the two ranks of a Gloo group print, by rank."""
+
+    def run(script: str) -> list[list[str]]:
+        command = [sys.executable, "-c", f"{GLOO}{script}\ndist.destroy_process_group()"]
+        ranks = [
+            subprocess.Popen(
+                [*command, str(tmp_path / "store"), str(rank)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        try:
+            done = [rank.communicate(timeout=100) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.communicate()
+        assert [rank.returncode for rank in ranks] == [0, 0], [told[1] for told in done]
+        return [told[0].splitlines() for told in done]
 
     return run

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -211,3 +212,40 @@ def test_impossible_arguments_are_refused(wrong):
 def test_a_root_without_a_box_is_refused():
     with pytest.raises(ConfigError, match="box"):
         hybrid(worlds(1, 1)[0], None)
+
+
+GROUP = """
+import json
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, start
+from smbox_torch.hybrid import HybridSGD
+
+x = torch.nn.Parameter(torch.from_numpy(start()) + rank)
+box = ModelBox() if rank == 0 else None
+sgd = torch.optim.SGD([x], lr=LR)
+optimizer = HybridSGD(
+    sgd, box, "run", period=2, moving_rate=0.3, groups=1, group=dist.group.WORLD
+)
+with optimizer:
+    one = Descent(rank, x, optimizer)
+    one.run(8)
+    stats = optimizer.stats()
+    inside = optimizer.sync_stats().exchanges
+    center = box.attach("run.float32").get().tolist() if box else None
+print(json.dumps([one.values().tolist(), center, stats.exchanges, stats.nbytes > 0, inside]))
+"""
+
+
+def test_a_process_group_takes_the_place_of_a_host(run_gloo):
+    root, member = (json.loads(lines[-1]) for lines in run_gloo(GROUP))
+    x, c = start(), start()
+    oracles.run(
+        oracles.easgd(
+            x, c, group_gradient(0, 2), steps=STEPS, lr=LR, moving_rate=RATE, period=PERIOD
+        )
+    )
+    assert root[0] == member[0]
+    np.testing.assert_allclose(root[0], x, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(root[1], c, rtol=0, atol=1e-6)
+    assert root[2:] == [STEPS // PERIOD, True, STEPS]
+    assert member[1:] == [None, STEPS // PERIOD, False, STEPS]
