@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from smbox_torch.adapter import as_array, register
 from smbox_torch.adownpour import ADownpour
+from smbox_torch.dogwild import Dogwild
 from smbox_torch.downpour import Downpour
 from smbox_torch.eamsgd import EAMSGD
 from smbox_torch.easgd import EASGD
@@ -15,11 +16,13 @@ from smbox_torch.easgd_sync import SyncEASGD
 from smbox_torch.elastic import StabilityWarning
 from smbox_torch.flat import FlatParameters
 from smbox_torch.hogwild import Hogwild
+from smbox_torch.hogwild_pp import HogwildPP
 from smbox_torch.hybrid import HybridSGD
 from smbox_torch.mdownpour import MDownpour
 from smbox_torch.mvadownpour import MVADownpour
 from smbox_torch.parameter_server import ParameterServer
 from smbox_torch.ring_all_reduce import RingAllReduce
+from smbox_torch.scalars import Scalars
 from smbox_torch.seasgd import SEASGD
 from smbox_torch.ssp import SSP
 from smbox_torch.stats import Stats
@@ -34,14 +37,17 @@ __all__ = [
     "SSP",
     "ADownpour",
     "BoxOptimizer",
+    "Dogwild",
     "Downpour",
     "FlatParameters",
     "Hogwild",
+    "HogwildPP",
     "HybridSGD",
     "MDownpour",
     "MVADownpour",
     "ParameterServer",
     "RingAllReduce",
+    "Scalars",
     "StabilityWarning",
     "Stats",
     "Stopping",
