@@ -7,6 +7,7 @@ the lane's own writer and under its mutex, so that any thread may wait for any r
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from smbox.errors import ConfigError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.paths.base import ByteRange
+from smbox.paths.reentry import check_not_mine, is_mine
 
 PAUSE_FIRST_S: Final = 20e-6
 PAUSE_MAX_S: Final = 1e-3
@@ -113,9 +115,10 @@ class Lane:
         self.thread = threading.current_thread()
         self.writer = Writer.create(node)
         self.queue: deque[LaneWork] = deque()
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self._unseen: LaneWork | None = None
         self.is_closed = False
+        self._closes_late = False
 
     def begin(self, work: LaneWork) -> None:
         """Put a request in line and try it at once."""
@@ -124,6 +127,7 @@ class Lane:
 
     def run(self, work: LaneWork) -> bool:
         """Run the requests in line as far as they go; True if ``work`` is done."""
+        check_not_mine(self.mutex)
         with self.mutex:
             if self.is_closed:
                 raise ConfigError("the box was closed", op="wait")
@@ -173,6 +177,7 @@ class Lane:
 
     def drop(self, work: LaneWork) -> None:
         """Take a request out of the line."""
+        check_not_mine(self.mutex)
         with self.mutex:
             if work in self.queue:
                 self.queue.remove(work)
@@ -185,15 +190,23 @@ class Lane:
         return not self.thread.is_alive() and not self.queue
 
     def close(self) -> None:
-        """Remove the writer; a commit of another thread ends first."""
+        """Remove the writer; a commit of another thread ends first.
+
+        From a signal handler inside a commit, the writer stays until the process exits: what
+        ends or undoes that commit needs it.
+        """
+        if is_mine(self.mutex):
+            self.is_closed = self._closes_late = True
+            atexit.register(self.close)
+            return
         with self.mutex:
-            if not self.is_closed:
-                self.is_closed = True
+            if self._closes_late or not self.is_closed:
+                self.is_closed, self._closes_late = True, False
                 self.queue.clear()
                 self.writer.close()
 
     def abandon(self) -> None:
         """Drop the writer in a forked child: it is the parent's, and so may be the mutex."""
-        self.mutex = threading.Lock()
-        self.is_closed = True
+        self.mutex = threading.RLock()
+        self.is_closed, self._closes_late = True, False
         self.writer.abandon()

@@ -22,6 +22,7 @@ from smbox.paths.local_now import commit_now, read_run
 from smbox.paths.local_special import LocalSpecial
 from smbox.paths.local_work import LocalBatch, LocalChange, LocalFailure, LocalRead, LocalWait
 from smbox.paths.proof import check_still_shared
+from smbox.paths.reentry import is_mine
 
 
 class LocalPath:
@@ -37,7 +38,7 @@ class LocalPath:
         self._node = node
         self._regions: dict[int, MappedRegion] = {}
         self._lanes: list[Lane] = []
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._mine = threading.local()
         self.special = LocalSpecial(self._lane, self._map, _begin)
 
@@ -140,7 +141,15 @@ class LocalPath:
             lane: Lane = self._mine.lane
         except AttributeError:
             lane = self._mine.lane = self._new_lane()
-        return lane
+        return self._inner_lane() if is_mine(lane.mutex) else lane
+
+    def _inner_lane(self) -> Lane:
+        """Return another lane for a signal handler that struck inside a call on this one."""
+        mine = threading.current_thread()
+        for lane in self._all_lanes():
+            if lane.thread is mine and not is_mine(lane.mutex):
+                return lane
+        return self._new_lane()
 
     def _new_lane(self) -> Lane:
         lane = Lane(self._node.name)
@@ -164,7 +173,7 @@ class LocalPath:
         with self._mutex:
             freed = [
                 address
-                for address, region in self._regions.items()
+                for address, region in list(self._regions.items())
                 if region.state == RegionState.FREED
             ]
             for address in freed:

@@ -44,7 +44,7 @@ class RemotePath:
         self._timeout_s = timeout_s
         self._channels = itertools.count(CONTROL_CHANNEL + 1)
         self._links: list[Link] = []
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._mine = threading.local()
         self._is_closed = False
         self.special = RemoteSpecial(self._link, _begun)
@@ -117,7 +117,7 @@ class RemotePath:
     def abandon(self) -> None:
         """Drop the sockets in a forked child; the parent's connections live on."""
         self._is_closed = True
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         links, self._links = self._links, []
         self._mine = threading.local()
         for link in links:
@@ -128,7 +128,15 @@ class RemotePath:
             link: Link = self._mine.link
         except AttributeError:
             link = self._mine.link = self._new_link()
-        return link
+        return self._inner_link() if link.is_entered else link
+
+    def _inner_link(self) -> Link:
+        """Return another link for a signal handler that struck inside a call on this one."""
+        mine = threading.current_thread()
+        for link in self._all_links():
+            if link.thread is mine and not link.is_entered:
+                return link
+        return self._new_link()
 
     def _new_link(self) -> Link:
         with self._mutex:
