@@ -202,7 +202,7 @@ def exchange(
     read = w.clone()
     d = read - u
     is_moved = d.abs() > tolerance
-    move = torch.where(is_moved, beta + lambda_ - 1, lambda_) * d
+    move = torch.where(is_moved, (beta + lambda_ - 1) * d, lambda_ * d)
     move += lambda_ * (v - read)
     moved = is_moved.view(-1).nonzero().view(-1)
     v.view(-1).index_add_(0, moved, d.view(-1)[moved], alpha=beta)

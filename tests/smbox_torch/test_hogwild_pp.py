@@ -144,6 +144,17 @@ def test_a_small_move_waits_and_is_not_written_to_the_neighbour():
     assert w[1].item() == pytest.approx(lambda_ * 5 + (1 - lambda_) + lambda_ * 0.01)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_exchange_keeps_to_the_precision_of_the_model(dtype: torch.dtype):
+    w, u, v = (torch.full((2, 2), each, dtype=dtype) for each in (2.0, 1.0, 3.0))
+    beta, lambda_ = ring_weights(3)
+    exchange(w, v, u, beta=beta, lambda_=lambda_, tolerance=0.0)
+    precise = torch.finfo(dtype).eps * 8
+    assert v[0, 0].item() == pytest.approx(3 + beta, rel=precise)
+    assert w[1, 1].item() == pytest.approx(2 + lambda_ + (beta + lambda_ - 1), rel=precise)
+    assert torch.equal(u, w)
+
+
 def test_workers_at_once_bring_all_clusters_to_the_goal(open_box):
     team = [made(open_box(), rank, 4, 2, tolerance=1e-3) for rank in range(4)]
     goal = torch.linspace(-1, 1, SIZE)
