@@ -143,6 +143,35 @@ def _commit_stripe(  # noqa: PLR0913, PLR0917 - it is inlined
     return True
 
 
+@njit
+def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
+    header: Words,
+    table: Words,
+    words: Words,
+    fd: int,
+    first: int,
+    limit: int,
+    operand: Operand,
+    data: int,
+    old: int,
+    back: int,
+    how: int,
+) -> int:
+    """Commit stripes while nothing is in the way; returns the byte reached."""
+    at = first
+    while at < limit:
+        stripe = at // STRIPE_NBYTES
+        end = min(limit, (stripe + 1) * STRIPE_NBYTES)
+        if not _commit_stripe(
+            header, table[stripe], words, fd, stripe, at, end, operand, data, at - first, old
+        ):
+            break
+        if how != _NONE:
+            give_back(how, back + at - first, operand, at - first, end - at, old)
+        at = end
+    return at
+
+
 @njit(
     int64(
         WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
@@ -200,28 +229,9 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
     operand = Operand(mode, address_of(source), scale, whole)
     begin, journal, answer = address_of(data), address_of(old), address_of(back)
     words[_KERNEL] = kernel
-    at = first
-    while at < limit:
-        stripe = at // STRIPE_NBYTES
-        end = min(limit, (stripe + 1) * STRIPE_NBYTES)
-        if not _commit_stripe(
-            header,
-            table[stripe],
-            words,
-            fd,
-            stripe,
-            at,
-            end,
-            operand,
-            begin,
-            at - first,
-            journal,
-        ):
-            break
-        if how != _NONE:
-            give_back(how, answer + at - first, operand, at - first, end - at, journal)
-        at = end
-    return at
+    return _commit_all(
+        header, table, words, fd, first, limit, operand, begin, journal, answer, how
+    )
 
 
 @njit

@@ -19,9 +19,7 @@ from smbox.wire.refusal import refuse
 from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 
-STRIPE = 512 * 1024
-WINDOW = 4
-RING = 6
+STRIPE, WINDOW, RING = 512 * 1024, 4, 6
 FREED = RegionFreedError("gone")
 
 
