@@ -195,11 +195,16 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
         if scale != 1:
             raise ConfigError("takes no scale", kernel=code.name, dtype=dtype.name, scale=scale)
         return dtype.numpy.type(1)
-    return _float_scale(dtype, scale) if dtype.kind == "float" else _whole_scale(dtype, scale)
+    try:
+        if dtype.kind == "float":
+            return _float_scale(dtype, scale)
+        return _whole_scale(dtype, scale)
+    except (TypeError, OverflowError) as error:
+        raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
 
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:
-    factor = float(scale)
+    factor = math.ldexp(scale, 0)  # float() would also read a text
     if dtype.itemsize >= _SAFE_ITEMSIZE and _SMALL < abs(factor) < _LARGE:
         return dtype.numpy.type(factor)
     with np.errstate(over="ignore", under="ignore"):

@@ -209,3 +209,12 @@ def test_journaled_refuses_before_it_touches_anything():
         journaled(KernelCode.SUM, data.view("u1"), source, old, dtype, 0.5, progress, 0)
     assert data.tolist() == [0, 1, 2, 3]
     assert progress[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
+@pytest.mark.parametrize(
+    "scale", ["2", None, 1j, 10**400, b"2"], ids=lambda scale: str(scale)[:5]
+)
+def test_a_scale_is_a_number(dtype, scale):
+    with pytest.raises(ConfigError, match="scale"):
+        scale_of(KernelCode.SUM, dtypes.by_name(dtype), scale)
