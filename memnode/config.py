@@ -97,7 +97,8 @@ class NodeConfig:
     Attributes:
         binds: where to listen; at least one.
         name: prefix of the node's segments; None takes the port of the first tcp address.
-        memory_nbytes: most bytes that all segments may take; None asks /dev/shm.
+        memory_nbytes: regions are made while all segments take no more; journals and rings
+            of answers count, but are made beyond it, too. None asks /dev/shm.
         keep: leave the memory in place on a clean stop.
         insecure: allow addresses that other hosts can reach.
         parent_pid: stop when this process ends; None never.
