@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar, cast
 
-from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 
 T = TypeVar("T")
 
@@ -76,6 +76,7 @@ class Handle(Generic[T]):
             RequestTimeoutError: not done in time. ``error.facts["outcome"]`` tells what is
                 known of the effect and ``error.handle`` is this handle: waiting on it
                 again continues the request exactly once.
+            ConfigError: ``timeout_s`` is no number; the request is as it was.
             SmboxError: the request failed; the same at every call.
         """
         if self._error is not None:
@@ -83,6 +84,8 @@ class Handle(Generic[T]):
         if self._is_done:
             return
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        if math.isnan(timeout_s):  # it would never be over
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         try:
             self._is_done = self._drive.advance(time.monotonic() + timeout_s)
         except SmboxError as error:

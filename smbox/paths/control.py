@@ -115,6 +115,8 @@ class RemoteControl:
         """Find a region by name; see ControlPath."""
         if not 0 < _nbytes_of(name) <= NAME_NBYTES_MAX or not name.isprintable():
             raise RegionNotFoundError("no region can have this name", name=ascii(name))
+        if math.isnan(timeout_s):
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         body = Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
         pause_s = ATTACH_FIRST_S

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from smbox.errors import RegionFreedError, RequestTimeoutError
+from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox.handle import Handle
 
 
@@ -110,3 +110,11 @@ def test_finish_leaves_a_timeout_under_way():
         request.finish(0.0)
     assert not script.cancelled
     assert request.finish() == "value"
+
+
+def test_no_number_of_seconds_is_nonsense():
+    waiting, script = handle(True)
+    with pytest.raises(ConfigError, match="timeout_s"):
+        waiting.wait(math.nan)
+    assert script.deadlines == []
+    assert waiting.result() == "value"

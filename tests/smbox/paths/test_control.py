@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 
 import pytest
@@ -145,3 +146,8 @@ def test_shapes_that_no_region_can_have(client, shape):
     spec = CreateRequest("v", info.kind, info.dtype, shape, info.consistency)
     with pytest.raises(LimitError):
         client.control.create(spec, WAIT_S)
+
+
+def test_waiting_for_no_number_of_seconds_is_nonsense(client):
+    with pytest.raises(ConfigError, match="timeout_s"):
+        client.control.attach("w", RegionKind.ARRAY, math.nan)
