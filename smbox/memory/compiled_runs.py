@@ -229,9 +229,10 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
     operand = Operand(mode, address_of(source), scale, whole)
     begin, journal, answer = address_of(data), address_of(old), address_of(back)
     words[_KERNEL] = kernel
-    return _commit_all(
+    reached: int = _commit_all(
         header, table, words, fd, first, limit, operand, begin, journal, answer, how
     )
+    return reached
 
 
 @njit
