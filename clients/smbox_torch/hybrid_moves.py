@@ -124,7 +124,11 @@ class TorchMoves:
             dist.broadcast(sent, root_of(self._group), group=self._group)
 
     def close(self) -> None:
-        """Leave; the group is the caller's."""
+        """Leave; the group is the caller's.
+
+        Nothing may hold a group that has been destroyed: torch can abort as the process ends.
+        """
+        self.__dict__.pop("_group", None)
 
 
 def _nbytes(buffer: FlatBuffer) -> int:

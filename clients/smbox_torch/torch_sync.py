@@ -113,7 +113,11 @@ class TorchSync:
             tensor.copy_(whole)
 
     def close(self) -> None:
-        """Leave; the group is the caller's."""
+        """Leave; the group is the caller's.
+
+        Nothing may hold a group that has been destroyed: torch can abort as the process ends.
+        """
+        self.__dict__.pop("_group", None)
 
 
 def _gradient(parameter: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,10 +84,11 @@ def center(box: ModelBox) -> np.ndarray:
 
 
 def test_groups_equal_the_replay_of_their_order():
-    box = ModelBox()
+    box, made = ModelBox(), threading.Barrier(4)
 
     def work(world: World) -> np.ndarray:
         one = hybrid(world, box)
+        made.wait(60.0)  # a group that comes after an exchange begins elsewhere
         one.run(STEPS)
         one.optimizer.close()
         return one.values()

@@ -20,11 +20,10 @@ def parameter(*values, dtype=torch.float32):
 def told(tensor):
     return None if tensor is None else tensor.tolist()
 
-group = dist.group.WORLD
 a, b = parameter(1.0 + rank, 2.0), parameter(3.0 + rank, dtype=torch.bfloat16)
 c = parameter(4.0)
 buffer = torch.tensor([5 + rank])
-sync = TorchSync([a, b, c], [buffer], group)
+sync = TorchSync([a, b, c], [buffer], dist.group.WORLD)
 begin = [told(each) for each in (a, b, c, buffer)]
 
 sync.weight = 1.0 + 2 * rank                       # 1 and 3
@@ -35,10 +34,12 @@ sync.finish()
 means = [told(each.grad) for each in (a, b, c)]
 buffer += 1 + rank
 sync.publish()
+sync.close()
+sync.close()
 
 net = torch.nn.Linear(2, 1, bias=False)
 sgd = torch.optim.SGD(net.parameters(), lr=0.5)
-with SyncGroup(sgd, net, group=group) as optimizer:
+with SyncGroup(sgd, net, group=dist.group.WORLD) as optimizer:
     before = net.weight.detach().clone()
     with optimizer.no_sync():
         net(torch.tensor([[1.0, 0.0]])).sum().backward()
@@ -52,7 +53,8 @@ with SyncGroup(sgd, net, group=group) as optimizer:
         refused = True
 moved = (before - net.weight).detach().tolist()[0]
 rounds = sync.recorder.exchanges, optimizer.stats().exchanges, optimizer.stats().steps
-print(json.dumps([root_of(group), begin, means, told(buffer), moved, refused, rounds]))
+root = root_of(dist.group.WORLD)
+print(json.dumps([root, begin, means, told(buffer), moved, refused, rounds]))
 """
 
 
