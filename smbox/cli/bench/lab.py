@@ -103,12 +103,17 @@ class Lab:
             self._opened = opened.pop_all()
 
     def time(
-        self, calls: dict[str, Callable[[], object]], *, rounds: int | None = None
+        self,
+        calls: dict[str, Callable[[], object]],
+        *,
+        rounds: int | None = None,
+        repeats: int = 1,
     ) -> dict[str, Timing]:
         """Time the calls against each other; CPU time is this process's, node's and peer's."""
         pids = [os.getpid(), self.node_pid, self._peer_pid]
         clocks = Clocks(time.perf_counter, lambda: cpu_seconds(pids))
-        return interleave(calls, rounds=rounds or self.scale.rounds, clocks=clocks)
+        rounds = rounds or self.scale.rounds
+        return interleave(calls, rounds=rounds, clocks=clocks, repeats=repeats)
 
     @contextmanager
     def region(self, box: Box, nbytes: int, consistency: str = "stripe") -> Iterator[Region]:

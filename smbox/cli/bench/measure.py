@@ -45,9 +45,19 @@ class Clocks:
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], object]], *, rounds: int, clocks: Clocks
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    clocks: Clocks,
+    repeats: int = 1,
 ) -> dict[str, Timing]:
     """Time every call ``rounds`` times, taking turns, after a round to warm up.
+
+    Args:
+        calls: what to time.
+        rounds: how often.
+        clocks: where time comes from; reading them takes some microseconds, and their caches.
+        repeats: calls in a row per turn, for short ones; the timing is that of one.
 
     Returns:
         The timing of each call, by its name.
@@ -57,8 +67,10 @@ def interleave(
     for round_number in range(WARM_UP_ROUNDS + rounds):
         for name in _turns(list(calls), round_number):
             cpu_before, before = clocks.cpu_s(), clocks.now_s()
-            calls[name]()
-            seconds, cpu_used = clocks.now_s() - before, clocks.cpu_s() - cpu_before
+            for _ in range(repeats):
+                calls[name]()
+            seconds = (clocks.now_s() - before) / repeats
+            cpu_used = (clocks.cpu_s() - cpu_before) / repeats
             if round_number >= WARM_UP_ROUNDS:
                 samples[name].append(seconds)
                 cpu[name] += cpu_used

@@ -14,10 +14,13 @@ import sys
 import threading
 from typing import Final
 
+import numpy as np
 import zmq
 
 REQUEST: Final = struct.Struct("<cxxxxxxxQQ")  # what to do, bytes in all, bytes of a call
+FRAME: Final = struct.Struct("<cxxxxxxxQQ")  # what to do, where in the store, how many bytes
 FRAME_NBYTES: Final = 1 << 20
+STORE_NBYTES: Final = 640 << 20  # as much as the largest transfer; touched as far as used
 HEADER_NBYTES: Final = 64
 SEND: Final = b"G"  # the peer sends: a get
 TAKE: Final = b"P"  # the peer takes: a put
@@ -63,8 +66,11 @@ def take_stream(
 
 
 def serve_frames(router: zmq.Socket[bytes]) -> None:
-    """Answer requests of bare ZeroMQ clients until the context is terminated."""
-    block = bytes(FRAME_NBYTES)
+    """Answer requests of bare ZeroMQ clients until the context is terminated.
+
+    The bytes come from, and land in, an array as large as the transfer, as they do in smbox.
+    """
+    store = np.empty(STORE_NBYTES, np.uint8).data
     while True:
         try:
             frames = router.recv_multipart(copy=False)
@@ -72,12 +78,23 @@ def serve_frames(router: zmq.Socket[bytes]) -> None:
             router.close(linger=0)
             return
         header = frames[1].bytes
+        place = _place(header)
+        if header[:1] != SEND:
+            store[place] = frames[2].buffer
         reply: list[zmq.Frame | bytes | memoryview] = [frames[0], header]
-        if header[:1] == SEND:
-            reply.append(memoryview(block)[: int.from_bytes(header[8:16], "little")])
-        elif header[:1] == BOTH:
-            reply.append(frames[2])
+        if header[:1] != TAKE:
+            reply.append(store[place])
         router.send_multipart(reply, copy=False)
+
+
+def frame_header(what: bytes, at: int, nbytes: int) -> bytes:
+    """Make the header of one frame's request: what to do with which bytes of the store."""
+    return FRAME.pack(what, at, nbytes).ljust(HEADER_NBYTES, b"\0")
+
+
+def _place(header: bytes) -> slice:
+    _, at, nbytes = FRAME.unpack_from(header)
+    return slice(at, at + nbytes)
 
 
 def main() -> None:

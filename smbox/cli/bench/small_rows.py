@@ -24,7 +24,7 @@ def tcp_small(lab: Lab) -> Iterator[Result]:
         raw = mine.view(np.uint8)
         pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "put": (lambda: region.put(mine), lambda: lab.bare.put(raw)),
-            "get": (lambda: region.get(out=mine), lambda: lab.bare.get(SMALL_NBYTES)),
+            "get": (lambda: region.get(out=mine), lambda: lab.bare.get(raw)),
         }
         for verb, (call, limit) in pairs.items():
             timings = lab.time(

@@ -42,7 +42,7 @@ def _calls(lab: Lab, region: Region, verb: str, nbytes: int) -> Calls:
     if verb == "get":
         calls: Calls = {
             "smbox": lambda: region.get(out=mine),
-            "bare": lambda: lab.bare.get(nbytes),
+            "bare": lambda: lab.bare.get(raw),
         }
         return calls | {str(size): _stream(lab.stream.get, raw, size) for size in CALL_NBYTES}
     calls = {
@@ -83,10 +83,11 @@ def tcp_elastic(lab: Lab) -> Iterator[Result]:
     nbytes = lab.scale.big_nbytes
     with lab.region(lab.remote, nbytes) as region:
         mine = ones(nbytes)
+        raw = mine.view(np.uint8)
         timings = lab.time(
             {
                 "smbox": lambda: region.elastic(mine, MOVING_RATE),
-                "bare": lambda: lab.bare.exchange(mine.view(np.uint8)),
+                "bare": lambda: lab.bare.exchange(raw, raw),
             }
         )
     smbox, bare = timings["smbox"], timings["bare"]

@@ -50,14 +50,17 @@ def test_a_stream_puts_and_is_answered(stream):
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20, (20 << 20) + 5])
-def test_bare_zmq_answers_every_frame(bare, nbytes):
-    source = np.ones(nbytes, np.uint8)
-    bare.get(nbytes)
+def test_bare_zmq_moves_every_byte_both_ways(bare, nbytes):
+    source = np.arange(nbytes, dtype=np.uint8)
+    out = np.empty(nbytes, np.uint8)
     bare.put(source)
-    bare.exchange(source)
+    bare.get(out)
+    assert np.array_equal(out, source)
+    bare.exchange(source[::-1].copy(), out)
+    assert np.array_equal(out, source[::-1])
 
 
 def test_nothing_of_an_earlier_transfer_is_left(bare):
-    bare.get(3 << 20)
-    bare.exchange(np.ones(5, np.uint8))
+    bare.get(np.empty(3 << 20, np.uint8))
+    bare.exchange(np.ones(5, np.uint8), np.empty(5, np.uint8))
     assert bare._dealer.poll(0) == 0

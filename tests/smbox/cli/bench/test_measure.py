@@ -43,6 +43,15 @@ def test_medians_and_cpu_leave_the_warm_up_out():
     assert (timing.seconds, timing.cpu_s) == (2.0, 0.5)
 
 
+def test_the_time_of_a_short_call_is_that_of_many_in_a_row():
+    clock = Clock()
+    clocks = Clocks(lambda: clock.wall_s, lambda: clock.cpu_s)
+    calls = {"a": lambda: clock.spend(2.0, 1.0)}
+    timing = interleave(calls, rounds=1, clocks=clocks, repeats=4)["a"]
+    assert clock.wall_s == 16.0
+    assert (timing.seconds, timing.cpu_s) == (2.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("percent", "expected"), [(1, 1), (50, 50), (99, 99), (99.5, 100), (100, 100)]
 )
