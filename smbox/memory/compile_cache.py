@@ -20,6 +20,8 @@ SOURCES: Final = (
     "compiled.py",
     "compiled_ops.py",
     "compiled_runs.py",
+    "compiled_stream.py",
+    "compiled_unlocked.py",
     "layout.py",
     "modes.py",
 )

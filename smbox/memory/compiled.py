@@ -87,7 +87,7 @@ def _delta(out: Any, source: Any, old: Any, scale: Any) -> None:
 
 
 @njit
-def _change_block(operand: Operand, data: int, at: int, nbytes: int) -> None:
+def change_block(operand: Operand, data: int, at: int, nbytes: int) -> None:
     """Run the kernel on the block at address ``data``; its source is ``at`` bytes on."""
     source = operand.source + at
     floats, doubles = nbytes // 4, nbytes // 8
@@ -130,7 +130,7 @@ def change_blocks(
         barrier()
         progress[progress_at] = done + count
         barrier()
-        _change_block(operand, data + done, at + done, count)
+        change_block(operand, data + done, at + done, count)
         done += count
     barrier()
 

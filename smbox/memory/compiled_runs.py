@@ -17,14 +17,9 @@ from numba import float64, int64, njit, types
 from numpy.typing import NDArray
 
 from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand, change_blocks, give_back
-from smbox.memory.compiled_ops import (
-    address_of,
-    barrier,
-    copy_bytes,
-    pause,
-    try_lock,
-    unlock,
-)
+from smbox.memory.compiled_ops import address_of, barrier, pause, try_lock, unlock
+from smbox.memory.compiled_stream import copy_share
+from smbox.memory.compiled_unlocked import change_all
 from smbox.memory.layout import (
     OFFSET_BITS,
     STRIPE_NBYTES,
@@ -224,19 +219,25 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
         return first
     if words.size == 0 or old.size < STRIPE_NBYTES:
         return first
-    if header[_CONSISTENCY] != _BY_STRIPE or words[_STATE] & _STATE_MASK != _FREE:
-        return first
     operand = Operand(mode, address_of(source), scale, whole)
     begin, journal, answer = address_of(data), address_of(old), address_of(back)
-    words[_KERNEL] = kernel
-    reached: int = _commit_all(
-        header, table, words, fd, first, limit, operand, begin, journal, answer, how
-    )
+    if words[_STATE] & _STATE_MASK != _FREE:
+        return first
+    reached: int = first
+    if header[_CONSISTENCY] == _BY_STRIPE:
+        words[_KERNEL] = kernel
+        reached = _commit_all(
+            header, table, words, fd, first, limit, operand, begin, journal, answer, how
+        )
+    elif header[_CONSISTENCY] == _NO_LOCKS:
+        reached = change_all(
+            header, table, words, first, limit, operand, begin, journal, answer, how
+        )
     return reached
 
 
 @njit
-def _read_stripe(row: Words, data: int, out: int, nbytes: int) -> bool:
+def _read_stripe(row: Words, data: int, out: int, nbytes: int, total: int) -> bool:
     """Copy a stripe as it was between two commits; False if writers never let it be."""
     spins = 0
     for _ in range(TORN_TRIES):
@@ -250,7 +251,7 @@ def _read_stripe(row: Words, data: int, out: int, nbytes: int) -> bool:
             barrier()
             before = row[_SEQ]
         barrier()
-        copy_bytes(out, data, nbytes)
+        copy_share(out, data, nbytes, total)
         barrier()
         if row[_SEQ] == before:
             return True
@@ -282,9 +283,9 @@ def read_stripes(
         stripe = at // STRIPE_NBYTES
         end = min(limit, (stripe + 1) * STRIPE_NBYTES)
         if header[_CONSISTENCY] == _NO_LOCKS:
-            copy_bytes(target + at - first, begin + at, end - at)
+            copy_share(target + at - first, begin + at, end - at, limit - first)
         elif header[_CONSISTENCY] != _BY_STRIPE or not _read_stripe(
-            table[stripe], begin + at, target + at - first, end - at
+            table[stripe], begin + at, target + at - first, end - at, limit - first
         ):
             break
         barrier()

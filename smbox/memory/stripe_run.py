@@ -43,7 +43,8 @@ def commit_run(
 
     Args:
         writer: the calling thread's.
-        region: a region of consistency "stripe"; others are left to ``commit``.
+        region: a region of consistency "stripe", or of "none": changed without lock and
+            journal, and each stripe still counts; others are left alone.
         first: first byte of the region's data to change, at an element.
         limit: byte behind the last.
         change: kernel and operand; the source has ``limit - first`` bytes.

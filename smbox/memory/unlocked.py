@@ -2,6 +2,7 @@
 
 No lock, no journal: atomic by word only. Two writers may lose each other's update of an
 element, a kill in the middle leaves the range half changed, and a version counts roughly.
+compiled_unlocked.py does the same for many stripes at once.
 """
 
 from __future__ import annotations

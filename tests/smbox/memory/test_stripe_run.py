@@ -164,9 +164,12 @@ def test_a_freed_region_stops_it(memory, region):
     assert_unlocked(memory, region)
 
 
-@pytest.mark.parametrize("consistency", [Consistency.REGION, Consistency.NONE])
-def test_other_consistencies_are_left_to_commit(memory, make, consistency: int):
-    assert run_into(memory, make(floats(COUNT, 1), consistency=consistency)) == 0
+def test_a_region_of_one_commit_is_left_to_others(memory, make):
+    assert run_into(memory, make(floats(COUNT, 1), consistency=Consistency.REGION)) == 0
+
+
+def test_a_region_without_locks_is_changed_too(memory, make):
+    assert run_into(memory, make(floats(COUNT, 1), consistency=Consistency.NONE)) == ALL
 
 
 def test_a_slot_that_is_open_stops_it(memory, region):
