@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 
 F_OFD_SETLK = 37
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(ir.IntType(8), 32)
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = ir.LiteralStructType([_I16, _I16, _I32, _I64, _I64, _I32, _I32])
 
@@ -71,6 +72,40 @@ def copy_bytes(_typing: Any, _target: Any, _source: Any, _nbytes: Any) -> Genera
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def copy_line(_typing: Any, _target: Any, _source: Any) -> Generated:
+    """Copy 64 bytes from one address to another, in place of a call."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        vector = _VECTOR.as_pointer()
+        steps = [_I64(0), _I64(_VECTOR.count)]
+        loaded = [
+            builder.load(builder.inttoptr(builder.add(args[1], step), vector), align=1)
+            for step in steps
+        ]
+        for step, value in zip(steps, loaded, strict=True):
+            target = builder.inttoptr(builder.add(args[0], step), vector)
+            builder.store(value, target, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def prefetch(_typing: Any, _address: Any) -> Generated:
+    """Ask for the line at an address, soon to be read; a wrong address does no harm."""
+
+    def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        asking = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        ask = cgutils.get_or_insert_function(builder.module, asking, "llvm.prefetch.p0i8")
+        to_read, keep, data = _I32(0), _I32(3), _I32(1)
+        builder.call(ask, [builder.inttoptr(args[0], byte), to_read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 def _pointer(element: Any) -> Generated:

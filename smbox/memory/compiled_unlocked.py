@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from smbox.memory.compiled import BLOCK_NBYTES, Operand, change_block, give_back
+from smbox.memory.compiled import Operand, change_block, give_back
 from smbox.memory.compiled_ops import barrier, copy_bytes
 from smbox.memory.compiled_stream import copy_share
 from smbox.memory.layout import (
@@ -23,6 +23,9 @@ from smbox.memory.layout import (
     Stripe,
 )
 from smbox.memory.modes import Back, Mode
+
+BLOCK_NBYTES: Final = 4096
+"""Bytes changed at a time; measured, and smaller than with a journal."""
 
 Words = NDArray[np.uint64]
 

@@ -22,6 +22,13 @@ def _copy(target, source, nbytes):
 
 
 @numba.njit
+def _copy_line(target, source):
+    ops.prefetch(0)
+    ops.prefetch(ops.address_of(source))
+    ops.copy_line(ops.address_of(target), ops.address_of(source))
+
+
+@numba.njit
 def _scaled(array, address, factor):
     for i, value in enumerate(numba.carray(ops.float32_at(address), 2)):
         array[i] = value * np.float32(factor)
@@ -63,6 +70,13 @@ def test_copy_bytes():
     source, target = np.arange(9, dtype=np.uint8), np.zeros(9, np.uint8)
     _copy(target, source, 5)
     assert target.tolist() == [0, 1, 2, 3, 4, 0, 0, 0, 0]
+
+
+def test_copy_line_wherever_it_lies():
+    source, target = np.arange(70, dtype=np.uint8), np.zeros(70, np.uint8)
+    _copy_line(target[3:], source[1:])
+    assert target.tolist() == [0, 0, 0, *range(1, 65), 0, 0, 0]
+    assert "prefetch" in next(iter(_copy_line.inspect_asm().values()))
 
 
 def test_numbers_at_an_address():
