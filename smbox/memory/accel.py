@@ -123,7 +123,7 @@ def journaled(
 ) -> None:
     """Do what ``kernels.journaled`` does, by the compiled kernels where they are loaded.
 
-    They save and change 4 KiB at a time instead of the whole piece at once; arguments,
+    They save and change 8 KiB at a time instead of the whole piece at once; arguments,
     errors and resulting bits are the same. Never loads anything: its caller holds a lock.
     """
     engine = _accel.engine
