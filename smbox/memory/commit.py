@@ -21,6 +21,7 @@ from smbox.memory import accel, recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
+from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Ring, Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion, Piece
@@ -61,14 +62,13 @@ def commits(writer: Writer) -> int:
 
 def settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
     """Undo or finish what an exception left open, and unlock; however often interrupted."""
-    while True:
-        try:
-            if recovery.is_open(writer.words):
-                recovery.close_commit(region, writer.segment)
-            writer.locks.unlock(region.lock_byte(piece.stripe))
-        except KeyboardInterrupt:
-            continue
-        return
+
+    def close() -> None:
+        if recovery.is_open(writer.words):
+            recovery.close_commit(region, writer.segment)
+        writer.locks.unlock(region.lock_byte(piece.stripe))
+
+    insist(close)
 
 
 def _commit(

@@ -43,8 +43,7 @@ def commit_run(
 
     Args:
         writer: the calling thread's.
-        region: a region of consistency "stripe", or of "none": changed without lock and
-            journal, and each stripe still counts; others are left alone.
+        region: of consistency "stripe", or "none" (no lock, no journal); no other.
         first: first byte of the region's data to change, at an element.
         limit: byte behind the last.
         change: kernel and operand; the source has ``limit - first`` bytes.

@@ -18,6 +18,7 @@ from smbox.errors import LayoutMismatchError
 from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Receipt
+from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Consistency, Sibling, Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion, Piece
@@ -167,16 +168,15 @@ def _close(
 
 def _settle(writer: Writer, extents: Sequence[MappedRegion], piece: Piece) -> None:
     """Undo or finish what an exception left open, and unlock; however often interrupted."""
-    while True:
-        try:
-            if recovery.is_open(writer.words):
-                recovery.close_commit(extents[0], writer.segment)
-            writer.words[Sibling.COUNT] = 0
-            for region in extents:
-                writer.locks.unlock(region.lock_byte(piece.stripe))
-        except KeyboardInterrupt:
-            continue
-        return
+
+    def close() -> None:
+        if recovery.is_open(writer.words):
+            recovery.close_commit(extents[0], writer.segment)
+        writer.words[Sibling.COUNT] = 0
+        for region in extents:
+            writer.locks.unlock(region.lock_byte(piece.stripe))
+
+    insist(close)
 
 
 def _sibling_words(extents: Sequence[MappedRegion]) -> list[tuple[int, MappedRegion]]:

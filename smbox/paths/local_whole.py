@@ -5,6 +5,7 @@ from __future__ import annotations
 from smbox.errors import SmboxError
 from smbox.memory.commit import commits
 from smbox.memory.hold import Hold
+from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import MappedRegion
@@ -95,12 +96,8 @@ class LocalWhole(HeldWork):
 
     def _settle(self, writer: Writer) -> None:
         """Hand the old bytes on of what was done all the same; however often interrupted."""
-        while self._before is not None and commits(writer) != self._before:
-            try:
-                self._hand_on()
-            except KeyboardInterrupt:
-                continue
-            return
+        if self._before is not None and commits(writer) != self._before:
+            insist(self._hand_on)
 
     def _hand_on(self) -> None:
         operation = self._operation

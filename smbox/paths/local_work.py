@@ -8,6 +8,7 @@ from itertools import islice
 from smbox.errors import SmboxError
 from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
+from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import Consistency
@@ -92,17 +93,17 @@ class LocalChange(LaneWork):
 
     def _settle(self, writer: Writer) -> None:
         """Note and hand on what an interrupted call did; however often interrupted."""
-        while self._open is not None or self._run_from is not None:
-            try:
-                if self._run_from is not None:
-                    self._settle_run(commits(writer) - self._run_from)
-                elif self._open is not None:
-                    piece, before = self._open
-                    if commits(writer) != before:
-                        self._take(writer, piece)
-                    self._open = None
-            except KeyboardInterrupt:
-                continue
+        if self._open is not None or self._run_from is not None:
+            insist(lambda: self._note(writer))
+
+    def _note(self, writer: Writer) -> None:
+        if self._run_from is not None:
+            self._settle_run(commits(writer) - self._run_from)
+        if self._open is not None:
+            piece, before = self._open
+            if commits(writer) != before:
+                self._take(writer, piece)
+            self._open = None
 
     def _settle_run(self, count: int) -> None:
         """Skip the stripes that a run had committed, and handed on, when it was interrupted."""
