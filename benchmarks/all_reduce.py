@@ -181,7 +181,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="1,16,100", help="MiB, with commas")
     parser.add_argument("--ranks", default="2,4", help="numbers, with commas")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     read = parser.parse_args(words)
     rows = [

@@ -4,8 +4,7 @@ A bucket holds parameters of one dtype. Buckets follow the reverse order of the 
 which is roughly the order in which backward ends them, so that the first bucket is complete
 while backward still runs.
 
-    rows      one per rank: its gradients, bucket after bucket
-    result    one row more: the mean
+    rows      one per rank: its gradients, bucket after bucket; then their mean, in their place
     flags     u8[ranks, parameters]: which parameters a rank has a gradient for
     weights   f64[ranks]: how much a rank's gradients count
     joined    u64[ranks]: how many times a rank has run out of batches
@@ -26,6 +25,9 @@ from smbox.errors import ConfigError
 from smbox.memory.layout import WORD_NBYTES, align
 
 ALIGN_NBYTES: Final = 64  # of a bucket and of a tensor in it: a cache line
+BLOCK_NBYTES: Final = 128 << 10
+"""Of a row that is averaged at once: the rows' blocks stay in a core's cache until written."""
+
 LOW_PRECISION: Final = (torch.float16, torch.bfloat16)
 
 
@@ -105,9 +107,9 @@ class SharedRows:
     ) -> None:
         row_nbytes = _row_nbytes(buckets)
         memory = torch.from_numpy(data)
-        self._rows = [memory[i * row_nbytes : (i + 1) * row_nbytes] for i in range(ranks + 1)]
+        self._rows = [memory[i * row_nbytes : (i + 1) * row_nbytes] for i in range(ranks)]
         self._buckets = buckets
-        rest = data[(ranks + 1) * row_nbytes :]
+        rest = data[ranks * row_nbytes :]
         self.weights = rest[: ranks * WORD_NBYTES].view(np.float64)
         self.joined = rest[ranks * WORD_NBYTES : 2 * ranks * WORD_NBYTES].view(np.uint64)
         self.used = rest[2 * ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
@@ -118,25 +120,25 @@ class SharedRows:
         return typed(self._rows[row], first, like)
 
     def bucket(self, row: int, index: int) -> torch.Tensor:
-        """View a bucket of a row as ``[n]``; row ``ranks`` is the mean."""
+        """View a bucket of a row as ``[n]``."""
         bucket = self._buckets[index]
         return self._rows[row][bucket.first : bucket.limit].view(bucket.dtype)
 
     def reduce(self, index: int, part: int) -> None:
-        """Put the mean of a bucket's part ``part`` over all rows, in rank order, in the result.
+        """Put the mean of a bucket's part ``part``, in rank order, in place of it in all rows.
 
-        A rank of weight 0 is not read. One rank computes one part, so all see the same bits.
+        A rank of weight 0 is not read. One rank computes one part, so all have the same bits.
         """
-        ranks = len(self._rows) - 1
-        size = self.bucket(ranks, index).numel()
-        piece = slice(size * part // ranks, size * (part + 1) // ranks)
-        result = self.bucket(ranks, index)[piece]
-        rows = [
-            (self.bucket(row, index)[piece], float(weight))
-            for row, weight in enumerate(self.weights)
-            if weight
-        ]
-        result.copy_(weighted_mean(rows))
+        rows = [self.bucket(row, index) for row in range(len(self._rows))]
+        size = rows[0].numel()
+        first, limit = (size * each // len(rows) for each in (part, part + 1))
+        step = BLOCK_NBYTES // rows[0].itemsize
+        for at in range(first, limit, step):
+            block = [row[at : min(at + step, limit)] for row in rows]
+            weighed = zip(block, self.weights.tolist(), strict=True)
+            mean = weighted_mean([(row, weight) for row, weight in weighed if weight])
+            for row in block:
+                row.copy_(mean)
 
 
 def weighted_mean(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
@@ -165,7 +167,7 @@ def shared_nbytes(
 ) -> int:
     """Return the bytes of memory that ``SharedRows`` needs."""
     flags = align(ranks * (2 * WORD_NBYTES + parameters), ALIGN_NBYTES)
-    return (ranks + 1) * _row_nbytes(buckets) + flags + state_nbytes
+    return ranks * _row_nbytes(buckets) + flags + state_nbytes
 
 
 def described(parameters: Sequence[Any], buffers: Sequence[Any], bucket_nbytes: int) -> str:

@@ -2,13 +2,12 @@
 
 The gradient of a parameter that is done lands in this rank's shared row. A bucket whose
 parameters are all done is announced; every rank averages its own part of an announced bucket
-(reduce-scatter) whenever one of its hooks runs, and at the end of backward copies the whole
-mean (all-gather) into its row, which its gradients are views of. There is no thread and no
-message: whoever computes also reduces.
+whenever one of its hooks runs, and writes the mean to that part of all rows: reduce-scatter
+and all-gather in one pass over the memory. There is no thread and no message: whoever
+computes also reduces.
 
-Two counters per rank order it all: WRITTEN and REDUCED buckets since the beginning. A row is
-written again only after its owner saw everybody reduce it, and the mean only after everybody
-wrote the next step's rows, which they do after they have copied it.
+Two counters per rank order it all: WRITTEN and REDUCED buckets since the beginning. A bucket of
+a row is its owner's until the owner has announced it, and again when all have reduced it.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ class GradientSync:
             for index, bucket in enumerate(self._buckets)
             for member in bucket.members
         }
-        self._mean = ranks
         self._place = {id(found): index for index, found in enumerate(self._parameters)}
         self._views = self._views_of(self.rank)
         self.weight = 1.0
@@ -206,10 +204,8 @@ class GradientSync:
         self.recorder.waited(ended_s - finishing_s)
 
     def _gather(self) -> None:
-        """Copy the mean and hand it out as the gradients."""
-        for index in range(len(self._buckets)):
-            self.rendezvous.wait(REDUCED, self._base + index + 1)
-            self.rows.bucket(self.rank, index).copy_(self.rows.bucket(self._mean, index))
+        """Wait until all parts of the mean are there and hand it out as the gradients."""
+        self.rendezvous.wait(REDUCED, self._written)
         for parameter, view, used in zip(
             self._parameters, self._views, self._used, strict=True
         ):
@@ -232,13 +228,16 @@ class GradientSync:
     def _broadcast(self) -> None:
         """Give every rank the parameters and buffers of the first one."""
         with torch.no_grad():
-            means = self._views_of(self._mean)
             if self.rank == 0:
-                for parameter, mean in zip(self._parameters, means, strict=True):
-                    mean.copy_(parameter)
+                for row in range(1, self.rendezvous.size):
+                    for parameter, view in zip(
+                        self._parameters, self._views_of(row), strict=True
+                    ):
+                        view.copy_(parameter)
             self.publish()
-            for parameter, mean in zip(self._parameters, means, strict=True):
-                parameter.copy_(mean)
+            if self.rank != 0:
+                for parameter, view in zip(self._parameters, self._views, strict=True):
+                    parameter.copy_(view)
 
     def publish(self) -> None:
         """Give every rank the buffers of the rank that has the say.

@@ -24,9 +24,10 @@ from smbox.errors import WorkerLostError
 from smbox.memory import process
 
 ROW_WORDS: Final = 8
-SPINS: Final = 64  # looks that only yield the core: a few tens of microseconds
+SPIN_S: Final = 200e-6  # of looks that only yield the core
 SLEEP_FIRST_S: Final = 20e-6
 SLEEP_MAX_S: Final = 1e-3
+SLEEP_SHARE: Final = 0.2  # of the time waited so far: no wait is much longer than it has to be
 LOOK_S: Final = 0.25  # between two looks at the others' processes
 
 
@@ -113,19 +114,19 @@ class Rendezvous:
         Raises:
             WorkerLostError: as ``wait``.
         """
-        for _ in range(SPINS):
+        started_s = time.monotonic()
+        while time.monotonic() - started_s < SPIN_S:
             if is_done():
                 return
             os.sched_yield()
-        started_s = look_s = time.monotonic()
-        pause_s = SLEEP_FIRST_S
+        look_s = started_s
         while not is_done():
             now_s = time.monotonic()
             if now_s >= look_s:
                 self._look(lags, is_late=now_s - started_s > self.timeout_s)
                 look_s = now_s + LOOK_S
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, SLEEP_MAX_S)
+            pause_s = SLEEP_SHARE * (now_s - started_s)
+            time.sleep(min(max(pause_s, SLEEP_FIRST_S), SLEEP_MAX_S))
 
     def _look(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
         """Raise if a rank that is waited for will not come."""

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch import buckets
 from smbox_torch.buckets import SharedRows, plan, shared_nbytes, weighted_mean
 
 
@@ -15,22 +16,22 @@ def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> lis
 
 
 def test_buckets_follow_the_reverse_order_and_their_size():
-    buckets = plan(tensors((16,), (16,), (16,), (64,)), 128)
-    assert [bucket.members for bucket in buckets] == [(3,), (2, 1), (0,)]
-    assert [bucket.limit - bucket.first for bucket in buckets] == [256, 128, 64]
+    cut = plan(tensors((16,), (16,), (16,), (64,)), 128)
+    assert [bucket.members for bucket in cut] == [(3,), (2, 1), (0,)]
+    assert [bucket.limit - bucket.first for bucket in cut] == [256, 128, 64]
 
 
 def test_every_parameter_has_a_place_of_its_own():
     mixed = [*tensors((3, 5), (7,)), *tensors((9,), (), dtype=torch.bfloat16), *tensors((2,))]
-    buckets = plan(mixed, 64)
+    cut = plan(mixed, 64)
     places = sorted(
         (first, first + mixed[index].nbytes, index)
-        for bucket in buckets
+        for bucket in cut
         for index, first in zip(bucket.members, bucket.firsts, strict=True)
     )
     assert sorted(index for *_, index in places) == list(range(5))
     assert all(limit <= first for (_, limit, _), (first, *_) in itertools.pairwise(places))
-    assert {mixed[index].dtype for index in buckets[0].members} == {buckets[0].dtype}
+    assert {mixed[index].dtype for index in cut[0].members} == {cut[0].dtype}
 
 
 @pytest.mark.parametrize("members", [[], tensors((2,), dtype=torch.int64)])
@@ -40,9 +41,9 @@ def test_what_has_no_mean_is_refused(members):
 
 
 def shared(parameters: list[torch.Tensor], ranks: int) -> SharedRows:
-    buckets = plan(parameters, 1 << 20)
-    nbytes = shared_nbytes(buckets, ranks, len(parameters), 8)
-    rows = SharedRows(np.zeros(nbytes, np.uint8), buckets, ranks, len(parameters))
+    cut = plan(parameters, 1 << 20)
+    nbytes = shared_nbytes(cut, ranks, len(parameters), 8)
+    rows = SharedRows(np.zeros(nbytes, np.uint8), cut, ranks, len(parameters))
     rows.weights[:] = 1.0
     return rows
 
@@ -55,7 +56,20 @@ def test_the_parts_of_all_ranks_make_the_mean_in_rank_order():
     for part in range(3):
         rows.reduce(0, part)
     expected = ((values[0] + values[1]) + values[2]) / np.float32(3)
-    assert rows.bucket(3, 0).numpy().tobytes() == expected.tobytes()
+    for rank in range(3):
+        assert rows.bucket(rank, 0).numpy().tobytes() == expected.tobytes()
+
+
+def test_a_part_of_many_blocks_is_averaged_whole(monkeypatch):
+    monkeypatch.setattr(buckets, "BLOCK_NBYTES", 20)
+    rows = shared(tensors((37,)), ranks=2)
+    for rank in range(2):
+        rows.bucket(rank, 0).copy_(torch.arange(48) * (2 * rank + 1))
+    rows.reduce(0, 0)
+    assert rows.bucket(0, 0)[24:].tolist() == list(range(24, 48))
+    rows.reduce(0, 1)
+    for rank in range(2):
+        assert rows.bucket(rank, 0).tolist() == [2 * each for each in range(48)]
 
 
 def test_a_rank_of_weight_zero_is_not_even_read():
@@ -65,7 +79,8 @@ def test_a_rank_of_weight_zero_is_not_even_read():
     rows.bucket(1, 0).fill_(float("nan"))
     for part in range(2):
         rows.reduce(0, part)
-    assert rows.bucket(2, 0).tolist() == [3.0] * 16
+    for rank in range(2):
+        assert rows.bucket(rank, 0).tolist() == [3.0] * 16
 
 
 def test_weights_make_a_weighted_mean():
@@ -84,12 +99,12 @@ def test_sixteen_bits_are_summed_in_thirty_two():
 
 def test_areas_do_not_overlap():
     rows = shared(tensors((5,), (3,)), ranks=2)
-    for rank in range(3):
+    for rank in range(2):
         rows.bucket(rank, 0).fill_(rank + 1)
     rows.used[:] = 1
     rows.joined[:] = 7
     rows.state.fill_(255)
-    assert [rows.bucket(rank, 0).unique().tolist() for rank in range(3)] == [[1], [2], [3]]
+    assert [rows.bucket(rank, 0).unique().tolist() for rank in range(2)] == [[1], [2]]
     assert rows.weights.tolist() == [1.0, 1.0]
     assert rows.joined.tolist() == [7, 7]
     assert rows.used.shape == (2, 2)
