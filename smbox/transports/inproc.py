@@ -49,8 +49,9 @@ class InprocHub:
         with self._lock:
             copies: list[Frame] = [bytes(frame) for frame in frames]
             for peer, answer in self._handler(connection, copies):
-                if peer in self._inboxes:
-                    self._inboxes[peer].append([bytes(frame) for frame in answer])
+                inbox = self._inboxes.get(peer)  # once: other threads close theirs meanwhile
+                if inbox is not None:
+                    inbox.append([bytes(frame) for frame in answer])
 
     def inbox(self, connection: bytes) -> deque[list[Frame]] | None:
         """Return what has arrived for ``connection``; None once it is closed."""
