@@ -1,25 +1,43 @@
-"""One contract, every way to the memory: mapped, over tcp, over ipc."""
+"""One contract, every way to the memory: mapped, over tcp, over ipc, and in one process."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import subprocess
 import sys
+import time
+from functools import partial
 
 import pytest
 
 import smbox
+from memnode.node import Node
+from smbox.config import ClientConfig
+from smbox.memory.node_memory import NodeMemory
 from smbox.testing.contract import CHECKS
+from smbox.testing.inproc_box import handle, inproc_box
+from smbox.transports.inproc import InprocHub
 
+MEMORY_NBYTES = 256 << 20
 STOP_S = 30.0
+TIMEOUT_S = 60.0
 
 
 @contextlib.contextmanager
 def node(*binds):
     """Run a memory node; yield its addresses in the order of ``binds``."""
     options = [word for bind in binds for word in ("--bind", bind)]
-    command = [sys.executable, "-m", "memnode", "--json", "--memory", "256MiB", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "memnode",
+        "--json",
+        "--memory",
+        str(MEMORY_NBYTES),
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -33,13 +51,39 @@ def bind_of(transport, folder):
     return f"ipc://{folder}/node" if transport == "ipc" else "tcp://127.0.0.1:0"
 
 
-@pytest.fixture(scope="module", params=["shm", "tcp", "ipc"])
+@contextlib.contextmanager
+def connected(transport, folder):
+    """Run a node in a process of its own and connect to it; yield the box and its address."""
+    with (
+        node(bind_of(transport, folder)) as (address,),
+        smbox.connect(address, transport=transport, timeout_s=TIMEOUT_S) as box,
+    ):
+        yield box, address
+
+
+@contextlib.contextmanager
+def in_this_process():
+    """Run a node on memory of its own between the lines of its clients; yield as above."""
+    memory = NodeMemory.open(f"contract-{secrets.token_hex(4)}", MEMORY_NBYTES)
+    try:
+        node = Node(memory, now_s=time.monotonic())
+        config = ClientConfig(f"inproc://{memory.name}", timeout_s=TIMEOUT_S)
+        with inproc_box(InprocHub(partial(handle, node)).connect, config) as box:
+            yield box, config.address
+        node.close()
+    finally:
+        memory.close(keep=False)
+
+
+@pytest.fixture(scope="module", params=["shm", "tcp", "ipc", "inproc"])
 def box(request, tmp_path_factory):
     transport = request.param
-    with (
-        node(bind_of(transport, tmp_path_factory.mktemp("node"))) as (address,),
-        smbox.connect(address, transport=transport, timeout_s=60.0) as box,
-    ):
+    way = (
+        in_this_process()
+        if transport == "inproc"
+        else connected(transport, tmp_path_factory.mktemp("node"))
+    )
+    with way as (box, address):
         assert box.transport == transport
         assert box.address == address
         yield box
@@ -72,4 +116,4 @@ def test_a_transport_that_cannot_work_says_why():
         node("tcp://127.0.0.1:0") as (address,),
         pytest.raises(smbox.ConfigError, match="address is one of tcp"),
     ):
-        smbox.connect(address, transport="ipc", timeout_s=60.0)
+        smbox.connect(address, transport="ipc", timeout_s=TIMEOUT_S)

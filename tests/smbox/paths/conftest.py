@@ -12,15 +12,13 @@ import pytest
 
 from memnode.node import Node
 from smbox import dtypes
-from smbox.client import Box
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.base import CreateRequest, Operation
-from smbox.paths.choosing import Opened
 from smbox.paths.opening import open_over
-from smbox.paths.pair import PathPair
+from smbox.testing.inproc_box import handle, inproc_box
 from smbox.transports.inproc import InprocHub
 
 MEMORY_NBYTES = 256 << 20
@@ -48,13 +46,9 @@ class InprocNode:
     def _handle(self, connection, frames):
         if self.is_down:
             return []
-        now_s = time.monotonic()
         if frames:
             self.seen.append(frames)
-            outgoing = self.node.receive((0, connection), frames, now_s=now_s)
-        else:
-            outgoing = self.node.tick(now_s=now_s)
-        return [(peer, answer) for (_, peer), answer in outgoing]
+        return handle(self.node, connection, frames)
 
     def connect(self):
         return self.hub.connect()
@@ -143,11 +137,7 @@ def boxes(node):
     opened = []
 
     def open_box(open_transport=None, config=CONFIG):
-        def opener(_config):
-            remote = open_over(open_transport or node.connect, ADDRESS, config)
-            return Opened(remote.control, remote.data, "a test asked for messages")
-
-        opened.append(Box(PathPair(config, opener)))
+        opened.append(inproc_box(open_transport or node.connect, config))
         return opened[-1]
 
     yield open_box

@@ -1,0 +1,65 @@
+"""Boxes that speak to a memory node of this process, in messages but without a socket.
+
+The node is handed in, with its memory: nothing of smbox imports memnode.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from smbox.client import Box
+from smbox.config import ClientConfig
+from smbox.paths.choosing import Opened
+from smbox.paths.opening import open_over
+from smbox.paths.pair import PathPair
+from smbox.transports.base import Frame, OpenTransport
+from smbox.transports.inproc import Answers
+
+BIND = 0
+"""Index of the only address that the node listens on."""
+
+Outgoing: TypeAlias = Iterable[tuple[tuple[int, bytes], Sequence[Frame]]]
+
+
+class FrameNode(Protocol):
+    """What ``memnode.node.Node`` is to a transport."""
+
+    def receive(
+        self, connection: tuple[int, bytes], frames: Sequence[Frame], *, now_s: float
+    ) -> Outgoing:
+        """Handle one message; returns the messages that it leads to."""
+        ...
+
+    def tick(self, *, now_s: float) -> Outgoing:
+        """Go on with what is parked or waits; returns the messages that it leads to."""
+        ...
+
+
+def handle(node: FrameNode, connection: bytes, frames: list[Frame]) -> Answers:
+    """Do at ``node`` what an ``InprocHub`` asks of its handler, at the time that it is."""
+    now_s = time.monotonic()
+    if frames:
+        outgoing = node.receive((BIND, connection), frames, now_s=now_s)
+    else:
+        outgoing = node.tick(now_s=now_s)
+    return [(peer, answer) for (_, peer), answer in outgoing]
+
+
+def inproc_box(open_transport: OpenTransport, config: ClientConfig) -> Box:
+    """Make a box whose every verb is messages, even on the memory's own host.
+
+    Args:
+        open_transport: opens connections to the node: ``InprocHub.connect``, or faults
+            around it.
+        config: settings, with an address ``inproc://...``.
+    """
+    return Box(PathPair(config, partial(_open_paths, open_transport)))
+
+
+def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> Opened:
+    assert config.address is not None
+    remote = open_over(open_transport, config.address, config)
+    return Opened(remote.control, remote.data, "the node is in this process")
