@@ -6,11 +6,8 @@ comes next recovers; a kill at each line of that recovery changes nothing of thi
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -40,6 +37,7 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import listing
 from smbox.memory.sweeping import recover_slot
 from smbox.memory.update import Update, commit_update
+from smbox.testing.crash_points import killed_at
 
 FILES = {
     module.__file__ for module in (commit_module, update_module, recovery, sweeping, kernels)
@@ -72,36 +70,6 @@ def region(memory) -> MappedRegion:
     return region
 
 
-def kill_at(line: int, run: Callable[[], object]) -> bool:
-    """Run in a child that is killed before the ``line``-th line; False if it got through."""
-    child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def trace(frame, event, _arg):
-            nonlocal seen
-            if frame.f_code.co_filename not in FILES:
-                return None
-            if event == "line":
-                seen += 1
-                if seen == line:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-
-        status = 1
-        try:
-            sys.settrace(trace)
-            run()
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    if not os.WIFSIGNALED(status):
-        assert os.WEXITSTATUS(status) == 0
-        return False
-    return True
-
-
 def after(change: Change) -> np.ndarray:
     data = BEGIN.copy()
     scale = kernels.scale_of(change.kernel, dtypes.by_name("float32"), change.scale)
@@ -123,8 +91,8 @@ def test_a_local_client_killed_anywhere(memory, region, op):
     line, seen = 1, set()
     while True:
         restore(region)
-        killed = kill_at(
-            line, lambda: commit(Writer.create(memory.name), region, PIECE, change)
+        killed = killed_at(
+            line, lambda: commit(Writer.create(memory.name), region, PIECE, change), FILES
         )
         assert memory.sweep_slots() == 1
         happened = region.version() == 1
@@ -154,7 +122,7 @@ def test_the_lane_killed_anywhere(memory, region, op):
                 Writer.create(memory.name), region, PIECE, change, Receipt(row, number, ring)
             )
 
-        killed = kill_at(line, run)
+        killed = killed_at(line, run, FILES)
         assert memory.sweep_slots() == 1
         happened = row.applied == number
         assert happened == (region.version() == 1)
@@ -172,15 +140,17 @@ def test_the_lane_killed_anywhere(memory, region, op):
 def test_recovery_killed_anywhere(memory, region):
     """A commit is killed half way; then its recovery, at each of its lines, again and again."""
     change, done = CHANGES["elastic"], after(CHANGES["elastic"])
-    for killed_at in (30, 35, 40, 45, 50):
+    for half_way in (30, 35, 40, 45, 50):
         restore(region)
-        assert kill_at(
-            killed_at, lambda: commit(Writer.create(memory.name), region, PIECE, change)
+        assert killed_at(
+            half_way, lambda: commit(Writer.create(memory.name), region, PIECE, change), FILES
         )
         (slot,) = _dead_slots(memory)
         line = 1
-        while kill_at(
-            line, lambda slot=slot: recover_slot(memory.name, slot, LockFile(memory.name))
+        while killed_at(
+            line,
+            lambda slot=slot: recover_slot(memory.name, slot, LockFile(memory.name)),
+            FILES,
         ):
             line += 1
         assert np.array_equal(region.array(), done if region.version() else BEGIN)
@@ -198,8 +168,8 @@ def test_the_next_writer_recovers_without_the_node(memory, region):
     line = 1
     while True:
         restore(region)
-        killed = kill_at(
-            line, lambda: commit(Writer.create(memory.name), region, PIECE, change)
+        killed = killed_at(
+            line, lambda: commit(Writer.create(memory.name), region, PIECE, change), FILES
         )
         commit(memory.writer, region, PIECE, Change(KernelCode.SUM, np.ones(COUNT, np.float32)))
         base = after(change) if region.version() == 2 else BEGIN
@@ -223,9 +193,10 @@ def test_an_optimizers_step_killed_anywhere(memory, region, finder):
     while killed:
         restore(region)
         restore(state)
-        killed = kill_at(
+        killed = killed_at(
             line,
             lambda: commit_update(Writer.create(memory.name), region, [state], PIECE, UPDATE),
+            FILES,
         )
         out = np.empty(BEGIN.nbytes, np.uint8)
         if finder != "sweep":

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import os
-import signal
-import sys
-
 import numpy as np
 import pytest
 
@@ -23,6 +19,7 @@ from smbox.memory.layout import (
 )
 from smbox.memory.locks import LockFile
 from smbox.memory.wide import WideChange, commit_wide, read_held, read_wide
+from smbox.testing.crash_points import killed_at
 
 COUNT = STRIPE_NBYTES // 4 * 2 + 5
 BEGIN = np.linspace(0, 1, COUNT, dtype=np.float32)
@@ -110,32 +107,6 @@ def test_a_whole_scale_may_come_as_a_float(memory, make):
 FILES = {wide_module.__file__, commit_module.__file__}
 
 
-def kill_at(line: int, run) -> bool:
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-        return os.WIFSIGNALED(status)
-    seen = 0
-
-    def trace(frame, event, _arg):
-        nonlocal seen
-        if frame.f_code.co_filename not in FILES:
-            return None
-        seen += event == "line"
-        if seen == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    status = 1
-    try:
-        sys.settrace(trace)
-        run()
-        status = 0
-    finally:
-        os._exit(status)
-
-
 @pytest.mark.parametrize("finder", ["sweep", "reader"])
 def test_a_kill_at_any_line_leaves_all_or_nothing(memory, region, source, finder):
     def run() -> None:
@@ -146,7 +117,7 @@ def test_a_kill_at_any_line_leaves_all_or_nothing(memory, region, source, finder
     while killed:
         region.array()[...] = BEGIN
         source.array()[COUNT:] = 0
-        killed = kill_at(line, run)
+        killed = killed_at(line, run, FILES)
         out = np.empty(region.nbytes, np.uint8)
         if finder == "sweep":
             assert memory.sweep_slots() == 1
