@@ -6,10 +6,7 @@ exactly once: its number moved together with the data, or not at all.
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
-import sys
 
 import numpy as np
 import pytest
@@ -28,6 +25,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.region_header import RegionSpec
+from smbox.testing.crash_points import killed_at
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.header import pack_scale
@@ -97,32 +95,14 @@ class Bench:
         assert reply.status is Status.OK
 
     def killed_at(self, line):
-        """Run in a child that is killed before the ``line``-th line; False: it got through."""
-        child = os.fork()
-        if child:
-            _, status = os.waitpid(child, 0)
-            assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-            return os.WIFSIGNALED(status)
-        seen, status = 0, 1
+        """Run it in a child that is killed before the ``line``-th line."""
 
-        def trace(frame, event, _):
-            nonlocal seen
-            if frame.f_code.co_filename not in FILES:
-                return None
-            seen += event == "line"
-            if seen == line:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-
-        try:
+        def run():
             writer = Writer.create(self.memory.name)
-            sys.settrace(trace)
             self.run(writer)
-            sys.settrace(None)
             writer.close()
-            status = 0
-        finally:
-            os._exit(status)
+
+        return killed_at(line, run, FILES)
 
 
 @pytest.mark.parametrize("op", [Op.FROM, Op.WIDE, Op.UPDATE], ids=lambda op: op.name)
