@@ -6,6 +6,7 @@ Every function raises the error that the client will see; nothing has changed th
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -271,6 +272,7 @@ def check_source(
         raise ConfigError("compare and swap runs on one element", nbytes=nbytes)
 
 
+@lru_cache(maxsize=256)  # clients repeat theirs, and to be thorough takes as long as a commit
 def scale_from(code: KernelCode, dtype: DType, raw: bytes) -> int | float:
     """Read a request's scale and check that it makes sense for the kernel and the elements.
 

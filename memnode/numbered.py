@@ -26,6 +26,7 @@ from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Consistency, Ring
 from smbox.memory.mapped import MappedRegion, Piece
+from smbox.memory.stripe_run import commit_run
 from smbox.memory.unlocked import change_unlocked
 from smbox.wire.codec import Reply, Request
 from smbox.wire.ops import ANSWERS, Op
@@ -164,7 +165,10 @@ class NumberedTask:
 def apply(
     writer: Writer, region: MappedRegion, piece: Piece, change: Change, receipt: Receipt
 ) -> Bytes:
-    """Commit a change of one stripe as the region's consistency says; return the old bytes.
+    """Commit a change of one stripe as the region's consistency says.
+
+    Returns:
+        The old bytes, if the receipt has a ring; else nothing of use.
 
     Raises:
         StripeBusy: a local client holds the stripe; nothing changed.
@@ -172,7 +176,13 @@ def apply(
     """
     if region.spec.consistency == Consistency.NONE:
         return _change_unlocked(region, piece, change, receipt)
-    return commit(writer, region, piece, change, receipt)
+    if (
+        commit_run(writer, region, piece.first, piece.limit, change, receipt=receipt)
+        < piece.limit
+    ):
+        return commit(writer, region, piece, change, receipt)
+    number, ring = receipt.number, receipt.ring
+    return NOTHING if ring is None else ring.old(number)[: piece.limit - piece.first]
 
 
 def _change_unlocked(

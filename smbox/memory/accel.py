@@ -38,7 +38,7 @@ class Engine(NamedTuple):
         journaled: see ``compiled.journaled``.
         commit_stripes: see ``compiled_runs.commit_stripes``; None where the machine may
             reorder stores: only x86 keeps the order that readers of ``seq`` rely on.
-        read_stripes: see ``compiled_runs.read_stripes``; None likewise.
+        read_stripes: see ``compiled_reads.read_stripes``; None likewise.
     """
 
     journaled: Callable[..., None]
@@ -101,9 +101,9 @@ def _load(*, has_runs: bool) -> Engine:
 
     if not has_runs:
         return Engine(compiled.journaled, None, None)
-    from smbox.memory import compiled_runs  # noqa: PLC0415 - imports numba
+    from smbox.memory import compiled_reads, compiled_runs  # noqa: PLC0415 - import numba
 
-    return Engine(compiled.journaled, compiled_runs.commit_stripes, compiled_runs.read_stripes)
+    return Engine(compiled.journaled, compiled_runs.commit_stripes, compiled_reads.read_stripes)
 
 
 _accel: Final = Accel(os.environ, platform.machine())

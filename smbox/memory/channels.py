@@ -135,12 +135,16 @@ class ChannelTable:
 class RingFile:
     """The old bytes of a channel's last answers.
 
+    Attributes:
+        words: all of it, as ``u64``.
+
     Args:
         segment: the ring's segment.
     """
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        self.words: NDArray[np.uint64] = segment.words(0, Ring.NBYTES // layout.WORD_NBYTES)
 
     @classmethod
     def open(cls, node: str, row: int) -> Self:
@@ -173,6 +177,7 @@ class RingFile:
 
     def close(self) -> None:
         """Drop the mapping."""
+        self.words = self.words[:0].copy()
         self.segment.close()
 
 

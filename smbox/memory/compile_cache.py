@@ -19,6 +19,7 @@ SOURCES: Final = (
     "compile_cache.py",
     "compiled.py",
     "compiled_ops.py",
+    "compiled_reads.py",
     "compiled_runs.py",
     "compiled_stream.py",
     "compiled_unlocked.py",

@@ -1,8 +1,8 @@
-"""Commits and reads of many free stripes, each in one compiled call without the GIL.
+"""Commits of many free stripes in one compiled call without the GIL.
 
-Imported only through accel.py. This is commit.py and reading.py for the case that nothing is
-in the way; word for word the same procedure, so change them together. At the first stripe
-where something is (a lock held, a commit left open, a freed region) both stop before it.
+Imported only through accel.py. This is commit.py for the case that nothing is in the way;
+word for word the same procedure, so change them together. At the first stripe where something
+is (a lock held, a commit left open, a freed region) it stops before it.
 
 Between two stores whose order matters to a reader, or to recovery, stands a compiler barrier;
 x86 keeps the order from there.
@@ -10,22 +10,24 @@ x86 keeps the order from there.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import float64, int64, njit, types
 from numpy.typing import NDArray
 
 from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand, change_blocks, give_back
-from smbox.memory.compiled_ops import address_of, barrier, pause, try_lock, unlock
-from smbox.memory.compiled_stream import copy_share
+from smbox.memory.compiled_ops import address_of, barrier, try_lock, unlock
 from smbox.memory.compiled_unlocked import change_all
 from smbox.memory.layout import (
     OFFSET_BITS,
     STRIPE_NBYTES,
+    WORD_NBYTES,
+    Channel,
     Consistency,
     RegionHeader,
     RegionState,
+    Ring,
     Slot,
     SlotState,
     Stripe,
@@ -35,10 +37,6 @@ from smbox.memory.modes import Back
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 TABLE: Final = types.Array(types.uint64, 2, "C")
-
-TORN_TRIES: Final = 3
-SPINS: Final = 400
-"""Looks at a stripe that is being written before a read gives up: some 20 to 60 us."""
 
 # Compiled code takes numbers from globals, not from classes. Words are unsigned: uint64 with
 # a signed number would become a float.
@@ -72,10 +70,35 @@ _TO_ARMED: Final = np.uint64(SlotState.ARMED - SlotState.FREE)
 _TO_COMMITTED: Final = np.uint64((1 << SlotState.BITS) + SlotState.COMMITTED - SlotState.ARMED)
 _FROM_COMMITTED: Final = np.uint64(SlotState.COMMITTED - SlotState.FREE)
 _NONE: Final = int(Back.NONE)
+_APPLIED: Final = Channel.APPLIED
+_ENTRIES: Final = Ring.ENTRIES
+_ENTRY_NBYTES: Final = Ring.ENTRY_NBYTES
+_ENTRY_WORDS: Final = Ring.ENTRY_NBYTES // WORD_NBYTES
+_ENTRY_HEADER_NBYTES: Final = Ring.ENTRY_HEADER_NBYTES
+_ENTRY_NUMBER: Final = Ring.NUMBER
+_ENTRY_RESULT: Final = Ring.RESULT_NBYTES
+
+
+class Note(NamedTuple):
+    """By what a remote channel's commit is known again; a ``Receipt`` in numbers.
+
+    Attributes:
+        channel: words of the channel's row; empty where nobody has to know it again.
+        mark: index of the row + 1.
+        number: of the change.
+        ring: words of the channel's ring; empty where the change answers nothing.
+    """
+
+    channel: Words
+    mark: int
+    number: int
+    ring: Words
 
 
 @njit
-def _open(header: Words, row: Words, words: Words, stripe: int, first: int, limit: int) -> None:
+def _open(
+    header: Words, row: Words, words: Words, stripe: int, first: int, limit: int, note: Note
+) -> None:
     """Arm the slot and open the stripe."""
     words[_SLOT_REGION] = header[_ADDRESS]
     words[_SLOT_STRIPE] = stripe
@@ -83,9 +106,14 @@ def _open(header: Words, row: Words, words: Words, stripe: int, first: int, limi
     words[_SLOT_LIMIT] = limit
     words[_PROGRESS] = _ZERO
     words[_SLOT_COUNT] = row[_COUNT]
-    words[_ROW] = _ZERO
-    words[_NUMBER] = _ZERO
+    words[_ROW] = note.mark
+    words[_NUMBER] = note.number
     words[_RING_ENTRY] = _ZERO
+    if note.ring.size != 0:
+        entry = note.number % _ENTRIES
+        note.ring[entry * _ENTRY_WORDS + _ENTRY_NUMBER] = _ZERO
+        note.ring[entry * _ENTRY_WORDS + _ENTRY_RESULT] = limit - first
+        words[_RING_ENTRY] = entry + 1
     barrier()
     words[_STATE] += _TO_ARMED
     barrier()
@@ -96,11 +124,26 @@ def _open(header: Words, row: Words, words: Words, stripe: int, first: int, limi
 
 
 @njit
-def _close(row: Words, words: Words) -> None:
+def _room(note: Note, old: int) -> int:
+    """Return the address that the old bytes go to: the answer's, or the writer's own room."""
+    if note.ring.size == 0:
+        return old
+    begin: int = address_of(note.ring)
+    return begin + note.number % _ENTRIES * _ENTRY_NBYTES + _ENTRY_HEADER_NBYTES
+
+
+@njit
+def _close(row: Words, words: Words, note: Note) -> None:
     """Commit, and write the last words."""
     barrier()
+    if note.ring.size != 0:
+        note.ring[note.number % _ENTRIES * _ENTRY_WORDS + _ENTRY_NUMBER] = note.number
+        barrier()
     words[_STATE] += _TO_COMMITTED
     barrier()
+    if note.channel.size != 0:
+        note.channel[_APPLIED] = note.number
+        barrier()
     row[_COUNT] += _ONE
     barrier()
     row[_SEQ] += _ONE
@@ -122,6 +165,7 @@ def _commit_stripe(  # noqa: PLR0913, PLR0917 - it is inlined
     data: int,
     ahead: int,
     old: int,
+    note: Note,
 ) -> bool:
     """Commit one stripe; False, and nothing done, where something is in the way."""
     lock_byte = int64(header[_ADDRESS] & _OFFSET_MASK) + stripe * STRIPE_NBYTES
@@ -131,9 +175,9 @@ def _commit_stripe(  # noqa: PLR0913, PLR0917 - it is inlined
     if row[_SEQ] & _ONE != _ZERO or header[_REGION_STATE] == _FREED:
         unlock(fd, lock_byte)
         return False
-    _open(header, row, words, stripe, first, limit)
+    _open(header, row, words, stripe, first, limit, note)
     change_blocks(operand, data + first, ahead, limit - first, old, words, _PROGRESS)
-    _close(row, words)
+    _close(row, words, note)
     unlock(fd, lock_byte)
     return True
 
@@ -151,19 +195,23 @@ def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
     old: int,
     back: int,
     how: int,
+    note: Note,
 ) -> int:
     """Commit stripes while nothing is in the way; returns the byte reached."""
     at = first
     while at < limit:
         stripe = at // STRIPE_NBYTES
         end = min(limit, (stripe + 1) * STRIPE_NBYTES)
+        room, row, ahead = _room(note, old), table[stripe], at - first
         if not _commit_stripe(
-            header, table[stripe], words, fd, stripe, at, end, operand, data, at - first, old
+            header, row, words, fd, stripe, at, end, operand, data, ahead, room, note
         ):
             break
         if how != _NONE:
-            give_back(how, back + at - first, operand, at - first, end - at, old)
+            give_back(how, back + ahead, operand, ahead, end - at, room)
         at = end
+        if note.mark != 0:
+            note = Note(note.channel, note.mark, note.number + 1, note.ring)
     return at
 
 
@@ -171,6 +219,7 @@ def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
     int64(
         WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
         int64, int64, float64, int64, SOURCE, BYTES, int64,
+        WORDS, int64, int64, WORDS,
     ),
     nogil=True,
     cache=True,
@@ -191,13 +240,17 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
     source: Bytes,
     back: Bytes,
     how: int,
+    channel: Words,
+    mark: int,
+    number: int,
+    ring: Words,
 ) -> int:
-    """Commit stripe after stripe of ``first..limit``; see ``stripe_run.commit_run``.
+    """Commit stripe after stripe; returns the byte reached, as ``stripe_run.commit_run``.
 
     Args:
-        header: the region's header words; empty, as the next two, once it is closed.
+        header: the region's header words; none once it is closed.
         table: ``u64[stripes, 8]``.
-        data: the region's bytes.
+        data: its bytes; none once it is closed.
         words: the writer's slot words; empty, as the next, in a forked child.
         old: the writer's room for old bytes.
         fd: the writer's open lock file.
@@ -210,86 +263,24 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
         source: bytes of the operand, ``limit - first`` of them.
         back: the caller's bytes, ``limit - first`` of them where ``how`` is not NONE.
         how: a value of ``Back``.
-
-    Returns:
-        The byte up to which everything is committed.
+        channel: with the next three a ``Note``, of the first stripe.
+        mark: its.
+        number: its.
+        ring: its.
     """
-    size = limit - first
-    if header.size == 0 or table.size == 0 or limit > data.size or source.size != size:
+    if header.size == 0 or limit > data.size or source.size != limit - first:
         return first
-    if words.size == 0 or old.size < STRIPE_NBYTES:
+    if words.size == 0 or old.size < STRIPE_NBYTES or words[_STATE] & _STATE_MASK != _FREE:
         return first
     operand = Operand(mode, address_of(source), scale, whole)
-    begin, journal, answer = address_of(data), address_of(old), address_of(back)
-    if words[_STATE] & _STATE_MASK != _FREE:
-        return first
-    reached: int = first
+    to, room, answer = address_of(data), address_of(old), address_of(back)
+    at: int = first
     if header[_CONSISTENCY] == _BY_STRIPE:
         words[_KERNEL] = kernel
-        reached = _commit_all(
-            header, table, words, fd, first, limit, operand, begin, journal, answer, how
+        note = Note(channel, mark, number, ring)
+        at = _commit_all(
+            header, table, words, fd, first, limit, operand, to, room, answer, how, note
         )
-    elif header[_CONSISTENCY] == _NO_LOCKS:
-        reached = change_all(
-            header, table, words, first, limit, operand, begin, journal, answer, how
-        )
-    return reached
-
-
-@njit
-def _read_stripe(row: Words, data: int, out: int, nbytes: int, total: int) -> bool:
-    """Copy a stripe as it was between two commits; False if writers never let it be."""
-    spins = 0
-    for _ in range(TORN_TRIES):
-        barrier()
-        before = row[_SEQ]
-        while before & _ONE != _ZERO:
-            if spins == SPINS:
-                return False
-            spins += 1
-            pause()
-            barrier()
-            before = row[_SEQ]
-        barrier()
-        copy_share(out, data, nbytes, total)
-        barrier()
-        if row[_SEQ] == before:
-            return True
-    return False
-
-
-@njit(int64(WORDS, TABLE, BYTES, int64, int64, BYTES), nogil=True, cache=True)
-def read_stripes(
-    header: Words, table: Words, data: Bytes, first: int, limit: int, out: Bytes
-) -> int:
-    """Copy stripe after stripe of ``first..limit``; see ``compiled_read.read_run``.
-
-    Args:
-        header: the region's header words; empty, as the next two, once it is closed.
-        table: ``u64[stripes, 8]``.
-        data: the region's bytes.
-        first: first byte of the region's data that is wanted.
-        limit: byte behind the last.
-        out: ``limit - first`` bytes.
-
-    Returns:
-        The byte up to which ``out`` is filled.
-    """
-    if header.size == 0 or table.size == 0 or limit > data.size or out.size != limit - first:
-        return first
-    begin, target = address_of(data), address_of(out)
-    at = first
-    while at < limit:
-        stripe = at // STRIPE_NBYTES
-        end = min(limit, (stripe + 1) * STRIPE_NBYTES)
-        if header[_CONSISTENCY] == _NO_LOCKS:
-            copy_share(target + at - first, begin + at, end - at, limit - first)
-        elif header[_CONSISTENCY] != _BY_STRIPE or not _read_stripe(
-            table[stripe], begin + at, target + at - first, end - at, limit - first
-        ):
-            break
-        barrier()
-        if header[_REGION_STATE] == _FREED:  # its pages may have gone while they were copied
-            break
-        at = end
+    elif header[_CONSISTENCY] == _NO_LOCKS and channel.size == 0:
+        at = change_all(header, table, words, first, limit, operand, to, room, answer, how)
     return at

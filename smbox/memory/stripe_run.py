@@ -1,4 +1,4 @@
-"""The fast way for a local client: commits of many free stripes in one compiled call.
+"""The fast way: commits of one free stripe or of many in one compiled call.
 
 It does what ``commit`` does for each stripe in turn, as long as nothing is in the way, and
 leaves everything else (a held lock, a commit that a dead writer left open, a freed region,
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
 from smbox.memory import accel
-from smbox.memory.change import Change
+from smbox.memory.change import Change, Receipt
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.mapped import MappedRegion
@@ -23,9 +23,11 @@ from smbox.memory.modes import Back, Mode, factors, flat, mode_of
 _NUMPY: Final = int(Mode.NUMPY)
 _NOTHING: Final = np.empty(0, np.uint8)
 _NO_BACK: Final = (_NOTHING, int(Back.NONE))
+_NO_WORDS: Final = np.empty(0, np.uint64)
+_NO_NOTE: Final = (_NO_WORDS, 0, 0, _NO_WORDS)
 
 
-def commit_run(
+def commit_run(  # noqa: PLR0913 - what comes back, and by what it is known, are apart
     writer: Writer,
     region: MappedRegion,
     first: int,
@@ -35,34 +37,33 @@ def commit_run(
     moved: NDArray[Any] | None = None,
     delta: NDArray[Any] | None = None,
     answer: NDArray[Any] | None = None,
+    receipt: Receipt | None = None,
 ) -> int:
     """Commit a change stripe by stripe from byte ``first``, up to the first obstacle.
 
-    Holds no GIL meanwhile, and no Python signal handler runs inside; ``commits(writer)``
-    counts one more for each stripe, should an exception hide the answer.
+    Holds no GIL; ``commits(writer)`` counts the stripes, should an exception hide the answer.
 
     Args:
         writer: the calling thread's.
-        region: of consistency "stripe", or "none" (no lock, no journal); no other.
+        region: of consistency "stripe", or "none" (no lock, no journal).
         first: first byte of the region's data to change, at an element.
         limit: byte behind the last.
         change: kernel and operand; the source has ``limit - first`` bytes.
-        moved: of ELASTIC, the worker's x, C-contiguous: a stripe's share of it moves
-            (``-= scale * (moved - old)``) once the stripe is committed.
+        moved: of ELASTIC, the worker's x: ``-= scale * (moved - old)`` stripe by stripe.
         delta: of ELASTIC, instead: receives ``scale * (source - old)``.
         answer: receives the old bytes.
+        receipt: of the first stripe, the next number is the next one's; not for "none".
 
     Returns:
-        The byte up to which everything is committed and handed back; ``first`` if nothing.
+        The byte up to which everything is committed and handed back.
 
     Raises:
         ConfigError: scale or arrays do not fit; nothing changed.
     """
     engine, dtype = accel.prepare(limit - first), region.spec.dtype
     mode = mode_of(change.kernel, dtype)
-    if engine is None or engine.commit_stripes is None or mode == _NUMPY:
-        return first
-    if first < 0 or (first | limit) % dtype.itemsize:
+    is_whole = first >= 0 and (first | limit) % dtype.itemsize == 0
+    if engine is None or engine.commit_stripes is None or mode == _NUMPY or not is_whole:
         return first
     scale, whole = factors(change.kernel, dtype, change.scale)
     back, how = _NO_BACK
@@ -84,7 +85,14 @@ def commit_run(
         flat(change.source),
         back,
         how,
+        *(_NO_NOTE if receipt is None else _note(receipt)),
     )
+
+
+def _note(receipt: Receipt) -> tuple[NDArray[np.uint64], int, int, NDArray[np.uint64]]:
+    """Return a receipt as ``compiled_runs.Note`` wants it."""
+    row, number, ring = receipt
+    return row.words, row.index + 1, number, _NO_WORDS if ring is None else ring.words
 
 
 def _back(

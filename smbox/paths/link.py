@@ -132,6 +132,12 @@ class Link:
         with self._mutex:
             self._dismiss(work)
 
+    def recall(self, call: WorkCall) -> None:
+        """Take back a request behind a refused one; called by its work as that collects."""
+        self._connection.session.recall(call)
+        if self._last is call:
+            self._last = None
+
     def close(self) -> None:
         """Say goodbye if the node listens, and close; works end with PeerLostError.
 

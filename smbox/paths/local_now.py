@@ -7,9 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smbox.memory.change import Change
-from smbox.memory.compiled_read import read_run
 from smbox.memory.journal import Writer
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.read_run import read_run
 from smbox.memory.stripe_run import commit_run
 from smbox.paths.base import Operation, Sink
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink

@@ -1,12 +1,13 @@
-"""A batch over the wire: many small changes in each request, one request at a time.
+"""A batch over the wire: many small changes in each request, some requests at a time.
 
-One at a time, because a request that stops at a refused item is followed by its rest, and the
-changes that come later in the batch must not overtake that.
+A request that stops at a refused item is followed by its rest, which the changes that come
+later in the batch must not overtake: the requests behind it are recalled and cut anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from smbox.wire import batch
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
+
+UNDER_WAY_MAX: Final = 4
+"""Requests that may be unanswered: the node works on one while the next is being written."""
 
 
 class RemoteBatch(RemoteWork):
@@ -36,12 +40,17 @@ class RemoteBatch(RemoteWork):
         self._hands_on = any(item.sink is not None for item in items)
 
     @property
+    def has_more(self) -> bool:
+        """Whether later works have to wait: to the end, for a refusal may cut more requests."""
+        return not self.is_done
+
+    @property
     def unseen(self) -> SmboxError | None:
         """What the first refused change failed with."""
         return self.error
 
     def _call(self, first: int) -> WorkCall | None:
-        if self._calls:
+        if len(self._calls) >= UNDER_WAY_MAX or first >= self._limit:
             return None
         items = tuple(self._fitting(first))
         request = Request(Op.BATCH, nbytes=len(items), items=items)
@@ -69,6 +78,9 @@ class RemoteBatch(RemoteWork):
 
     def _refused(self, call: WorkCall, reply: Reply) -> None:
         """Go on behind the refused change; what it was refused for is raised at the end."""
+        while self._calls[-1] is not call:
+            self._link.recall(self._calls[-1])
+            self._calls.pop()
         refused = call.first + call.done
         if reply.error is not None:
             self._take(call.first, refused, reply.error.old)

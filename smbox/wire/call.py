@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smbox.wire.codec import Reply, Request, encode_request
 from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS
+from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.status import Status
 
 
@@ -54,6 +54,14 @@ class Call:
     def needs_answer(self) -> bool:
         """Whether to know that it was applied is not enough."""
         return not self.is_change or self.request.op in ANSWERS
+
+    @property
+    def fills_ring(self) -> bool:
+        """Whether the node keeps old bytes of it, for a copy of the request to ask for."""
+        request = self.request
+        if request.op is Op.BATCH:
+            return any(item.op in ANSWERS for item in request.items)
+        return self.is_change and request.op in ANSWERS
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

@@ -66,7 +66,7 @@ class Welcome(Body, frozen=True):
         stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
         request_nbytes_max: bytes of region data in one request.
         window: requests of one channel that may be unanswered.
-        ring_entries: number n may be sent once n - ring_entries is acknowledged.
+        ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
         software: the node's release.

@@ -134,6 +134,16 @@ class ClientSession:
         self._waiting.remove(call)
         return True
 
+    def recall(self, call: Call) -> None:
+        """Forget a change that follows a refused one, sent or not: it will never happen.
+
+        Only before anything else is sent: with the number that it has, the node takes it for
+        a GAP, because the refused change took none.
+        """
+        if call in self._waiting:
+            self._waiting.remove(call)
+        self._window.remove(call)
+
     def next_to_send(self) -> Call | None:
         """Return the next request to hand to the transport, numbered; None: nothing to send.
 

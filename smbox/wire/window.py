@@ -34,15 +34,25 @@ class Window:
                 return call.last
         return self.acknowledged
 
-    def has_room(self, call: Call, requests: int, numbers: int) -> bool:
-        """Tell whether ``call`` may be given out under these limits of the node."""
+    def has_room(self, call: Call, requests: int, answers: int) -> bool:
+        """Tell whether ``call`` may be given out under these limits of the node.
+
+        Args:
+            call: the next one.
+            requests: how many may be unanswered.
+            answers: how many numbers back the node still knows what a change answered.
+        """
         if len(self.calls) >= requests:
             return False
-        return not call.numbers or self.last + call.numbers <= self.acknowledged + numbers
+        return not call.fills_ring or self.last + call.numbers <= self.acknowledged + answers
 
     def add(self, call: Call) -> None:
         """Put a call behind all others; adding it again changes nothing."""
         self.calls.setdefault(call.request.request, call)
+
+    def remove(self, call: Call) -> None:
+        """Forget a call that certainly did not happen; its numbers go to those behind it."""
+        self.calls.pop(call.request.request, None)
 
     def settle(self) -> None:
         """Forget answered requests: changes in order, so that the first open one is exact."""

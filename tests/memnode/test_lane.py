@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode import numbered
+from memnode import changes
 from memnode.lane import QUEUE_MAX, TASKS
 from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile
@@ -117,7 +117,7 @@ def test_an_unexpected_failure_is_answered_and_the_node_lives(
     peer, address, monkeypatch, caplog
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(numbered, "commit", lambda *_: 1 / 0)
+        patch.setattr(changes, "apply", lambda *_: 1 / 0)
         reply = peer.put(address, floats(1))
     assert reply.status is Status.ERROR
     assert "request failed" in caplog.text

@@ -16,9 +16,9 @@ import pytest
 
 from smbox.memory import accel, recovery
 from smbox.memory.accel import Accel, Engine
-from smbox.memory.compiled_read import read_run
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.locks import LockFile
+from smbox.memory.read_run import read_run
 
 pytest.importorskip("numba", reason="without it there are no runs")
 STRIPES = 3

@@ -8,7 +8,8 @@ import pytest
 from smbox.errors import ConfigError
 from smbox.memory import accel
 from smbox.memory.accel import Accel, Engine
-from smbox.memory.change import Change
+from smbox.memory.change import Change, Receipt
+from smbox.memory.channels import RingFile
 from smbox.memory.commit import commit, commits
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode, elastic_delta
@@ -94,6 +95,42 @@ def test_a_run_leaves_what_commits_stripe_by_stripe_leave(memory, make, case: st
     assert slot[0] == 6 << SlotState.BITS
     assert fast_slot[1] == fast.address
     assert fast_slot[2:].tolist() == slot[2:].tolist()
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_run_with_a_receipt_is_known_again_as_commits_are(memory, make, answers: bool):
+    before, change = floats(COUNT, 1), Change(KernelCode.SUM, np.ones(COUNT, np.float32))
+    fast, slow = make(before, "fast"), make(before, "slow")
+    found = []
+    for client, region in enumerate((fast, slow)):
+        row = memory.channels.claim(client + 1, 1)
+        ring = RingFile.open(memory.name, row.index) if answers else None
+        if region is fast:
+            receipt = Receipt(row, 31, ring)
+            assert commit_run(memory.writer, fast, 0, ALL, change, receipt=receipt) == ALL
+        else:
+            for number, piece in enumerate(pieces(0, ALL), 31):
+                own = change.source[piece.first // 4 : piece.limit // 4]
+                receipt = Receipt(row, number, ring)
+                commit(memory.writer, slow, piece, Change(KernelCode.SUM, own), receipt)
+        slot = memory.writer.words[Slot.REGION : Slot.KERNEL + 1].tolist()
+        slot[Slot.ROW - Slot.REGION] -= row.index
+        slot[0] -= region.address
+        answer = [] if ring is None else [bytes(ring.answer(n)) for n in (31, 32, 33)]
+        found.append((row.applied, slot, answer, region.array().tobytes()))
+        if ring is not None:
+            ring.close()
+    assert found[0] == found[1]
+    assert found[0][0] == 33
+    assert not answers or b"".join(found[0][2]) == before.tobytes()
+
+
+def test_a_receipt_leaves_a_region_without_locks_to_others(memory, make):
+    region = make(floats(COUNT, 1), consistency=Consistency.NONE)
+    receipt = Receipt(memory.channels.claim(1, 1), 1)
+    change = Change(KernelCode.SUM, ONES)
+    assert commit_run(memory.writer, region, 0, ALL, change, receipt=receipt) == 0
+    assert region.version() == 0
 
 
 def test_the_old_bytes_come_back(memory, region):

@@ -9,6 +9,7 @@ from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.base import BatchItem, Operation
+from smbox.paths.remote_batch import UNDER_WAY_MAX
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op
@@ -66,6 +67,43 @@ def test_the_first_refusal_is_raised_and_the_others_still_run(client):
     assert np.array_equal(client.get(info), [1, 2, 0, 0])
     assert len(seen) == 1
     assert work.ranges_done() == [(0, 4), (4, 8)]
+
+
+@pytest.mark.parametrize("refused", [[0], [31], [32], [40, 41, 99], [5, 37, 69, 101, 133]])
+def test_refusals_change_no_order_while_more_is_under_way(node, client, refused):
+    gone, info = client.create(4), client.create(4)
+    client.control.free(gone.address, WAIT_S)
+    before = []
+
+    def replace(n):
+        operation = item(info, n, 0).operation._replace(kernel=KernelCode.REPLACE)
+        return BatchItem(info, operation, lambda *old: before.append(old[2].view("f4")[0]))
+
+    items = [item(gone, n, 0) if n in refused else replace(n) for n in range(1, 150)]
+    if 0 in refused:
+        items.insert(0, item(gone, 0, 0))
+    work = client.data.batch(items)
+    later = client.change(info, np.zeros(1, np.float32), KernelCode.REPLACE)
+    client.finish(later)
+    with pytest.raises(RegionFreedError):
+        work.advance(0.0)
+    kept = [n for n in range(1, 150) if n not in refused]
+    assert before == [0, *kept[:-1]]
+    assert client.get(info)[0] == 0
+    assert max(map(len, map(unpacked, batches(node)))) <= 32
+
+
+def unpacked(frames):
+    return decode_request(frames).items
+
+
+def test_some_requests_are_under_way_at_once(client):
+    info = client.create(200)
+    client.get(info)  # greets the node
+    work = client.data.batch([item(info, 1, 4 * n) for n in range(200)])
+    assert [call.offers for call in work.open_calls()] == [1] * UNDER_WAY_MAX
+    client.finish(work)
+    assert np.array_equal(client.get(info), np.ones(200))
 
 
 def test_later_works_do_not_overtake(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from smbox.wire.batch import Item
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_request
 from smbox.wire.messages import ErrorBody
@@ -28,6 +29,15 @@ def test_who_needs_an_answer():
     assert not Call(Request(Op.PUT), 1).needs_answer
     assert Call(Request(Op.ELASTIC), 1).needs_answer
     assert Call(Request(Op.GET)).needs_answer
+
+
+def test_who_fills_the_ring():
+    put, fetch = (Item(op, 1, 0, 4, bytes(4)) for op in (Op.PUT, Op.FETCH))
+    assert not Call(Request(Op.GET)).fills_ring
+    assert not Call(Request(Op.PUT), 1).fills_ring
+    assert Call(Request(Op.ELASTIC), 1).fills_ring
+    assert not Call(Request(Op.BATCH, items=(put, put)), 2).fills_ring
+    assert Call(Request(Op.BATCH, items=(put, fetch)), 2).fills_ring
 
 
 def test_frames_are_the_request():

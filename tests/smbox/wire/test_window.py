@@ -83,13 +83,15 @@ def test_settling_and_lining_up_twice_changes_nothing():
     assert window.acknowledged == 2
 
 
-def test_room_for_requests_and_for_numbers():
+def test_room_for_requests_and_for_answers():
     window, calls = filled(2, 2)
-    read, small, large = (
+    read, silent, small, large = (
         Call(Request(Op.GET)),
-        Call(Request(Op.PUT), 1),
         Call(Request(Op.PUT), 2),
+        Call(Request(Op.ELASTIC), 1),
+        Call(Request(Op.ELASTIC), 2),
     )
+    assert window.has_room(silent, 3, 4)
     assert not window.has_room(read, 2, 9)
     assert window.has_room(read, 3, 4)
     assert window.has_room(small, 3, 5)
@@ -100,6 +102,14 @@ def test_room_for_requests_and_for_numbers():
     calls[0].reply = Reply(Op.PUT)
     window.settle()
     assert window.has_room(large, 3, 5)
+
+
+def test_what_is_removed_gives_its_numbers_to_those_behind():
+    window, calls = filled(2, 1, 1)
+    window.remove(calls[1])
+    window.remove(calls[1])
+    window.line_up()
+    assert numbers(calls) == [1, 3, 3]
 
 
 def test_adding_twice_keeps_the_place():

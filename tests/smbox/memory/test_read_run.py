@@ -8,7 +8,6 @@ import pytest
 from smbox.errors import ConfigError
 from smbox.memory import accel
 from smbox.memory.accel import Accel, Engine
-from smbox.memory.compiled_read import read_run
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Consistency,
@@ -16,6 +15,7 @@ from smbox.memory.layout import (
     RegionState,
     Stripe,
 )
+from smbox.memory.read_run import read_run
 
 pytest.importorskip("numba", reason="without it there are no runs")
 COUNT = 2 * STRIPE_NBYTES // 8 + 1001  # float64: two stripes and a piece of a third
