@@ -1,8 +1,6 @@
 """The algorithms of distributed training on one screen each: numpy replays to compare with.
 
-A worker is a generator: it yields before each operation on shared memory, so whoever advances
-it decides the order in which workers' operations take effect. :func:`replay` follows a
-recorded order; :func:`run` exhausts a single worker, which is the sequential algorithm.
+The loop is that of :mod:`smbox.testing.workers`; an oracle is what its algorithm adds to it.
 
 Legend: x the worker's parameters ``f32[n]``, changed in place; c the center ``f32[n]``,
 shared and changed in place; ``gradient(x, t)`` the gradient of worker step t at x; lr the
@@ -14,10 +12,22 @@ Sources: EASGD, EAMSGD, Downpour and its variants arXiv:1412.6651; SEASGD ShmCaf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+
+from smbox.testing.workers import (
+    F32,
+    SGD,
+    Descend,
+    Gradient,
+    Worker,
+    descend,
+    replay,
+    run,
+    sgd,
+)
 
 __all__ = [
     "adownpour",
@@ -31,35 +41,10 @@ __all__ = [
     "replay",
     "run",
     "seasgd",
+    "sgd",
     "ssp",
     "sync_easgd",
 ]
-
-F32 = NDArray[np.float32]
-Gradient = Callable[[F32, int], F32]
-Worker = Iterator[None]
-
-
-def replay(workers: Mapping[str, Worker], order: Iterable[str]) -> None:
-    """Advance workers by one operation each time the order names them.
-
-    Args:
-        workers: name -> generator; all must be exhausted when the order ends.
-        order: names of the workers whose operations took effect, in that order.
-    """
-    done = object()
-    at = {name: next(worker, done) for name, worker in workers.items()}
-    for name in order:
-        assert at[name] is not done, f"the recorded order has too many operations of {name}"
-        at[name] = next(workers[name], done)
-    short = [name for name, where in at.items() if where is not done]
-    assert not short, f"the recorded order lacks operations of {short}"
-
-
-def run(worker: Worker) -> None:
-    """Run one worker to its end: the sequential algorithm."""
-    for _ in worker:
-        pass
 
 
 def elastic(x: F32, c: F32, moving_rate: float) -> F32:
@@ -69,50 +54,40 @@ def elastic(x: F32, c: F32, moving_rate: float) -> F32:
     return d
 
 
-def descend(x: F32, g: F32, lr: float) -> None:
-    """Step: x = x - lr g."""
-    x -= np.float32(lr) * g
-
-
 def easgd(
     x: F32,
     c: F32,
     gradient: Gradient,
     *,
-    steps: int,
-    lr: float,
     moving_rate: float,
     period: int,
+    step: Descend = descend,
+    **by: Unpack[SGD],
 ) -> Worker:
     """EASGD, algorithm 1: elastic move first, then the gradient of the old x."""
-    for t in range(steps):
-        g = gradient(x.copy(), t)
+
+    def exchange(t: int) -> Worker:
         if t % period == 0:
             yield
-            x -= elastic(x, c, moving_rate)
-        descend(x, g, lr)
+            x[:] -= elastic(x, c, moving_rate)
+
+    return sgd(x, gradient, before=exchange, step=step, **by)
 
 
 def easgd_overlapped(
-    x: F32,
-    c: F32,
-    gradient: Gradient,
-    *,
-    steps: int,
-    lr: float,
-    moving_rate: float,
-    period: int,
+    x: F32, c: F32, gradient: Gradient, *, moving_rate: float, period: int, **by: Unpack[SGD]
 ) -> Worker:
     """EASGD whose moves reach x one step late: the exchange hides behind a gradient."""
     d = np.zeros_like(x)
-    for t in range(steps):
-        g = gradient(x.copy(), t)
-        x -= d
-        d = np.zeros_like(x)
+
+    def exchange(t: int) -> Worker:
+        x[:] -= d
+        d[:] = 0
         if t % period == 0:
             yield
-            d = elastic(x, c, moving_rate)
-        descend(x, g, lr)
+            d[:] = elastic(x, c, moving_rate)
+
+    yield from sgd(x, gradient, before=exchange, **by)
     x -= d
 
 
@@ -143,66 +118,59 @@ def eamsgd(
     c: F32,
     gradient: Gradient,
     *,
-    steps: int,
-    lr: float,
     moving_rate: float,
     period: int,
     momentum: float,
+    **by: Unpack[SGD],
 ) -> Worker:
     """EAMSGD: the gradient is taken ahead of x, at x + momentum v."""
-    v = np.zeros_like(x)
-    for t in range(steps):
-        g = gradient(x + np.float32(momentum) * v, t)
-        if t % period == 0:
-            yield
-            x -= elastic(x, c, moving_rate)
-        v = np.float32(momentum) * v - np.float32(lr) * g
+    v, momentum_ = np.zeros_like(x), np.float32(momentum)
+
+    def ahead(x: F32, t: int) -> F32:
+        return gradient(x + momentum_ * v, t)
+
+    def nesterov(x: F32, g: F32, lr: float) -> None:
+        v[:] = momentum_ * v - np.float32(lr) * g
         x += v
+
+    return easgd(x, c, ahead, moving_rate=moving_rate, period=period, step=nesterov, **by)
 
 
 def seasgd(
-    x: F32,
-    c: F32,
-    gradient: Gradient,
-    *,
-    steps: int,
-    lr: float,
-    moving_rate: float,
-    period: int,
+    x: F32, c: F32, gradient: Gradient, *, moving_rate: float, period: int, **by: Unpack[SGD]
 ) -> Worker:
     """SEASGD: local step, read c, move x, add the move to c later; two operations."""
-    d = None
-    for t in range(steps):
-        g = gradient(x.copy(), t)
-        descend(x, g, lr)
+
+    def exchange(t: int) -> Worker:
         if (t + 1) % period == 0:
             yield
-            read = c.copy()
-            d = (x - read) * np.float32(moving_rate)
-            x -= d
+            d = (x - c) * np.float32(moving_rate)
+            x[:] -= d
             yield
-            c += d
+            c[:] += d
+
+    return sgd(x, gradient, after=exchange, **by)
 
 
 def downpour(
-    x: F32, c: F32, gradient: Gradient, *, steps: int, lr: float, n_push: int, n_fetch: int
+    x: F32, c: F32, gradient: Gradient, *, n_push: int, n_fetch: int, **by: Unpack[SGD]
 ) -> Worker:
     """Downpour: push what x moved since the last push; fetch c. Both at once: one operation."""
     base, gathered = x.copy(), np.zeros_like(x)
-    for t in range(1, steps + 1):
-        descend(x, gradient(x.copy(), t - 1), lr)
-        push, fetch = t % n_push == 0, t % n_fetch == 0
+
+    def exchange(t: int) -> Worker:
+        push, fetch = (t + 1) % n_push == 0, (t + 1) % n_fetch == 0
         if push or fetch:
-            gathered += x - base
-            base = x.copy()
-        if push:
+            gathered[:] += x - base
+            base[:] = x
             yield
-            c += gathered
-            gathered = np.zeros_like(x)
+        if push:
+            c[:] += gathered
+            gathered[:] = 0
         if fetch:
-            if not push:
-                yield
             x[:] = base[:] = c
+
+    return sgd(x, gradient, after=exchange, **by)
 
 
 def adownpour(
@@ -211,24 +179,25 @@ def adownpour(
     z: F32,
     gradient: Gradient,
     *,
-    steps: int,
-    lr: float,
     rate: Callable[[int], float],
     clock: list[int],
+    **by: Unpack[SGD],
 ) -> Worker:
     """Downpour with an average z of c: z = (1 - a) z + a c after every push (n = 1)."""
-    for t in range(steps):
-        before = x.copy()
-        descend(x, gradient(x.copy(), t), lr)
+    base = x.copy()
+
+    def exchange(_t: int) -> Worker:
         yield
-        c += x - before
-        x[:] = c
+        c[:] += x - base
+        x[:] = base[:] = c
         clock[0] += 1
-        z += (c - z) * np.float32(rate(clock[0]))
+        z[:] += (c - z) * np.float32(rate(clock[0]))
+
+    return sgd(x, gradient, after=exchange, **by)
 
 
 def mdownpour(
-    x: F32, c: F32, v: F32, gradient: Gradient, *, steps: int, lr: float, momentum: float
+    x: F32, c: F32, v: F32, gradient: Gradient, *, momentum: float, **by: Unpack[SGD]
 ) -> Worker:
     """Downpour with Nesterov's momentum at the center: gradients at c + momentum v.
 
@@ -236,31 +205,35 @@ def mdownpour(
     takes v from s and the move.
     """
     rate, momentum_ = np.float32(1.0 - momentum), np.float32(momentum)
-    for t in range(steps):
-        before = x.copy()
-        descend(x, gradient(x.copy(), t), lr)
-        s = (x - before) / rate
+    base = x.copy()
+
+    def exchange(_t: int) -> Worker:
+        s = (x - base) / rate
         yield
         d = elastic(s, v, float(rate))
         mine = (s - d / rate) + d
         yield
-        c += mine
-        x[:] = c + momentum_ * mine
+        c[:] += mine
+        x[:] = base[:] = c + momentum_ * mine
+
+    return sgd(x, gradient, after=exchange, **by)
 
 
 def ssp(
-    x: F32, c: F32, gradient: Gradient, *, steps: int, lr: float, fetches: Container[int]
+    x: F32, c: F32, gradient: Gradient, *, fetches: Container[int], **by: Unpack[SGD]
 ) -> Worker:
     """SSP with a clock per step: add what x moved; read the sum after the steps ``fetches``."""
     base = x.copy()
-    for t in range(steps):
-        descend(x, gradient(x.copy(), t), lr)
+
+    def exchange(t: int) -> Worker:
         yield
-        c += x - base
-        base = x.copy()
+        c[:] += x - base
+        base[:] = x
         if t in fetches:
             yield
             x[:] = base[:] = c
+
+    return sgd(x, gradient, after=exchange, **by)
 
 
 def parameter_server(x: F32, gradients: list[Gradient], *, steps: int, lr: float) -> None:

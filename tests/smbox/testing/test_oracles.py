@@ -5,6 +5,7 @@ import pytest
 
 from smbox.testing import oracles
 from smbox.testing.quadratic import LR, SIZE, gradient, start
+from smbox.testing.workers import descend
 
 SETTINGS = {"steps": 6, "lr": LR}
 ELASTIC = {**SETTINGS, "moving_rate": 0.25, "period": 2}
@@ -22,7 +23,7 @@ def apart() -> tuple[np.ndarray, np.ndarray]:
 def descended(steps: int) -> np.ndarray:
     x = start()
     for t in range(steps):
-        oracles.descend(x, gradient(0)(x, t), LR)
+        descend(x, gradient(0)(x, t), LR)
     return x
 
 
@@ -86,23 +87,6 @@ def test_downpour_with_momentum_is_nesterov():
         w = 0.9 * w - LR * gradient(0)(y + 0.9 * w, t)
         y = y + w
     np.testing.assert_allclose(c, y, rtol=0, atol=1e-5)
-
-
-def test_the_order_decides_and_must_be_whole():
-    def centers(order: str) -> np.ndarray:
-        c = start()
-        runs = {
-            name: oracles.easgd(start(), c, gradient(i), **ELASTIC)
-            for i, name in enumerate("ab")
-        }
-        oracles.replay(runs, order)
-        return c
-
-    assert not np.array_equal(centers("aaabbb"), centers("ababab"))
-    with pytest.raises(AssertionError, match=r"lacks operations of \['b'\]"):
-        centers("aaabb")
-    with pytest.raises(AssertionError, match="too many operations of a"):
-        centers("aaaabb")
 
 
 def test_the_parameter_server_steps_with_the_mean():
