@@ -8,7 +8,6 @@ of whoever owns its name; dropping a mapping never does.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from pathlib import Path
 from typing import Self
@@ -18,6 +17,7 @@ import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
+from smbox.memory import mapping
 from smbox.memory.layout import WORD_NBYTES
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
@@ -44,12 +44,11 @@ class Segment:
         self.name = name
         self.nbytes = nbytes
         try:
-            self._mapping: mmap.mmap | None = mmap.mmap(fd, nbytes, mmap.MAP_SHARED)
+            self.bytes: NDArray[np.uint8] = mapping.map_shared(fd, nbytes)
         except OSError as error:
             raise _no_mapping(name, error) from error
         finally:
             os.close(fd)
-        self.bytes: NDArray[np.uint8] = np.frombuffer(self._mapping, dtype=np.uint8)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -134,6 +133,10 @@ class Segment:
         except OSError as error:
             raise SegmentError(f"cannot open segment {self.name}: {error}") from error
         try:
+            # A huge page is made from a small one that is there.
+            for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
+                _allocate(fd, self.name, first, 1)
+            mapping.ask_for_huge_pages(self.bytes[at_byte : at_byte + nbytes])
             _allocate(fd, self.name, at_byte, nbytes)
         finally:
             os.close(fd)
@@ -148,13 +151,12 @@ class Segment:
 
         They read as zeros from then on, and the names and other mappings stay valid.
         """
-        if self._mapping is not None and at_byte < self.nbytes:
-            self._mapping.madvise(mmap.MADV_REMOVE, at_byte, self.nbytes - at_byte)
+        if at_byte < self.bytes.size:
+            mapping.give_back_pages(self.bytes[at_byte:])
 
     def close(self) -> None:
         """Drop this mapping; views of it stay valid as long as they live."""
         self.bytes = np.empty(0, np.uint8)
-        self._mapping = None
 
     def unlink(self) -> None:
         """Remove the name; the memory goes with its last mapping."""
@@ -179,7 +181,7 @@ def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
 def _no_mapping(name: str, error: OSError) -> SegmentError:
     """Return the error of a process at a limit of the system, with its cure."""
     cure = {
-        errno.EMFILE: "; every mapped region holds an open file: raise ulimit -n",
+        errno.EMFILE: "; too many open files: raise ulimit -n",
         errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
     }.get(error.errno or 0, "")
     return SegmentError(f"cannot map segment {name}: {error.strerror}{cure}")

@@ -75,7 +75,7 @@ def test_a_limit_of_the_system_is_told_with_its_cure(name, monkeypatch, number, 
     def full(*_args):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(segment.mmap, "mmap", full)
+    monkeypatch.setattr(segment.mapping, "map_shared", full)
     with pytest.raises(SegmentError, match=cure):
         Segment.create(name, 4096)
     with pytest.raises(NoSegmentError):

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import errno
+import gc
+import os
+
+import numpy as np
+import pytest
+
+from smbox.memory import mapping
+from smbox.memory.mapping import HUGE_NBYTES, give_back_pages, map_shared
+from smbox.memory.segment import Segment
+
+LARGE = 3 * HUGE_NBYTES + 4096
+PAGE = 4096
+
+
+@pytest.fixture
+def file(tmp_path):
+    fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.ftruncate(fd, LARGE)
+    yield fd
+    os.close(fd)
+
+
+def mappings() -> int:
+    """Count the mappings of files that have no name."""
+    with open("/proc/self/maps") as lines:
+        return sum("/dev/shm/#" in line for line in lines)
+
+
+@pytest.mark.parametrize("nbytes", [1, PAGE, HUGE_NBYTES - 1, HUGE_NBYTES, LARGE - 3])
+def test_it_is_the_file_to_its_last_byte(file, nbytes):
+    one, two = map_shared(file, nbytes), map_shared(file, nbytes)
+    one[0] = 3
+    one[-1] = 7
+    assert two[-1] == 7
+    assert (one.size, one.dtype) == (nbytes, np.uint8)
+    assert os.pread(file, nbytes, 0)[-1] == 7
+
+
+def test_large_ones_begin_where_a_huge_page_may(file):
+    kept = [map_shared(file, LARGE) for _ in range(3)]
+    assert [each.ctypes.data % HUGE_NBYTES for each in kept] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("nbytes", [PAGE, LARGE])
+def test_it_lives_as_long_as_a_view_of_it(file, nbytes):
+    before = mappings()
+    view = map_shared(file, nbytes)[5:].view(np.uint8)[::2]
+    gc.collect()
+    view[0] = 9
+    assert mappings() == before + 1
+    del view
+    gc.collect()
+    assert mappings() == before
+
+
+def test_it_keeps_no_file_open(file):
+    before = len(os.listdir("/proc/self/fd"))
+    kept = map_shared(file, LARGE)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert kept.size == LARGE
+
+
+@pytest.mark.parametrize("nbytes", [PAGE, LARGE])
+def test_what_cannot_be_mapped_leaves_nothing(nbytes):
+    with open("/proc/self/maps") as lines:
+        before = len(list(lines))
+    closed = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.close(closed)
+    with pytest.raises(OSError, match="descriptor") as caught:
+        map_shared(closed, nbytes)
+    assert caught.value.errno == errno.EBADF
+    with open("/proc/self/maps") as lines:
+        assert len(list(lines)) <= before + 1  # the interpreter's own heap may have grown
+
+
+def test_pages_given_back_read_as_zeros_in_every_mapping(file):
+    one, two = map_shared(file, LARGE), map_shared(file, LARGE)
+    one[:] = 1
+    give_back_pages(one[PAGE:])
+    assert two[:PAGE].all()
+    assert not two[PAGE:].any()
+    with pytest.raises(OSError, match="Invalid"):
+        give_back_pages(one[5:])
+
+
+def huge_kib(name: str) -> int:
+    """Return what this process has mapped of a segment as huge pages."""
+    found, here = 0, False
+    with open("/proc/self/smaps") as lines:
+        for line in lines:
+            if "-" in line.split()[0]:
+                here = line.rstrip().endswith(name)
+            elif here and line.startswith("ShmemPmdMapped:"):
+                found += int(line.split()[1])
+    return found
+
+
+def test_large_segments_have_huge_pages_where_the_kernel_gives_them():
+    name = f"smbox.huge-{os.getpid()}"
+    with Segment.create(name, LARGE) as made, Segment.attach(name) as attached:
+        assert not made.bytes.any()
+        made.bytes[:] = 5
+        assert (attached.bytes == 5).all()
+        found = huge_kib(name)
+        made.unlink()
+    if found == 0:
+        pytest.skip("no huge pages of shared memory here: Linux 6.1 has them, unless denied")
+    assert found >= 2 * 3 * HUGE_NBYTES // 1024
+
+
+def test_without_huge_pages_all_is_as_before(monkeypatch):
+    monkeypatch.setattr(mapping, "_MADV_COLLAPSE", 9999)  # as a kernel that knows none
+    name = f"smbox.small-{os.getpid()}"
+    with Segment.create(name, LARGE) as made:
+        made.bytes[:] = 5
+        assert huge_kib(name) == 0
+        made.unlink()
