@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -80,8 +80,7 @@ class NodeInfo:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
-class BatchItem:
+class BatchItem(NamedTuple):
     """One change of a batch, within one stripe; ``sink`` takes its old bytes, if wanted."""
 
     info: RegionInfo

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from smbox.handle import Handle
 from smbox.memory.kernels import KERNELS
-from smbox.memory.layout import Consistency
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import pieces
 from smbox.paths import whole
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
@@ -141,9 +141,11 @@ def wait_version(
 def batch_items(request: Request[T]) -> list[BatchItem]:
     """Cut a request into the commits it is made of."""
     operation, source = request.operation, request.operation.source
+    whole.check_by_stripe(request.info, "a batch")
+    if 0 < operation.limit - operation.first <= STRIPE_NBYTES - operation.first % STRIPE_NBYTES:
+        return [BatchItem(request.info, operation, request.sink)]
     is_whole = KERNELS[operation.kernel].is_whole
     items = []
-    whole.check_by_stripe(request.info, "a batch")
     for piece in pieces(operation.first, operation.limit):
         part = slice(piece.first - operation.first, piece.limit - operation.first)
         cut = operation._replace(
