@@ -39,11 +39,13 @@ class Engine(NamedTuple):
         commit_stripes: see ``compiled_runs.commit_stripes``; None where the machine may
             reorder stores: only x86 keeps the order that readers of ``seq`` rely on.
         read_stripes: see ``compiled_reads.read_stripes``; None likewise.
+        give_back_once: see ``compiled.give_back_once``.
     """
 
     journaled: Callable[..., None]
     commit_stripes: Callable[..., int] | None
     read_stripes: Callable[..., int] | None
+    give_back_once: Callable[..., None] | None = None
 
 
 class Accel:
@@ -100,10 +102,15 @@ def _load(*, has_runs: bool) -> Engine:
     from smbox.memory import compiled  # noqa: PLC0415 - imports numba
 
     if not has_runs:
-        return Engine(compiled.journaled, None, None)
+        return Engine(compiled.journaled, None, None, compiled.give_back_once)
     from smbox.memory import compiled_reads, compiled_runs  # noqa: PLC0415 - import numba
 
-    return Engine(compiled.journaled, compiled_runs.commit_stripes, compiled_reads.read_stripes)
+    return Engine(
+        compiled.journaled,
+        compiled_runs.commit_stripes,
+        compiled_reads.read_stripes,
+        compiled.give_back_once,
+    )
 
 
 _accel: Final = Accel(os.environ, platform.machine())

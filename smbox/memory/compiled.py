@@ -206,3 +206,30 @@ def journaled(
     change_blocks(
         operand, address_of(data), 0, data.size, address_of(old), progress, progress_at
     )
+
+
+@njit(
+    types.void(WORDS, int64, int64, float64, int64, BYTES, SOURCE, SOURCE),
+    nogil=True,
+    cache=True,
+)
+def give_back_once(
+    last: NDArray[np.uint64],
+    mark: int,
+    mode: int,
+    scale: float,
+    how: int,
+    back: NDArray[np.uint8],
+    source: NDArray[np.uint8],
+    old: NDArray[np.uint8],
+) -> None:
+    """Do what ``give_back`` does, unless ``last[0]`` is ``mark`` already; then set it.
+
+    Both in one call, which no signal handler of Python's can divide.
+    """
+    if last[0] == mark or back.size != old.size or source.size != old.size:
+        return
+    operand = Operand(mode, address_of(source), scale, 0)
+    give_back(how, address_of(back), operand, 0, old.size, address_of(old))
+    barrier()
+    last[0] = mark

@@ -2,17 +2,25 @@
 
 A sink may be called twice with the same piece, when an interrupt cut its first call short;
 the second call gives the same result.
+
+The arithmetic of an exchange is one pass over the piece where it is compiled, four in numpy.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.memory import accel
 from smbox.memory.kernels import elastic_delta
+from smbox.memory.modes import Back, Mode
 from smbox.paths.base import Bytes
+
+_MODES: Final = {"f": int(Mode.ELASTIC_FLOAT32), "d": int(Mode.ELASTIC_FLOAT64)}
+_MOVED: Final = int(Back.MOVED)
+_DELTA: Final = int(Back.DELTA)
 
 
 class OldSink:
@@ -55,7 +63,10 @@ class DeltaSink:
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``base.Sink``."""
         part = _elements(first - self.first, limit - self.first, self.x)
-        self.delta[part] = elastic_delta(self.x[part], old.view(self.x.dtype), self.rate)
+        x, delta = self.x[part], self.delta[part]
+        nothing = np.zeros(1, np.uint64)  # to compute it twice does no harm
+        if not _is_done_compiled(nothing, 1, self.rate, _DELTA, delta, x, old):
+            delta[:] = elastic_delta(x, old.view(x.dtype), self.rate)
 
 
 class MoveSink:
@@ -67,27 +78,53 @@ class MoveSink:
         rate: the moving rate, a scalar of that type.
     """
 
-    __slots__ = ("_staged", "_staged_first", "first", "rate", "x")
+    __slots__ = ("_last", "_staged", "_staged_first", "first", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any) -> None:
         self.first = first
         self._staged: NDArray[Any] | None = None
         self._staged_first = -1
+        self._last = np.zeros(1, np.uint64)  # 1 + first byte of the last piece that moved
         self.x = x
         self.rate = rate
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; see ``base.Sink``.
 
-        The moved piece is whole before x changes, and copying it twice does no harm.
+        In numpy the moved piece is whole before x changes, and copying it twice does no harm.
         """
-        part = _elements(first - self.first, limit - self.first, self.x)
-        if self._staged_first != first:
-            delta = elastic_delta(self.x[part], old.view(self.x.dtype), self.rate)
+        x = self.x[_elements(first - self.first, limit - self.first, self.x)]
+        is_staged = self._staged_first == first
+        if not is_staged and _is_done_compiled(
+            self._last, first + 1, self.rate, _MOVED, x, x, old
+        ):
+            return
+        if not is_staged:
+            delta = elastic_delta(x, old.view(x.dtype), self.rate)
             with np.errstate(all="ignore"):
-                self._staged = np.subtract(self.x[part], delta, out=delta)
+                self._staged = np.subtract(x, delta, out=delta)
             self._staged_first = first
-        self.x[part] = self._staged
+        x[:] = self._staged
+
+
+def _is_done_compiled(
+    last: NDArray[np.uint64],
+    mark: int,
+    rate: Any,
+    how: int,
+    back: NDArray[Any],
+    x: NDArray[Any],
+    old: Bytes,
+) -> bool:
+    """Hand back a piece by compiled code, unless ``last`` says so; False: it cannot."""
+    engine, mode = accel.prepare(old.nbytes), _MODES.get(x.dtype.char)
+    if engine is None or engine.give_back_once is None or mode is None:
+        return False
+    if not back.nbytes == x.nbytes == old.nbytes:
+        return False  # numpy says what is wrong
+    views = (back.view(np.uint8), x.view(np.uint8), old)
+    engine.give_back_once(last, mark, mode, float(rate), how, *views)
+    return True
 
 
 def _elements(first: int, limit: int, x: NDArray[Any]) -> slice:

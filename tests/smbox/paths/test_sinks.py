@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 import pytest
 
+from smbox.memory import accel
+from smbox.memory.accel import Accel
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
 
 OLD = np.array([1, 2, 3, 4], np.float32)
@@ -12,6 +16,15 @@ X = np.array([5, 8, 3, 0], np.float32)
 RATE = np.float32(0.5)
 FIRST = 16
 """Byte of the region's data where the change begins."""
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def arithmetic(request, monkeypatch):
+    engine = None
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="without it nothing is compiled")
+        engine = Accel({}, platform.machine()).load()
+    monkeypatch.setattr(accel, "prepare", lambda _nbytes: engine)
 
 
 def feed(sink, times):
@@ -27,6 +40,7 @@ def test_old_bytes_are_kept(times):
     assert (out == OLD).all()
 
 
+@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("times", [1, 2])
 def test_delta_is_what_the_region_gained(times):
     x, delta = X.copy(), np.zeros(4, np.float32)
@@ -35,6 +49,7 @@ def test_delta_is_what_the_region_gained(times):
     assert (x == X).all()
 
 
+@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("times", [1, 2])
 def test_x_moves_once(times):
     x = X.copy()
@@ -50,10 +65,32 @@ def test_x_is_whole_before_it_changes(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(accel, "prepare", lambda _nbytes: None)
     with monkeypatch.context() as patch:
         patch.setattr("smbox.paths.sinks.elastic_delta", interrupted)
         with pytest.raises(KeyboardInterrupt):
             feed(sink, 1)
     assert (x == X).all()
     feed(sink, 1)
+    assert x.tolist() == [3, 5, 3, 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_and_numpy_give_the_same_bits(dtype, monkeypatch):
+    pytest.importorskip("numba", reason="without it nothing is compiled")
+    engine = Accel({}, platform.machine()).load()
+    x, old = np.random.default_rng(3).standard_normal((2, 1003)).astype(dtype)
+    found = []
+    for each in (engine, None):
+        monkeypatch.setattr(accel, "prepare", lambda _nbytes, each=each: each)
+        moved, delta = x.copy(), np.zeros_like(x)
+        MoveSink(0, moved, dtype(0.3))(0, x.nbytes, old.view(np.uint8))
+        DeltaSink(0, x, dtype(0.3), delta)(0, x.nbytes, old.view(np.uint8))
+        found.append((moved.tobytes(), delta.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_what_came_back_as_a_message_may_be_read_only():
+    x = X.copy()
+    MoveSink(0, x, RATE)(0, 16, np.frombuffer(OLD.tobytes(), np.uint8))
     assert x.tolist() == [3, 5, 3, 2]
