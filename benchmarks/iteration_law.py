@@ -8,9 +8,9 @@ ShmCaffe (ICDCS 2018): T_iter = max(T_comp, T_wwi + T_ugw) + T_rgw + T_ulw, with
     T_ulw  move the worker                T_ugw  add the increment to the center
     T_comp compute the gradient
 
-The parts are measured one by one, as medians, on one worker, between two blocks of whole
-iterations of SEASGD with an update thread and its increments in a region of its own (with
---in-request they travel in the add itself, and T_wwi is a part of T_ugw). T_comp is played by
+The parts are measured one by one, as medians, on one worker, before and after whole iterations
+of SEASGD with an update thread and its increments in a region of its own (with --in-request
+they travel in the add itself, and T_wwi is a part of T_ugw). T_comp is played by
 a sleep, which takes no core from the update thread: half of T_wwi + T_ugw, where the add
 decides, and twice, where the gradient does. The last columns have what EASGD's one fused
 exchange takes in place of all four parts, and how much shorter an iteration of it is.
@@ -114,21 +114,24 @@ def measure(box: smbox.Box, mib: float, rounds: int, *, in_request: bool = False
     Returns:
         A row where the add decides and one where the gradient does.
     """
-    parts = _parts(box, mib, rounds, in_request=in_request)
+    before = _parts(box, mib, rounds, in_request=in_request)
     fused_ms = _fused(box, mib, rounds)
     increment = None if in_request else "0"
-    add_ms = parts["write"] + parts["add"]
-    return [
-        Row(
-            mib,
+    add_ms = before["write"] + before["add"]
+    measured = [
+        (
             compute_ms,
-            *(parts[name] for name in ("read", "move", "write", "add")),
-            law(compute_ms, **parts),
             _iterations(box, SEASGD, mib, rounds, compute_ms, increment=increment),
-            fused_ms,
             _iterations(box, EASGD, mib, rounds, compute_ms),
         )
         for compute_ms in (0.5 * add_ms, 2.0 * add_ms)
+    ]
+    after = _parts(box, mib, rounds, in_request=in_request)
+    parts = {name: (before[name] + after[name]) / 2.0 for name in before}
+    told = [parts[name] for name in ("read", "move", "write", "add")]
+    return [
+        Row(mib, compute_ms, *told, law(compute_ms, **parts), seasgd_ms, fused_ms, easgd_ms)
+        for compute_ms, seasgd_ms, easgd_ms in measured
     ]
 
 
