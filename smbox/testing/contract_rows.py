@@ -16,7 +16,6 @@ from smbox.errors import (
 from smbox.testing.contract_tools import (
     DTYPES,
     STRIPE,
-    fresh,
     in_threads,
     raises,
     region_of,
@@ -154,10 +153,9 @@ def check_concurrent_rows(box: Any) -> None:
 
 def check_rows_without_locks(box: Any) -> None:
     """A region without locks has rows too."""
-    region = box.create(fresh("rows"), init=np.zeros((5, 2), np.float32), consistency="none")
-    region.rows([1, 1]).accumulate(np.ones((2, 2), np.float32))
-    assert region.rows([1, 0]).get().tolist() == [[2, 2], [0, 0]]
-    box.free(region)
+    with region_of(box, np.zeros((5, 2), np.float32), "none") as region:
+        region.rows([1, 1]).accumulate(np.ones((2, 2), np.float32))
+        assert region.rows([1, 0]).get().tolist() == [[2, 2], [0, 0]]
 
 
 def check_accumulate_from(box: Any) -> None:

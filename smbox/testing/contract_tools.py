@@ -33,9 +33,9 @@ def values(count: int, dtype: DType, seed: int = 0) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def region_of(box: Any, init: Any, word: str = "check") -> Iterator[Any]:
+def region_of(box: Any, init: Any, consistency: str = "stripe") -> Iterator[Any]:
     """Make a region with these contents for a while."""
-    region = box.create(fresh(word), init=init)
+    region = box.create(fresh("check"), init=init, consistency=consistency)
     try:
         yield region
     finally:

@@ -14,7 +14,6 @@ from smbox.testing.contract_tools import (
     COUNTS,
     DTYPES,
     STRIPE,
-    fresh,
     raises,
     region_of,
     same,
@@ -204,15 +203,14 @@ def check_batch(box: Any) -> None:
 def check_lock_free_regions(box: Any) -> None:
     """A region without locks has the same verbs, for a single worker with the same results."""
     x = values(STRIPE + 5, F32)
-    region = box.create(fresh("hogwild"), init=x, consistency="none")
-    region.accumulate(x, scale=2.0)
-    same(region.get(), x * np.float32(3))
-    same(region.fetch_and_op(x), x * np.float32(3))
-    moved = np.zeros_like(x)
-    region.elastic(moved, 0.5)
-    same(moved, x * np.float32(2))
-    assert region.version > 0
-    box.free(region)
+    with region_of(box, x, "none") as region:
+        region.accumulate(x, scale=2.0)
+        same(region.get(), x * np.float32(3))
+        same(region.fetch_and_op(x), x * np.float32(3))
+        moved = np.zeros_like(x)
+        region.elastic(moved, 0.5)
+        same(moved, x * np.float32(2))
+        assert region.version > 0
 
 
 def _zero() -> int:

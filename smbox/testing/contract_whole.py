@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from smbox.memory.optimizers import OPTIMIZERS
 from smbox.testing.contract_tools import (
     COUNTS,
     STRIPE,
-    fresh,
     in_threads,
     raises,
     region_of,
@@ -26,21 +23,11 @@ from smbox.testing.contract_tools import (
 F32 = by_name("float32")
 
 
-@contextlib.contextmanager
-def whole_of(box: Any, init: Any) -> Iterator[Any]:
-    """Make a region of consistency "region" for a while."""
-    region = box.create(fresh("whole"), init=init, consistency="region")
-    try:
-        yield region
-    finally:
-        box.free(region)
-
-
 def check_whole_verbs(box: Any) -> None:
     """A region that changes as a whole has the same verbs with the same results."""
     for count in COUNTS:
         x, y = values(count, F32, 1), values(count, F32, 2)
-        with whole_of(box, y) as region:
+        with region_of(box, y, "region") as region:
             version = region.version
             same(region.get(), y)
             region.accumulate(x, scale=0.5)
@@ -61,7 +48,7 @@ def check_whole_elastic(box: Any) -> None:
     rate = scale_of(KernelCode.ELASTIC, F32, 0.3)
     center, x = values(2 * STRIPE + 3, F32, 5), values(2 * STRIPE + 3, F32, 6)
     delta = elastic_delta(x, center, rate)
-    with whole_of(box, center) as region:
+    with region_of(box, center, "region") as region:
         moved = x.copy()
         region.elastic(moved, 0.3)
         same(moved, x - delta)
@@ -75,7 +62,7 @@ def check_whole_elastic(box: Any) -> None:
 def check_whole_slices_and_handles(box: Any) -> None:
     """Slices change as a whole too; what was begun first happens first."""
     x = values(2 * STRIPE + 6, F32).reshape(-1, 2)
-    with whole_of(box, x) as region:
+    with region_of(box, x, "region") as region:
         ones = np.ones_like(x[1:-1])
         handles = [region[1:-1].accumulate_nb(ones) for _ in range(3)]
         old = region[1:-1].fetch_and_op_nb(ones, op="replace")
@@ -92,7 +79,7 @@ def check_whole_slices_and_handles(box: Any) -> None:
 def check_whole_is_never_seen_in_part(box: Any) -> None:
     """Whoever reads sees one change or the other, on all stripes."""
     count = 2 * STRIPE + 9
-    with whole_of(box, np.zeros(count, np.int64)) as region:
+    with region_of(box, np.zeros(count, np.int64), "region") as region:
 
         def job(index: int) -> None:
             for _ in range(5):
@@ -107,7 +94,7 @@ def check_whole_is_never_seen_in_part(box: Any) -> None:
 def check_whole_refuses_what_works_by_stripe(box: Any) -> None:
     """Rows, batches and parts of other regions are not for it."""
     x = values(8, F32)
-    with whole_of(box, x) as region, region_of(box, x) as other:
+    with region_of(box, x, "region") as region, region_of(box, x) as other:
         with raises(ConfigError):
             region.rows([0])
         with raises(ConfigError), box.batch() as batch:
@@ -136,10 +123,8 @@ def check_snapshots(box: Any) -> None:
         same(out, x[4:-5])
         same(region.get_nb(snapshot=True).result(), x)
         assert region[2:2].get(snapshot=True).size == 0
-    hogwild = box.create(fresh("hogwild"), init=x, consistency="none")
-    with raises(ConfigError):
+    with region_of(box, x, "none") as hogwild, raises(ConfigError):
         hogwild.get(snapshot=True)
-    box.free(hogwild)
 
 
 def check_snapshots_among_writers(box: Any) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smbox.dtypes import TABLE
+from smbox.memory.layout import Consistency
 from smbox.testing.contract_tools import fresh, in_threads, raises, region_of, same, values
 from smbox.testing.solo import solo_box, solo_boxes
 
@@ -51,4 +52,12 @@ def test_region_of_frees_what_it_made():
     with solo_boxes() as opener, solo_box(opener) as box:
         with region_of(box, np.ones(2, np.float32)) as region:
             assert box.attach(region.name, timeout_s=0.0).get().tolist() == [1, 1]
+        assert box.regions() == []
+
+
+def test_region_of_frees_it_after_an_error_too():
+    with solo_boxes() as opener, solo_box(opener) as box:
+        with raises(ZeroDivisionError), region_of(box, [1, 2], "none") as region:
+            assert region.info.consistency == Consistency.NONE
+            raise ZeroDivisionError
         assert box.regions() == []
