@@ -9,8 +9,10 @@ import numpy as np
 
 from smbox.cli.bench.lab import Lab, ones
 from smbox.cli.bench.result import Result, at_least, at_most
+from smbox.region import Region
 
 SMALL_NBYTES: Final = 4096
+TALLY_NBYTES: Final = 64
 ROUND_TRIP_GOAL: Final = 1.3
 BATCH_GOAL: Final = 10.0
 BATCH_ITEMS: Final = 256
@@ -52,40 +54,26 @@ def _block(call: Callable[[], object]) -> Callable[[], None]:
 
 def tcp_batch(lab: Lab) -> Iterator[Result]:
     """Compare many small changes in one batch with the same changes one by one."""
-    elements = SMALL_NBYTES // 4
     with lab.region(lab.remote, SMALL_NBYTES * BATCH_ITEMS) as region:
-        mine = ones(SMALL_NBYTES)
-        parts = [region[i * elements : (i + 1) * elements] for i in range(BATCH_ITEMS)]
+        yield _batched(lab, region, "put", SMALL_NBYTES, "put 4 KiB")
+        yield _batched(lab, region, "accumulate", TALLY_NBYTES, "accumulate 64 B")
 
-        def puts_one_by_one() -> None:
+
+def _batched(lab: Lab, region: Region, verb: str, nbytes: int, case: str) -> Result:
+    mine = ones(nbytes)
+    parts = [region[i * mine.size : (i + 1) * mine.size] for i in range(BATCH_ITEMS)]
+    calls = [getattr(part, verb) for part in parts]
+
+    def one_by_one() -> None:
+        for call in calls:
+            call(mine)
+
+    def together() -> None:
+        with lab.remote.batch() as batch:
+            change = getattr(batch, verb)
             for part in parts:
-                part.put(mine)
+                change(part, mine)
 
-        def puts_in_batch() -> None:
-            with lab.remote.batch() as batch:
-                for part in parts:
-                    batch.put(part, mine)
-
-        yield _batched(lab, "put 4 KiB", puts_in_batch, puts_one_by_one)
-
-        tallies = [region[i * 16 : (i + 1) * 16] for i in range(BATCH_ITEMS)]
-        step = ones(64)
-
-        def tallies_one_by_one() -> None:
-            for tally in tallies:
-                tally.accumulate(step)
-
-        def tallies_in_batch() -> None:
-            with lab.remote.batch() as batch:
-                for tally in tallies:
-                    batch.accumulate(tally, step)
-
-        yield _batched(lab, "accumulate 64 B", tallies_in_batch, tallies_one_by_one)
-
-
-def _batched(
-    lab: Lab, case: str, together: Callable[[], None], one_by_one: Callable[[], None]
-) -> Result:
     timings = lab.time({"smbox": together, "single": one_by_one})
     return Result(
         row="tcp batch",
