@@ -162,13 +162,14 @@ class BoxOptimizer(WrappedOptimizer):
         That is the inner optimizer's state, the worker's parameters, a copy of the center,
         and what the algorithm keeps itself.
         """
+        extra = self._extra_state()  # first: it ends an exchange that is under way
         return {
             "algorithm": type(self).__name__,
             "steps": self.steps,
             "inner": self.inner.state_dict(),
             "parameters": {b.dtype: b.flat.detach().cpu().clone() for b in self.flat.buffers},
             "centers": [center.values() for center in self._shared()],
-            "extra": self._extra_state(),
+            "extra": extra,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:

@@ -122,6 +122,22 @@ def test_a_state_survives_being_saved():
     assert again.steps == 4
 
 
+class Pending(Plain):
+    """Has an exchange under way that ends when its state is asked for."""
+
+    def _extra_state(self):
+        for buffer, region in self.pairs():
+            region.put(torch.full_like(buffer.flat, 7.0))
+        return {}
+
+
+def test_a_state_holds_the_center_after_what_is_under_way():
+    model = network()
+    opt = Pending(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run")
+    (center,) = opt.state_dict()["centers"]
+    assert all((values == 7).all() for values in center.values())
+
+
 def test_a_state_of_another_algorithm_is_refused():
     _, opt = made()
     with pytest.raises(ConfigError, match="another algorithm"):
