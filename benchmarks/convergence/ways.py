@@ -129,6 +129,14 @@ WAYS = {
             nodes=2,
             options={"period": 10, "moving_rate": _HYBRID_RATE},
         ),
+        Way(
+            "hybrid-overlap",
+            "HybridSGD 2 x 2, period 10, overlapped",
+            "hybrid",
+            0.02,
+            nodes=2,
+            options={"period": 10, "moving_rate": _HYBRID_RATE, "overlap": True},
+        ),
         Way("seasgd-16", "SEASGD x 16, rate 0.2, tcp", "seasgd", 0.02, **_CROWD),
         Way("easgd-16", "EASGD x 16, rate 0.2, tcp", "easgd", 0.02, **_CROWD),
     )

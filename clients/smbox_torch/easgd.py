@@ -19,16 +19,16 @@ and the bound of the fused exchange is only approached, not kept.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default
-from smbox_torch.update_thread import UpdateThread
+from smbox_torch.overlap import Overlap, OwnMoves, ThreadedExchange
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["EASGD"]
@@ -65,7 +65,11 @@ class EASGD(BoxOptimizer):
         self.period = period
         self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
         super().__init__(optimizer, box, name, model=model, workers=workers)
-        self._overlap = _Overlap(self) if overlap else None
+        self._overlap = self._overlapped() if overlap else None
+
+    def _overlapped(self) -> Overlap:
+        flat = [buffer for buffer, _ in self.pairs()]
+        return Overlap(flat, OwnMoves(flat), self.recorder, ThreadedExchange(self))
 
     def _advance(self) -> None:
         if self._overlap is not None:
@@ -77,7 +81,6 @@ class EASGD(BoxOptimizer):
     def exchange(self) -> None:
         """Do one exchange now, whatever the period says (with overlap: begin it)."""
         if self._overlap is not None:
-            self._begin_exchange()
             self._overlap.begin()
             return
         with torch.no_grad(), self._exchanging(2 * self.nbytes):
@@ -85,6 +88,37 @@ class EASGD(BoxOptimizer):
                 region.elastic(buffer.load(), self.moving_rate)
                 buffer.store()
         self.recorder.behind(self.center.behind())
+
+    def prepare(self) -> None:
+        """Raise ConfigError if x has left its buffers."""
+        self.flat.check()
+
+    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+        """Exchange copies of x with the center; their moves come back in ``moves``.
+
+        All of it that the memory answers is asked here, so that a worker whose exchanges run
+        on an update thread has answers kept for that thread alone.
+
+        Args:
+            xs: one ``[P]`` per buffer; left alone.
+            moves: as many tensors of the same shapes, on the CPU.
+        """
+        self.phase.use()
+        for x, move, (_, region) in zip(xs, moves, self.pairs(), strict=True):
+            region.elastic(x, self.moving_rate, delta=as_array(move))
+        self.recorder.behind(self.center.behind())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the center as the exchange under way leaves it."""
+        if self._overlap is not None:
+            self._overlap.finish()
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Go on where :meth:`state_dict` was taken; see BoxOptimizer."""
+        if self._overlap is not None:
+            self._overlap.finish()
+        super().load_state_dict(state_dict, force=force)
 
     def _extra_state(self) -> dict[str, Any]:
         return {} if self._overlap is None else {"moves": self._overlap.state()}
@@ -96,69 +130,7 @@ class EASGD(BoxOptimizer):
     def close(self) -> None:
         """Finish the exchange under way, so that worker and center are consistent."""
         if self._overlap is not None:
-            self._overlap.settle()
-            self._overlap.close()
-
-
-class _Overlap:
-    """An exchange on an update thread: a copy of x goes out, the move d comes back."""
-
-    def __init__(self, owner: EASGD) -> None:
-        self._owner = owner
-        self._thread = UpdateThread()
-        buffers = [buffer for buffer, _ in owner.pairs()]
-        self._copies = [buffer.host.copy() for buffer in buffers]
-        self._moves = [torch.empty_like(b.flat, device="cpu") for b in buffers]
-        self._pending = False
-
-    def begin(self) -> None:
-        """Copy x and send it on its way."""
-        for copy, (buffer, _) in zip(self._copies, self._owner.pairs(), strict=True):
-            copy[:] = buffer.load()
-        self._pending = True
-        self._thread.begin(self._run)
-
-    def _run(self) -> None:
-        owner = self._owner
-        for copy, move, (_, region) in zip(
-            self._copies, self._moves, owner.pairs(), strict=True
-        ):
-            region.elastic(copy, owner.moving_rate, delta=as_array(move))
-        owner.recorder.behind(owner.center.behind())
-
-    def _finish(self) -> None:
-        """Wait for the exchange under way and count it."""
-        if not self._thread.busy:
-            return
-        self._thread.finish()
-        recorder = self._owner.recorder
-        recorder.exchange(took_s=self._thread.took_s, nbytes=2 * self._owner.nbytes)
-        recorder.waited(self._thread.waited_s)
-
-    def settle(self) -> None:
-        """Wait for the exchange under way and move x by its d."""
-        if not self._pending:
-            return
-        self._finish()
-        began_s = time.monotonic()
-        with torch.no_grad():
-            for move, (buffer, _) in zip(self._moves, self._owner.pairs(), strict=True):
-                buffer.flat.sub_(move.to(buffer.flat.device))
-        self._pending = False
-        self._owner.recorder.waited(time.monotonic() - began_s)
-
-    def state(self) -> list[torch.Tensor] | None:
-        """Return the moves that are not subtracted yet, or None."""
-        self._finish()
-        return [move.clone() for move in self._moves] if self._pending else None
-
-    def load_state(self, moves: list[torch.Tensor] | None) -> None:
-        """Take moves that are still to be subtracted."""
-        self._finish()
-        self._pending = moves is not None
-        for mine, move in zip(self._moves, moves or self._moves, strict=True):
-            mine.copy_(move)
-
-    def close(self) -> None:
-        """End the thread."""
-        self._thread.close()
+            try:
+                self._overlap.settle()
+            finally:
+                self._overlap.close()

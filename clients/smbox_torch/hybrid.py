@@ -12,24 +12,27 @@ Variant: the paper's groups use SEASGD's three steps; here the exchange is EASGD
 The paper's root then broadcasts its weights; here the memory answers with d right into memory
 that the group shares, and each worker subtracts it: x is the same on all to the last bit, and
 the update crosses the host once. A ``torch.distributed`` group gets d by a broadcast.
+
+With ``overlap`` the exchange of the x of step t runs on an update thread of the root during the
+gradients of step t + 1, and all ranks subtract its d when that step begins, as in EASGD.
 """
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from smbox.errors import ConfigError
-from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike
 from smbox_torch.easgd import EASGD
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
+from smbox_torch.overlap import Exchange, Moves, Overlap, ThreadedExchange
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
@@ -43,9 +46,15 @@ class HybridRoot(EASGD):
     def tell(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange with the center; the moves of all buffers come back in ``moves``."""
         with torch.no_grad(), self._exchanging(2 * self.nbytes):
-            for (buffer, region), move in zip(self.pairs(), moves, strict=True):
-                region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
-        self.recorder.behind(self.center.behind())
+            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
+
+    def begin(self, moves: Moves) -> None:
+        """Do the whole exchange at once."""
+        self.tell(moves.tensors)
+        moves.tell()
+
+    def finish(self) -> None:
+        """Return: it is done."""
 
 
 class HybridSGD(SyncGroup):
@@ -58,6 +67,7 @@ class HybridSGD(SyncGroup):
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
         groups: number of hosts; None: WORLD_SIZE / LOCAL_WORLD_SIZE, or / the group's size.
+        overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
         world: who this process is; None: torchrun's variables.
         bucket_nbytes: most bytes of gradients that are announced at once.
@@ -79,6 +89,7 @@ class HybridSGD(SyncGroup):
         period: int = 10,
         moving_rate: float | None = None,
         groups: int | None = None,
+        overlap: bool = False,
         model: torch.nn.Module | None = None,
         world: World | None = None,
         bucket_nbytes: int = BUCKET_NBYTES,
@@ -122,42 +133,57 @@ class HybridSGD(SyncGroup):
             timeout_s=timeout_s,
             group=group,
         )
+        self._recorder = Recorder() if self._root is None else self._root.recorder
+        self._is_hidden = overlap
+        self._group_moves(f"{shared}-move", timeout_s, group)
+
+    def _group_moves(
+        self, name: str, timeout_s: float, group: dist.ProcessGroup | None
+    ) -> None:
+        """Open the way of the moves from the root to all ranks."""
         self._moves: GroupMoves
         if group is not None:
-            self._moves = TorchMoves(group, self._flat)
+            self._moves = TorchMoves(group, self._flat, timeout_s)
         else:
-            self._moves = HostMoves(f"{shared}-move", world, self._flat, timeout_s)
-        self._recorder = Recorder() if self._root is None else self._root.recorder
+            # A hidden exchange may begin as soon as the root has used the move of the last one
+            # (at period 1 it does), and the others may still be reading that. Written to the
+            # other of two sets it need not wait for them.
+            sets = 2 if self._is_hidden else 1
+            self._moves = HostMoves(name, self.world, self._flat, timeout_s, sets=sets)
+        exchange: Exchange | None = self._root
+        if self._root is not None and self._is_hidden:
+            exchange = ThreadedExchange(self._root)
+        self._overlap = Overlap(self._flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
+        self._settle()
         if self.steps % self.period == 0:
             self.exchange()
         super()._step()
         self.steps += 1
         self._recorder.steps += 1
 
-    @torch.no_grad()
     def exchange(self) -> None:
         """Move group and center together now, whatever the period says; on all ranks.
 
-        Raises:
-            WorkerLostError: the root died, left or did not come; x is as it was.
-        """
-        if self._root is not None:
-            self._root.tell(self._moves.tensors)
-            self._moves.tell()
-        else:
-            self._hear()
-        for buffer, move in zip(self._flat, self._moves.tensors, strict=True):
-            buffer.flat.sub_(move.to(buffer.flat.device))
+        With overlap: begin it; x moves at the next step, exchange or ``close``.
 
-    def _hear(self) -> None:
-        """Wait for the move that the root is told."""
-        began_s = time.monotonic()
-        self._moves.hear()
-        took_s = time.monotonic() - began_s
-        self._recorder.exchange(took_s=took_s, nbytes=0)
-        self._recorder.waited(took_s)
+        Raises:
+            WorkerLostError: a rank died, left or did not come; x is as it was.
+        """
+        self._settle()
+        self._overlap.begin()
+        if not self._is_hidden:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Move x by what the exchange under way was told; leave the group if that fails."""
+        try:
+            self._overlap.settle()
+        except Exception:
+            # The others do not know yet, and ranks that went on from here would differ.
+            self._leave()
+            raise
 
     def stats(self) -> Stats:
         """Return what was counted of exchanges with the center; only the root moves bytes."""
@@ -183,7 +209,8 @@ class HybridSGD(SyncGroup):
         """
         root = self._as_root()
         root.steps = self.steps
-        return root.state_dict()
+        moves = self._overlap.state()  # before the center is read: it is in the center
+        return {**root.state_dict(), "moves": moves}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where the root's :meth:`state_dict` was taken, on every rank.
@@ -192,12 +219,14 @@ class HybridSGD(SyncGroup):
             state_dict: as the root returned it.
             force: restore the center even where workers use it already.
         """
+        self._overlap.finish()
         if self._root is not None:
             self._root.load_state_dict(state_dict, force=force)
         else:
             self.inner.load_state_dict(state_dict["inner"])
             for buffer in self._parameters.buffers:
                 buffer.flat.detach().copy_(state_dict["parameters"][buffer.dtype])
+        self._overlap.load_state(state_dict.get("moves"))
         self._adopt()
         self.steps = state_dict["steps"]
 
@@ -207,11 +236,31 @@ class HybridSGD(SyncGroup):
         return self._root
 
     def close(self) -> None:
-        """Leave group and run; the center stays."""
-        if self._root is not None:
-            self._root.close()
+        """Finish the exchange under way, then leave group and run; the center stays.
+
+        Raises:
+            WorkerLostError: the root was lost with the exchange; this rank has left.
+        """
+        self._settle()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._overlap.close()
         self._moves.close()
         super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; after an error a process group is left at once."""
+        if error is not None and isinstance(self._moves, TorchMoves):
+            # A broadcast that the other ranks do not come to would keep this one waiting.
+            self._leave()
+        else:
+            self.close()
 
 
 def _statistics(model: torch.nn.Module | None) -> Sequence[FlatBuffer]:

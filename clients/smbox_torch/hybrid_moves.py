@@ -1,12 +1,13 @@
 """How the elastic move of a group reaches all its ranks: by shared memory, or by a broadcast.
 
-The root fills ``tensors`` with the move that the memory told it and calls ``tell``; the other
-ranks call ``hear`` and find it there. Both happen once per exchange, on all ranks.
+The root fills ``tensors`` with the move that the memory told it and calls ``tell``; then every
+rank, the root too, calls ``hear``, finds it in ``tensors``, and says so by ``used``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 import torch
@@ -16,28 +17,18 @@ from smbox.memory.layout import align
 from smbox_torch.buckets import ALIGN_NBYTES, typed
 from smbox_torch.flat import FlatBuffer
 from smbox_torch.host_memory import HostMemory
+from smbox_torch.overlap import Moves, OwnMoves
 from smbox_torch.torch_sync import root_of
 from smbox_torch.world import World
 
 __all__ = ["GroupMoves", "HostMoves", "TorchMoves"]
 
 TOLD = 0  # lane of the rendezvous: exchanges whose move lies in the shared memory
+USED = 1  # lane: exchanges whose move this rank needs no more
 
 
-class GroupMoves(Protocol):
-    """One rank's end.
-
-    Attributes:
-        tensors: one move per flat buffer, on the CPU.
-    """
-
-    tensors: Sequence[torch.Tensor]
-
-    def tell(self) -> None:
-        """Root: give the others what is in ``tensors``."""
-
-    def hear(self) -> None:
-        """Others: wait for what the root tells."""
+class GroupMoves(Moves, Protocol):
+    """One rank's end."""
 
     def close(self) -> None:
         """Leave."""
@@ -46,82 +37,106 @@ class GroupMoves(Protocol):
 class HostMoves:
     """The root writes the move right into memory that the ranks of its host share.
 
-    The root writes the next one only after a round of gradients, which every rank begins after
-    it has used this one.
-
     Args:
         name: of the memory.
         world: who this process is.
         flat: what is moved; of the same sizes on every rank.
         timeout_s: until a rank that does not answer is given up, in seconds.
+        sets: of moves that exchanges fill in turn.
 
     Raises:
-        WorkerLostError: a rank of this host never came; ``hear``: the root is lost.
+        WorkerLostError: a rank of this host never came; ``hear``: the root is lost;
+            ``ready``: a rank is lost.
     """
 
     def __init__(
-        self, name: str, world: World, flat: Sequence[FlatBuffer], timeout_s: float
+        self,
+        name: str,
+        world: World,
+        flat: Sequence[FlatBuffer],
+        timeout_s: float,
+        *,
+        sets: int = 1,
     ) -> None:
-        nbytes = sum(_nbytes(buffer) for buffer in flat)
+        nbytes = sets * sum(_nbytes(buffer) for buffer in flat)
         self._memory = HostMemory.join(name, world, nbytes, timeout_s=timeout_s)
-        self._told = 0
-        data, at_byte, tensors = torch.from_numpy(self._memory.data), 0, []
-        for buffer in flat:
-            tensors.append(typed(data, at_byte, buffer.flat))
-            at_byte += _nbytes(buffer)
-        self.tensors: Sequence[torch.Tensor] = tensors
+        self._done = 0
+        data, at_byte = torch.from_numpy(self._memory.data), 0
+        self._sets: list[list[torch.Tensor]] = [[] for _ in range(sets)]
+        for tensors in self._sets:
+            for buffer in flat:
+                tensors.append(typed(data, at_byte, buffer.flat))
+                at_byte += _nbytes(buffer)
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """The set of the exchange that is next or under way."""
+        return self._sets[self._done % len(self._sets)]
+
+    def ready(self) -> None:
+        """Wait until all ranks have used what lies in ``tensors``.
+
+        With a round of gradients in between they have; an exchange may also be asked for.
+        """
+        limit = self._done + 1 - len(self._sets)
+        if limit > 0:
+            self._memory.rendezvous.wait(USED, limit)
 
     def tell(self) -> None:
         """Say that the move is there."""
-        self._told += 1
-        self._memory.rendezvous.raise_to(TOLD, self._told)
+        self._memory.rendezvous.raise_to(TOLD, self._done + 1)
 
     def hear(self) -> None:
         """Wait for the move."""
-        self._told += 1
-        self._memory.rendezvous.wait_for(0, TOLD, self._told)
+        self._memory.rendezvous.wait_for(0, TOLD, self._done + 1)
+
+    def used(self) -> None:
+        """Say that the root may write there again."""
+        self._done += 1
+        self._memory.rendezvous.raise_to(USED, self._done)
 
     def close(self) -> None:
         """Leave the memory."""
         self._memory.close()
 
 
-class TorchMoves:
+class TorchMoves(OwnMoves):
     """The root broadcasts the move to its ``torch.distributed`` group.
 
     Args:
         group: of the ranks; NCCL's moves it between GPUs.
         flat: what is moved.
+        timeout_s: until a broadcast is given up, in seconds.
     """
 
-    def __init__(self, group: dist.ProcessGroup, flat: Sequence[FlatBuffer]) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, flat: Sequence[FlatBuffer], timeout_s: float
+    ) -> None:
+        super().__init__(flat)
         self._group = group
-        self.tensors: Sequence[torch.Tensor] = [
-            torch.empty_like(buffer.flat, device="cpu") for buffer in flat
-        ]
+        self._timeout = timedelta(seconds=timeout_s)
+        self._is_root = dist.get_rank(group) == 0
         # What a group sends lies where its parameters are; on the CPU that is the same memory.
         self._sent = [
             told if buffer.flat.device.type == "cpu" else torch.empty_like(buffer.flat)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
 
-    def tell(self) -> None:
-        """Broadcast the move."""
-        for told, sent in zip(self.tensors, self._sent, strict=True):
-            if sent is not told:
-                sent.copy_(told)
-        self._broadcast()
-
     def hear(self) -> None:
-        """Receive the move."""
-        self._broadcast()
+        """Broadcast the move, or receive it; ``tell`` cannot, on a thread of its own.
+
+        Collectives of a group happen in one order on all ranks, so one thread begins them.
+        """
         for told, sent in zip(self.tensors, self._sent, strict=True):
-            if sent is not told:
+            if self._is_root and sent is not told:
+                sent.copy_(told)
+            self._broadcast(sent)
+            if not self._is_root and sent is not told:
                 told.copy_(sent)
 
-    def _broadcast(self) -> None:
-        for sent in self._sent:
-            dist.broadcast(sent, root_of(self._group), group=self._group)
+    def _broadcast(self, tensor: torch.Tensor) -> None:
+        work = dist.broadcast(tensor, root_of(self._group), group=self._group, async_op=True)
+        work.wait(self._timeout)
 
     def close(self) -> None:
         """Leave; the group is the caller's.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 __all__ = ["UpdateThread"]
 
@@ -43,8 +43,9 @@ class UpdateThread:
         """Wait until the work is done and raise what it raised; harmless when idle."""
         if self._future is None:
             return
-        future, self._future = self._future, None
         began_s = time.monotonic()
+        wait([self._future])  # an interrupt leaves here, and the work can still be finished
+        future, self._future = self._future, None
         self.took_s = future.result()
         self.waited_s = time.monotonic() - began_s
 

@@ -116,6 +116,64 @@ def test_overlap_hides_an_exchange_and_staleness_counts_the_others():
     assert one.optimizer.moving_rate == pytest.approx(0.45)
 
 
+def test_an_exchange_that_fails_moves_nothing_and_the_next_one_does():
+    box = ModelBox()
+    one = worker(0, box, period=1, moving_rate=0.5, overlap=True)
+    one.run(2)
+    one.optimizer._overlap.finish()
+    ask = one.optimizer.ask
+
+    def fail(xs, moves) -> None:
+        moves[0].fill_(100.0)
+        raise ConnectionError("the memory is gone")
+
+    one.optimizer.ask = fail
+    one.run()
+    before = one.values()
+    with pytest.raises(ConnectionError):
+        one.optimizer.step()
+    one.optimizer.ask = ask
+    np.testing.assert_array_equal(one.values(), before)
+    one.run()
+    one.optimizer.close()
+    assert np.abs(one.values()).max() < 10
+    assert one.optimizer.stats().exchanges == 3
+
+
+def test_an_exchange_that_is_asked_for_comes_after_the_one_under_way():
+    box = ModelBox()
+    one = worker(0, box, period=100, moving_rate=0.5, overlap=True)
+    x, c = start(), start()
+    one.run()
+    oracles.run(oracles.easgd(x, c, gradient(0), steps=1, lr=LR, moving_rate=0.5, period=100))
+    for _ in range(2):
+        one.optimizer.exchange()
+        x -= oracles.elastic(x, c, 0.5)
+    one.optimizer.close()
+    np.testing.assert_array_equal(one.values(), x)
+    np.testing.assert_array_equal(center(box), c)
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_state_is_taken_and_loaded_after_the_exchange_under_way(loads: bool):
+    box, gate = ModelBox(), threading.Event()
+    one = worker(0, box, period=1, overlap=True)
+    saved = one.optimizer.state_dict()
+    ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
+    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
+    one.run()
+    began = len(box.log)
+    if loads:
+        one.optimizer.load_state_dict(saved, force=True)
+    else:
+        one.optimizer.state_dict()
+    ops = [entry.op for entry in box.log[began:]]
+    assert ops[0] == "elastic"
+    assert ops[-1] == ("put" if loads else "get")
+    one.optimizer.close()
+
+
 def test_batch_norm_buffers_travel_in_a_region_of_their_own():
     box = ModelBox()
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))

@@ -5,6 +5,7 @@ import json
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from smbox_torch.hybrid import HybridSGD
 from smbox_torch.world import World
 
 RATE, PERIOD, STEPS = 0.3, 2, 8
+ALGORITHM = {False: oracles.easgd, True: oracles.easgd_overlapped}
 
 
 def worlds(groups: int, ranks: int) -> list[World]:
@@ -62,19 +64,19 @@ def group_gradient(group: int, ranks: int):
     return mean
 
 
-def test_a_group_of_one_is_easgd_bit_for_bit():
+@pytest.mark.parametrize("period", [1, PERIOD])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_group_of_one_is_easgd_bit_for_bit(overlap: bool, period: int):
     mine, plain = ModelBox(), ModelBox()
+    settings = {"period": period, "moving_rate": RATE, "overlap": overlap}
     (world,) = worlds(1, 1)
-    one = hybrid(world, mine)
+    one = hybrid(world, mine, **settings)
     one.run(STEPS)
     one.optimizer.close()
     x = torch.nn.Parameter(torch.from_numpy(start()))
-    other = Descent(
-        0,
-        x,
-        EASGD(torch.optim.SGD([x], lr=LR), plain, "run", period=PERIOD, moving_rate=RATE),
-    )
+    other = Descent(0, x, EASGD(torch.optim.SGD([x], lr=LR), plain, "run", **settings))
     other.run(STEPS)
+    other.optimizer.close()
     assert one.values().tobytes() == other.values().tobytes()
     assert center(mine).tobytes() == center(plain).tobytes()
 
@@ -83,11 +85,21 @@ def center(box: ModelBox) -> np.ndarray:
     return box.attach("run.float32").get()
 
 
-def test_groups_equal_the_replay_of_their_order():
+def alone(steps: int, *, overlap: bool) -> tuple[np.ndarray, np.ndarray]:
+    """x and center of one group of two."""
+    x, c = start(), start()
+    settings = {"steps": steps, "lr": LR, "moving_rate": RATE, "period": PERIOD}
+    oracles.run(ALGORITHM[overlap](x, c, group_gradient(0, 2), **settings))
+    return x, c
+
+
+@pytest.mark.parametrize("period", [1, PERIOD])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_groups_equal_the_replay_of_their_order(overlap: bool, period: int):
     box, made = ModelBox(), threading.Barrier(4)
 
     def work(world: World) -> np.ndarray:
-        one = hybrid(world, box)
+        one = hybrid(world, box, overlap=overlap, period=period)
         made.wait(60.0)  # a group that comes after an exchange begins elsewhere
         one.run(STEPS)
         one.optimizer.close()
@@ -97,20 +109,13 @@ def test_groups_equal_the_replay_of_their_order():
     assert values[0].tobytes() == values[1].tobytes()
     assert values[2].tobytes() == values[3].tobytes()
     xs, c = [start(), start()], start()
+    settings = {"steps": STEPS, "lr": LR, "moving_rate": RATE, "period": period}
     runs = {
-        f"w{group}": oracles.easgd(
-            xs[group],
-            c,
-            group_gradient(group, 2),
-            steps=STEPS,
-            lr=LR,
-            moving_rate=RATE,
-            period=PERIOD,
-        )
+        f"w{group}": ALGORITHM[overlap](xs[group], c, group_gradient(group, 2), **settings)
         for group in range(2)
     }
     order = box.order("run.float32", "elastic")
-    assert len(order) == 2 * STEPS // PERIOD
+    assert len(order) == 2 * STEPS // period
     oracles.replay(runs, order)
     np.testing.assert_allclose(values[0], xs[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(values[2], xs[1], rtol=0, atol=1e-6)
@@ -155,12 +160,13 @@ def test_batch_norm_statistics_travel_and_stay_equal_in_a_group():
     assert np.abs(box.attach("run.buffers.float32").get()).max() > 0
 
 
-def test_a_run_resumes_exactly_on_all_ranks():
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
     box, again, saved = ModelBox(), ModelBox(), {}
     members = worlds(1, 2)
 
     def whole(world: World) -> np.ndarray:
-        one = hybrid(world, box)
+        one = hybrid(world, box, overlap=overlap)
         one.run(3)
         if world.is_group_root:
             saved.update(one.optimizer.state_dict())
@@ -172,7 +178,7 @@ def test_a_run_resumes_exactly_on_all_ranks():
         return one.values()
 
     def rest(world: World) -> np.ndarray:
-        one = hybrid(world, again)
+        one = hybrid(world, again, overlap=overlap)
         one.optimizer.load_state_dict(saved)
         one.t = 3
         one.run(4)
@@ -181,28 +187,55 @@ def test_a_run_resumes_exactly_on_all_ranks():
 
     before = each(members, whole)
     after = each([dataclasses.replace(world, restart=1) for world in members], rest)
+    assert (saved["moves"] is not None) == overlap  # step 2 has begun an exchange
     assert {x.tobytes() for x in before + after} == {before[0].tobytes()}
     assert center(again).tobytes() == center(box).tobytes()
 
 
-def test_a_root_whose_memory_fails_is_named_by_the_others():
-    box = ModelBox()
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_root_whose_memory_fails_is_named_by_the_others(overlap: bool, closes: bool):
+    """Whoever settles first learns it: a step, or ``close``."""
+    box, steps = ModelBox(), 2 if overlap and not closes else 1
+
+    def fail(*_: object) -> None:
+        raise ConnectionError("the memory is gone")
 
     def work(world: World) -> None:
-        one = hybrid(world, box, period=1)
+        one = hybrid(world, box, period=1, overlap=overlap)
         if world.is_group_root:
-
-            def fail(*_: object) -> None:
-                raise ConnectionError("the memory is gone")
-
-            one.optimizer._root.tell = fail
+            one.optimizer._root.ask = fail
             with pytest.raises(ConnectionError), one.optimizer:
-                one.run(1)
+                one.run(steps)
         else:
             with pytest.raises(WorkerLostError, match="rank 0 has left"), one.optimizer:
-                one.run(1)
+                one.run(steps)
+        one.optimizer.close()
 
     each(worlds(1, 2), work)
+
+
+def test_closing_moves_all_ranks_by_the_exchange_under_way():
+    """Whatever ended the loop, and although each rank closes for itself."""
+    box, gate = ModelBox(), threading.Event()
+
+    def work(world: World) -> np.ndarray:
+        one = hybrid(world, box, overlap=True)
+        if root := one.optimizer._root:
+            ask = root.ask
+            root.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+        with suppress(KeyError), one.optimizer:
+            one.run(1)
+            gate.set()
+            raise KeyError
+        return one.values()
+
+    values = each(worlds(1, 2), work)
+    x, c = alone(1, overlap=True)
+    for found in values:
+        np.testing.assert_allclose(found, x, rtol=0, atol=1e-6)
+    assert values[0].tobytes() == values[1].tobytes()
+    np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [{"period": 0}, {"moving_rate": 1.5}])
@@ -225,12 +258,18 @@ from smbox_torch.hybrid import HybridSGD
 x = torch.nn.Parameter(torch.from_numpy(start()) + rank)
 box = ModelBox() if rank == 0 else None
 sgd = torch.optim.SGD([x], lr=LR)
-optimizer = HybridSGD(
-    sgd, box, "run", period=2, moving_rate=0.3, groups=1, group=dist.group.WORLD
-)
+options = {"period": 2, "moving_rate": 0.3, "groups": 1, "overlap": OVERLAP}
+optimizer = HybridSGD(sgd, box, "run", group=dist.group.WORLD, **options)
 with optimizer:
     one = Descent(rank, x, optimizer)
-    one.run(8)
+    one.run(7)
+    saved = [optimizer.state_dict() if rank == 0 else None]
+    one.run(4)
+    dist.broadcast_object_list(saved)
+    optimizer.load_state_dict(saved[0], force=True)
+    one.t = 7
+    one.run(1)
+    optimizer.close()
     stats = optimizer.stats()
     inside = optimizer.sync_stats().exchanges
     center = box.attach("run.float32").get().tolist() if box else None
@@ -238,16 +277,15 @@ print(json.dumps([one.values().tolist(), center, stats.exchanges, stats.nbytes >
 """
 
 
-def test_a_process_group_takes_the_place_of_a_host(run_gloo):
-    root, member = (json.loads(lines[-1]) for lines in run_gloo(GROUP))
-    x, c = start(), start()
-    oracles.run(
-        oracles.easgd(
-            x, c, group_gradient(0, 2), steps=STEPS, lr=LR, moving_rate=RATE, period=PERIOD
-        )
-    )
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_process_group_takes_the_place_of_a_host(run_gloo, overlap: bool):
+    """And a state that was taken with an exchange under way is gone back to in the middle."""
+    script = GROUP.replace("OVERLAP", str(overlap))
+    root, member = (json.loads(lines[-1]) for lines in run_gloo(script))
+    x, c = alone(STEPS, overlap=overlap)
     assert root[0] == member[0]
     np.testing.assert_allclose(root[0], x, rtol=0, atol=1e-6)
     np.testing.assert_allclose(root[1], c, rtol=0, atol=1e-6)
-    assert root[2:] == [STEPS // PERIOD, True, STEPS]
-    assert member[1:] == [None, STEPS // PERIOD, False, STEPS]
+    # The exchange that is under way when the state is loaded is done, and heard by nobody.
+    assert root[2:] == [6, True, 12]
+    assert member[1:] == [None, 6 - overlap, False, 12]

@@ -30,6 +30,24 @@ def test_what_the_work_raises_is_raised_by_finish_once():
     thread.close()
 
 
+def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
+    thread, gate, done = UpdateThread(), threading.Event(), []
+    thread.begin(lambda: (gate.wait(), done.append(1))[0])
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smbox_torch.update_thread.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.finish()
+    assert thread.busy
+    gate.set()
+    thread.finish()
+    assert done == [1]
+    thread.close()
+
+
 def test_there_is_room_for_one():
     thread = UpdateThread()
     thread.begin(lambda: None)
