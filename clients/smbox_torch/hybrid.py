@@ -158,10 +158,14 @@ class HybridSGD(SyncGroup):
     def _step(self) -> None:
         self._settle()
         if self.steps % self.period == 0:
+            self._moves.due()
             self.exchange()
         super()._step()
         self.steps += 1
         self._recorder.steps += 1
+
+    def _is_awaited(self) -> bool:
+        return self._moves.is_due()
 
     def exchange(self) -> None:
         """Move group and center together now, whatever the period says; on all ranks.

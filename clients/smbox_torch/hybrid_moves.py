@@ -25,10 +25,17 @@ __all__ = ["GroupMoves", "HostMoves", "TorchMoves"]
 
 TOLD = 0  # lane of the rendezvous: exchanges whose move lies in the shared memory
 USED = 1  # lane: exchanges whose move this rank needs no more
+DUE = 2  # lane: exchanges that a step of this rank has come to
 
 
 class GroupMoves(Moves, Protocol):
     """One rank's end."""
+
+    def due(self) -> None:
+        """Say that this rank's step has come to an exchange."""
+
+    def is_due(self) -> bool:
+        """Tell whether another rank's step has come to one, and this one's has not."""
 
     def close(self) -> None:
         """Leave."""
@@ -72,6 +79,15 @@ class HostMoves:
     def tensors(self) -> Sequence[torch.Tensor]:
         """The set of the exchange that is next or under way."""
         return self._sets[self._done % len(self._sets)]
+
+    def due(self) -> None:
+        """Say so, to ranks that only follow."""
+        self._memory.rendezvous.raise_to(DUE, self._done + 1)
+
+    def is_due(self) -> bool:
+        """Look at what the others say."""
+        counters = self._memory.rendezvous.counters(DUE)
+        return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
 
     def ready(self) -> None:
         """Wait until all ranks have used what lies in ``tensors``.
@@ -121,6 +137,13 @@ class TorchMoves(OwnMoves):
             told if buffer.flat.device.type == "cpu" else torch.empty_like(buffer.flat)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
+
+    def due(self) -> None:
+        """Return: no rank of such a group only follows."""
+
+    def is_due(self) -> bool:
+        """Return False, likewise."""
+        return False
 
     def hear(self) -> None:
         """Broadcast the move, or receive it; ``tell`` cannot, on a thread of its own.

