@@ -99,7 +99,8 @@ class Region:
         """Return the region's memory itself, ``[shape]``.
 
         Reads of it may see half a commit, and stores to it are no commits: they take part in
-        no order, count no version and may be undone by a recovery.
+        no order, count no version and may be undone by a recovery. Once the region is freed,
+        to touch it is to touch a hole: zeros, or SIGBUS where /dev/shm is full.
 
         Raises:
             ConfigError: this process cannot map it; says why.

@@ -84,6 +84,10 @@ def read_stripes(
     while at < limit:
         stripe = at // STRIPE_NBYTES
         end = min(limit, (stripe + 1) * STRIPE_NBYTES)
+        barrier()
+        # Before: pages that are given back cannot be read where /dev/shm is full (SIGBUS).
+        if header[_REGION_STATE] == _FREED:
+            break
         if header[_CONSISTENCY] == _NO_LOCKS:
             copy_share(target + at - first, begin + at, end - at, limit - first)
         elif header[_CONSISTENCY] != _BY_STRIPE or not _read_stripe(
@@ -91,7 +95,7 @@ def read_stripes(
         ):
             break
         barrier()
-        if header[_REGION_STATE] == _FREED:  # its pages may have gone while they were copied
+        if header[_REGION_STATE] == _FREED:  # and after: they may have gone meanwhile
             break
         at = end
     return at

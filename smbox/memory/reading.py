@@ -37,6 +37,7 @@ def read_piece(
         StripeBusy: a writer is in the middle of a commit; try again.
         RegionFreedError: the region was freed.
     """
+    region.check_usable()  # pages given back cannot be read where /dev/shm is full: SIGBUS
     if not _read_unlocked(region, piece, out):
         _read_locked(region, piece, out, locks)
     region.check_usable()

@@ -49,6 +49,7 @@ class RowRead:
             StripeBusy: a writer is in the middle of a commit; call again.
             RegionFreedError: the region was freed.
         """
+        self._region.check_usable()  # pages given back cannot be read if /dev/shm is full
         if self._left is None:
             self._left = self._copy_all()
         for at in self._left.tolist():

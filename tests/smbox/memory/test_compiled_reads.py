@@ -11,7 +11,7 @@ import pytest
 from smbox.memory import accel
 from smbox.memory.change import Change
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.stripe_run import commit_run
 
 pytest.importorskip("numba", reason="without it there are no runs")
@@ -64,6 +64,13 @@ def test_a_stripe_that_stays_open_is_given_up(make, read_stripes):
     assert read_stripes(*arguments) == STRIPE_NBYTES
     region.table[1, Stripe.SEQ] += 1
     assert read_stripes(*arguments) == NBYTES
+
+
+def test_a_freed_region_is_not_touched(make, read_stripes):
+    region, out = make(np.zeros(NBYTES // 8, np.int64)), np.ones(NBYTES, np.uint8)
+    region.header[RegionHeader.STATE] = RegionState.FREED
+    assert read_stripes(region.header, region.table, region.data, 0, NBYTES, out) == 0
+    assert (out == 1).all()
 
 
 def test_what_is_closed_or_does_not_fit_is_left_alone(make, read_stripes):

@@ -9,7 +9,7 @@ from smbox.memory.busy import StripeBusy
 from smbox.memory.layout import Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import Piece
-from smbox.memory.reading import read_piece
+from smbox.memory.reading import read_piece, read_range
 
 PIECE = Piece(0, 4, 12)
 
@@ -65,8 +65,23 @@ def test_where_loads_have_no_order_the_lock_is_taken(make, locks, monkeypatch):
     other.close()
 
 
-def test_a_freed_region_is_told_after_the_copy(make, locks):
-    region = make(np.arange(5, dtype=np.float32))
+def test_a_freed_region_is_told_and_not_touched(make, locks):
+    """To touch a page that was given back ends a process where /dev/shm is full."""
+    region, out = make(np.arange(5, dtype=np.float32)), np.ones(20, np.uint8)
     region.header[RegionHeader.STATE] = RegionState.FREED
+    with pytest.raises(RegionFreedError):
+        read_range(region, 0, 20, out, locks)
+    assert (out == 1).all()
+
+
+def test_a_region_that_is_freed_meanwhile_is_told_after_the_copy(make, locks, monkeypatch):
+    region = make(np.arange(5, dtype=np.float32))
+    copyto = np.copyto
+
+    def copy_and_free(*arrays):
+        copyto(*arrays)
+        region.header[RegionHeader.STATE] = RegionState.FREED
+
+    monkeypatch.setattr(np, "copyto", copy_and_free)
     with pytest.raises(RegionFreedError):
         read(region, locks)
