@@ -8,7 +8,6 @@ living owner is never taken for a dead one.
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -18,11 +17,15 @@ from smbox.cli import output
 from smbox.errors import SegmentError
 from smbox.memory import layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
-from smbox.memory.locks import LockFile
+from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
+from smbox.memory.superblock import unlink_all
 
 NOBODY: Final = 0
 """The pid that a node leaves in its superblock when it lets the memory go."""
+
+SERVING: Final = frozenset({"locks", "building", "channels", "cookie", "ring", "slot"})
+"""Kinds of segments that hold nothing that a node could begin with again."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class NodeMemory:
         segments: names of its segments.
         nbytes: their size together.
         owner_pid: pid of the node's process, 0 where the superblock is gone.
-        state: ``"alive"``; ``"dead"``: its owner was killed; ``"kept"``: its owner left it on
-            purpose (``memnode --keep``); ``"unknown"``: no superblock says who owned it.
+        state: ``"alive"``; ``"dead"``: its owner was killed, maybe in removing it; ``"kept"``:
+            its owner left it on purpose (``memnode --keep``); ``"unknown"``: no superblock says
+            who owned it, and it may hold regions.
     """
 
     node: str
@@ -56,7 +60,9 @@ def survey() -> list[NodeMemory]:
 def _look_at(node: str, segments: tuple[str, ...]) -> NodeMemory:
     owner = _recorded_owner(node)
     pid = 0 if owner is None else owner[0]
-    return NodeMemory(node, segments, sum(map(_nbytes, segments)), pid, _state(node, owner))
+    return NodeMemory(
+        node, segments, sum(map(_nbytes, segments)), pid, _state(node, owner, segments)
+    )
 
 
 def _recorded_owner(node: str) -> tuple[int, int] | None:
@@ -71,12 +77,23 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
     return int(words[Superblock.PID]), int(words[Superblock.PID_STARTED])
 
 
-def _state(node: str, owner: tuple[int, int] | None) -> str:
+def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
+    if _is_locked(node):
+        return "alive"
     if owner is None:
-        return "unknown"
-    if process.is_alive(*owner) or _is_locked(node):
+        return "dead" if _is_remnant(node, segments) else "unknown"
+    if process.is_alive(*owner):
         return "alive"
     return "kept" if owner[0] == NOBODY else "dead"
+
+
+def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
+    """Tell whether nothing is left but what serves a superblock or regions.
+
+    Regions without a superblock are another matter: only people know what they hold.
+    """
+    kinds = {name.removeprefix(f"{layout.PREFIX}{node}.").split(".")[0] for name in segments}
+    return kinds <= SERVING
 
 
 def _is_locked(node: str) -> bool:
@@ -103,21 +120,27 @@ def remove(memory: NodeMemory) -> bool:
 
     The node's lock is held meanwhile, so that a node that starts just now is not robbed.
     """
-    with ExitStack() as held:
-        try:
-            locks = LockFile(memory.node)
-        except SegmentError:
-            pass  # no lock file: no node can be starting on this memory
-        else:
-            held.callback(locks.close)
-            if not locks.try_lock(LockByte.NODE):
-                return False
-        owner = _recorded_owner(memory.node)
-        if owner is None or process.is_alive(*owner):
-            return False
-        for name in memory.segments:
-            segment.unlink(name)
-        return True
+    if memory.state not in {"dead", "kept"}:
+        return False
+    locks = take_node_lock(memory.node)
+    if locks is None:
+        return False
+    try:
+        return _remove_locked(memory.node)
+    finally:
+        locks.close()
+
+
+def _remove_locked(node: str) -> bool:
+    owner = _recorded_owner(node)
+    if owner is None:
+        segments = segment.listing(f"{layout.PREFIX}{node}.")
+        is_dead = _is_remnant(node, tuple(segments))
+    else:
+        is_dead = not process.is_alive(*owner)
+    if is_dead:
+        unlink_all(node)
+    return is_dead
 
 
 def gc(

@@ -32,15 +32,17 @@ class LockFile:
 
     Args:
         node: name of the memory node.
+        create: make the file if it is missing.
 
     Raises:
-        SegmentError: the node has no lock file.
+        SegmentError: the node has no lock file, or it may not be opened.
     """
 
-    def __init__(self, node: str) -> None:
-        path = DIRECTORY / layout.locks_name(node)
+    def __init__(self, node: str, *, create: bool = False) -> None:
+        self._path = DIRECTORY / layout.locks_name(node)
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
-            self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            self.fd = os.open(self._path, flags, 0o600)
         except OSError as error:
             raise SegmentError(f"cannot open the locks of node {node}: {error}") from error
         _OPEN.add(self)
@@ -69,6 +71,14 @@ class LockFile:
         answer = fcntl.fcntl(self.fd, _F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
+    def is_in_place(self) -> bool:
+        """Tell whether this is still the file that others find under the node's name."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self.fd))
+
     def close(self) -> None:
         """Close the file; its locks go with its last descriptor (a forked child's too)."""
         if self.fd >= 0:
@@ -85,7 +95,28 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_close_all)
 
 
-def create_lock_file(node: str) -> None:
-    """Make the node's lock file if it is missing."""
-    path = DIRECTORY / layout.locks_name(node)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+def take_node_lock(node: str) -> LockFile | None:
+    """Take the lock that whoever opens or removes a node's memory holds.
+
+    Whoever removes the memory ends by removing this file, while it holds the lock. One that had
+    opened the file before would then get the lock of a file that nobody else finds: under the
+    lock, the path is looked at again.
+
+    Returns:
+        The open file with the lock, to be closed by the caller; None if somebody else has it.
+
+    Raises:
+        SegmentError: the lock file may not be made or opened.
+    """
+    while True:
+        locks = LockFile(node, create=True)
+        try:
+            is_locked = locks.try_lock(layout.LockByte.NODE)
+            if is_locked and locks.is_in_place():
+                return locks
+        except BaseException:
+            locks.close()
+            raise
+        locks.close()
+        if not is_locked:
+            return None

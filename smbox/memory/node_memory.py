@@ -14,7 +14,7 @@ from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import DIRECTORY, NoSegmentError, Segment, listing, unlink
-from smbox.memory.superblock import OwnedSuperblock
+from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES = 32
 
@@ -139,8 +139,7 @@ class NodeMemory:
         self.writer.close()
         self.channels.close()
         if not keep:
-            for name in self._listing():
-                unlink(name)
+            unlink_all(self.name)
         self.superblock.close()
 
     def _listing(self) -> list[str]:

@@ -7,10 +7,10 @@ from typing import Self
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
-from smbox.memory.layout import LockByte, Superblock
-from smbox.memory.locks import LockFile, create_lock_file
+from smbox.memory.layout import Superblock
+from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.mapped import OFFSET_MASK
-from smbox.memory.segment import NoSegmentError, Segment
+from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
 
 
 class NodeOwnedError(SegmentError):
@@ -38,11 +38,10 @@ class OwnedSuperblock:
             NodeOwnedError: a living node owns it.
             SegmentError: it is of another format; nothing is touched.
         """
-        create_lock_file(node)
-        locks = LockFile(node)
+        locks = take_node_lock(node)
+        if locks is None:
+            raise _owned_error(node)
         try:
-            if not locks.try_lock(LockByte.NODE):
-                _refuse(node)
             owned = cls(_open_or_make(node, node_id), locks)
         except BaseException:
             locks.close()
@@ -110,8 +109,23 @@ def owner_pid(node: str) -> int:
         return 0
 
 
-def _refuse(node: str) -> None:
-    raise NodeOwnedError(
+def unlink_all(node: str) -> None:
+    """Remove all memory of a node whose lock the caller holds.
+
+    The superblock goes when nothing else is left, so that whoever is killed in here leaves
+    memory that tells whose it was; the lock file goes last, so that no other node begins to
+    make memory of this name before the old one is gone.
+    """
+    last = (layout.node_name(node), layout.locks_name(node))
+    for name in listing(f"{layout.PREFIX}{node}."):
+        if name not in last:
+            unlink(name)
+    for name in last:
+        unlink(name)
+
+
+def _owned_error(node: str) -> NodeOwnedError:
+    return NodeOwnedError(
         f"node {node!r} is running; stop it, or choose another --name",
         pid=owner_pid(node),
     )

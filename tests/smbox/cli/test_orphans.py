@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from smbox.cli import orphans
-from smbox.memory import layout, process, segment
+from smbox.memory import layout, process, segment, superblock
+from smbox.memory.channels import RingFile
 from smbox.memory.layout import LockByte, Superblock
-from smbox.memory.locks import LockFile, create_lock_file
+from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment
 
@@ -28,7 +29,7 @@ def node() -> Iterator[str]:
 
 
 def make(node: str, pid: int, started: int, magic: int = Superblock.MAGIC_VALUE) -> None:
-    create_lock_file(node)
+    LockFile(node, create=True).close()
     with Segment.create(layout.node_name(node), Superblock.NBYTES) as superblock:
         words = superblock.words(0, 16)
         words[Superblock.MAGIC] = magic
@@ -108,6 +109,55 @@ def test_memory_without_a_superblock_of_ours_is_kept(node, dead_pid, magic):
 def test_segments_without_a_node_are_unknown(node):
     Segment.create(layout.region_name(node, 4096), 4096).close()
     assert (find(node).state, find(node).owner_pid) == ("unknown", 0)
+
+
+def killed_in_its_stop(node: str, after: int) -> bool:
+    """Open a memory in a child that dies in removing it, after so many names; False: none."""
+    child = os.fork()
+    if child == 0:
+        memory = NodeMemory.open(node, 64 << 20)
+        RingFile.open(node, 0)
+        unlink, done = superblock.unlink, []
+
+        def counted(name: str) -> None:
+            unlink(name)
+            done.append(name)
+            if len(done) == after:
+                os._exit(1)
+
+        superblock.unlink = counted
+        memory.close(keep=False)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+def test_what_a_stop_leaves_that_was_killed_is_collected(node):
+    kills = 0
+    while killed_in_its_stop(node, kills + 1):
+        kills += 1
+        if segment.listing(f"{layout.PREFIX}{node}."):
+            assert find(node).state == "dead"
+            assert orphans.remove(find(node))
+        assert segment.listing(f"{layout.PREFIX}{node}.") == []
+    assert kills == 5  # channels, cookie, ring, superblock, locks
+
+
+def test_a_collection_leaves_a_node_alone_that_begins_meanwhile(node, dead_pid, monkeypatch):
+    """The lock file that it opened is removed by another collection; then a node starts."""
+    make(node, dead_pid, 12345)
+    found = find(node)
+    try_lock, begun = LockFile.try_lock, []
+
+    def late(locks: LockFile, byte: int) -> bool:
+        monkeypatch.undo()
+        assert orphans.remove(found)
+        begun.append(NodeMemory.open(node, 64 << 20))
+        return try_lock(locks, byte)
+
+    monkeypatch.setattr(LockFile, "try_lock", late)
+    assert not orphans.remove(found)
+    assert find(node).state == "alive"
+    begun[0].close(keep=False)
 
 
 def test_gc_shows_and_keeps_without_yes(node, dead_pid, capsys):

@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from smbox.errors import SegmentError
-from smbox.memory.locks import LockFile
+from smbox.memory.locks import LockFile, take_node_lock
+from smbox.memory.node_memory import NodeMemory
 
 
 @pytest.fixture
@@ -62,3 +63,21 @@ def test_a_forked_child_does_not_keep_its_parents_lock(pair):
 def test_a_node_without_memory_has_no_locks():
     with pytest.raises(SegmentError, match="locks"):
         LockFile("no-such-node")
+
+
+def test_the_nodes_lock_is_that_of_the_file_which_others_find(memory, monkeypatch):
+    """The lock file is opened while a node ends, and locked when that has removed it."""
+    name = memory.name + "-x"
+    ending = NodeMemory.open(name, 64 << 20)
+    try_lock = LockFile.try_lock
+
+    def late(locks: LockFile, byte: int) -> bool:
+        monkeypatch.undo()
+        ending.close(keep=False)
+        return try_lock(locks, byte)
+
+    monkeypatch.setattr(LockFile, "try_lock", late)
+    begun = NodeMemory.open(name, 64 << 20)
+    assert begun.superblock.locks.is_in_place()
+    assert take_node_lock(name) is None
+    begun.close(keep=False)

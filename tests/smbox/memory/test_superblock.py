@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, superblock
 from smbox.memory.layout import Superblock
-from smbox.memory.segment import Segment
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.segment import Segment, listing
 from smbox.memory.superblock import NodeOwnedError, OwnedSuperblock
 
 
@@ -44,3 +46,19 @@ def test_foreign_memory_is_refused_and_stays(memory, word, message):
         OwnedSuperblock.own(memory.name, 1)
     words[word] -= 1
     assert memory.superblock.memory_nbytes == 64 << 20
+
+
+def test_nobody_begins_before_the_memory_of_a_stop_is_gone(memory, make, monkeypatch):
+    make(np.ones(5, np.float32))
+    left = []
+    unlink = superblock.unlink
+
+    def refused(name: str) -> None:
+        with pytest.raises(NodeOwnedError):
+            NodeMemory.open(memory.name, 64 << 20)
+        unlink(name)
+        left.append([name.rpartition(".")[2] for name in listing(f"smbox.{memory.name}.")])
+
+    monkeypatch.setattr(superblock, "unlink", refused)
+    superblock.unlink_all(memory.name)
+    assert left[-3:] == [["locks", "node"], ["locks"], []]
