@@ -19,6 +19,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.phase import of_this_start
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -79,4 +80,6 @@ class SyncEASGD(BoxOptimizer):
         Raises:
             RequestTimeoutError: one did not come; the center may lack some workers' moves.
         """
-        self.box.barrier(f"{self.name}.{what}", parties=self.workers, timeout_s=self.timeout_s)
+        self.box.barrier(
+            of_this_start(f"{self.name}.{what}"), parties=self.workers, timeout_s=self.timeout_s
+        )

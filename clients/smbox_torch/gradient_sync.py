@@ -111,6 +111,7 @@ class GradientSync:
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         """Take the gradient that autograd has just finished."""
         if not self.enabled:
+            self.is_synced = False  # what backward before this one averaged is the mean no more
             return
         if not self._is_open:
             self._begin()
@@ -120,8 +121,9 @@ class GradientSync:
         missing = self._missing[self._bucket[index]]
         if index not in missing:
             raise ConfigError(
-                "a second gradient of one parameter came before the first was averaged: another"
-                " backward was broken off, or this one runs a part of the model twice",
+                "a second gradient of one parameter came before the first was averaged: this"
+                " backward runs a part of the model twice, or one before it was broken off; if"
+                " so, call synchronize(), which ends its round on all ranks, and zero_grad()",
                 shape=tuple(parameter.shape),
             )
         self._take(index)

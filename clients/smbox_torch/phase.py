@@ -7,16 +7,26 @@ others wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from smbox_torch.boxes import BoxLike
 
-__all__ = ["Phase"]
+__all__ = ["Phase", "of_this_start"]
 
 FRESH, RESTORING, IN_USE = 0, 1, 2
 RESTORE_TIMEOUT_S = 120.0
 """Longest wait for another worker that writes a checkpoint into the center."""
+
+
+def of_this_start(name: str, env: Mapping[str, str] = os.environ) -> str:
+    """Name a barrier so that it is another one after every restart of the run's workers.
+
+    A worker that was killed while it waited has arrived all the same, and nobody can tell.
+    """
+    restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return name if restart == "0" else f"{name}.{restart}"
 
 
 class Phase:

@@ -8,8 +8,10 @@ from typing import Final
 import torch
 
 from smbox.memory.layout import align
-from smbox_torch.buckets import ALIGN_NBYTES, typed
+from smbox_torch.buckets import ALIGN_NBYTES, described, typed
+from smbox_torch.host_memory import HostMemory
 from smbox_torch.rendezvous import Rendezvous
+from smbox_torch.world import World
 
 PUBLISHED: Final = 2
 """Lane of the rendezvous that counts publications."""
@@ -54,6 +56,28 @@ class Publisher:
             else:
                 tensor.copy_(shared)
         self._rendezvous.raise_to(PUBLISHED, self._count)
+
+
+def share(tensors: Sequence[torch.Tensor], world: World, name: str, timeout_s: float) -> None:
+    """Give all ranks of a host the tensors of local rank 0, once; in memory that goes again.
+
+    Raises:
+        ConfigError: the ranks' tensors have other shapes or dtypes; nothing is left.
+        WorkerLostError: a rank never came; nothing is left.
+    """
+    if not tensors:
+        return
+    memory = HostMemory.join(
+        name,
+        world,
+        state_nbytes(tensors),
+        layout=described(tensors, (), 0),
+        timeout_s=timeout_s,
+    )
+    try:
+        Publisher(tensors, torch.from_numpy(memory.data), memory.rendezvous).publish(0)
+    finally:
+        memory.close()
 
 
 def state_nbytes(tensors: Sequence[torch.Tensor]) -> int:

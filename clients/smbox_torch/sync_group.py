@@ -26,7 +26,7 @@ import torch.distributed as dist
 from smbox.errors import ConfigError
 from smbox_torch.flat import unique
 from smbox_torch.gradient_sync import WRITTEN, GradientSync
-from smbox_torch.publisher import PUBLISHED
+from smbox_torch.publisher import PUBLISHED, share
 from smbox_torch.stats import Stats
 from smbox_torch.torch_sync import TorchSync
 from smbox_torch.world import World
@@ -48,8 +48,8 @@ class SyncGroup(WrappedOptimizer):
     """An optimizer that steps with the mean gradient of all workers of this host.
 
     After ``backward`` the gradients are the mean already, so clipping and gradient scaling
-    work as in a run of one worker. Parameters and buffers begin as those of local rank 0;
-    after every step buffers are those of the first rank that had a batch.
+    work as in a run of one worker. Parameters, also frozen ones, and buffers begin as those of
+    local rank 0; after every step buffers are those of the first rank that had a batch.
 
     ``step`` raises WorkerLostError where a rank died, left or did not come; the parameters are
     then as before it. ``state_dict`` is the same on every rank, and every rank loads it.
@@ -84,10 +84,11 @@ class SyncGroup(WrappedOptimizer):
         self.world = world_or_default(world)
         members = unique(p for each in optimizer.param_groups for p in each["params"])
         parameters = [p for p in members if p.requires_grad]
+        self._frozen = [p for p in members if not p.requires_grad]
         buffers = unique(model.buffers()) if model is not None else []
         self._sync: GradientSync | TorchSync
         if group is not None:
-            self._sync = TorchSync(parameters, buffers, group)
+            self._sync = TorchSync(parameters, buffers, group, frozen=self._frozen)
         else:
             self._sync = GradientSync(
                 parameters,
@@ -97,6 +98,11 @@ class SyncGroup(WrappedOptimizer):
                 bucket_nbytes=bucket_nbytes,
                 timeout_s=timeout_s,
             )
+            try:
+                share(self._frozen, self.world, f"{name}-frozen", timeout_s)
+            except BaseException:
+                self._sync.close()
+                raise
         self._joins = 0
 
     @property
@@ -119,7 +125,13 @@ class SyncGroup(WrappedOptimizer):
 
         Raises:
             WorkerLostError: a rank died, left or did not come; gradients are undefined.
+            ConfigError: a parameter was unfrozen after the group was made; nothing happened.
         """
+        if any(parameter.requires_grad for parameter in self._frozen):
+            raise ConfigError(
+                "a parameter that was frozen when the group was made has no place in its mean:"
+                " unfreeze first, then make the group"
+            )
         if not self._sync.is_synced:
             self._sync.finish()
 

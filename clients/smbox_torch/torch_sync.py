@@ -35,6 +35,7 @@ class TorchSync:
         parameters: those that require gradients; the same on every rank.
         buffers: what ``publish`` sends; the same on every rank.
         group: of the ranks.
+        frozen: begin as the root's, too.
 
     Attributes:
         weight: how much this rank's next gradients count.
@@ -48,6 +49,8 @@ class TorchSync:
         parameters: Sequence[torch.Tensor],
         buffers: Sequence[torch.Tensor],
         group: dist.ProcessGroup,
+        *,
+        frozen: Sequence[torch.Tensor] = (),
     ) -> None:
         if not parameters or any(not each.dtype.is_floating_point for each in parameters):
             raise ConfigError("only floating-point parameters have a mean")
@@ -59,7 +62,7 @@ class TorchSync:
         self.enabled = True
         self.is_synced = False
         self.recorder = Recorder()
-        self._broadcast([*self._parameters, *self._buffers])
+        self._broadcast([*self._parameters, *frozen, *self._buffers])
 
     @torch.no_grad()
     def finish(self) -> None:

@@ -197,3 +197,41 @@ def test_a_second_gradient_before_the_first_was_averaged_is_an_error(run_ranks):
         raise ZeroDivisionError
 
     run_ranks(1, work)
+
+
+def test_local_gradients_after_a_skipped_step_are_no_mean(run_ranks):
+    def work(world: World):
+        net = model(world)
+        synced = sync(world, net)
+        net(batch(world.rank)).square().mean().backward()
+        net.zero_grad()  # as a scaler does that met an infinity: no step
+        synced.enabled = False
+        net(batch(world.rank)).square().mean().backward()
+        synced.enabled = True
+        assert not synced.is_synced
+        synced.finish()
+        gradients = [p.grad.clone() for p in net.parameters()]
+        synced.close()
+        return gradients
+
+    for first, second in zip(*run_ranks(2, work), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_a_backward_that_was_broken_off_can_be_closed():
+    net = model(World())
+    synced = sync(World(run_id="broken-off"), net)
+    breaking = net[0].weight.register_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        net(batch(0)).sum().backward()
+    breaking.remove()
+    with pytest.raises(ConfigError, match="synchronize"):
+        net(batch(0)).sum().backward()
+    synced.finish()
+    net.zero_grad()
+    net(batch(0)).sum().backward()
+    alone = model(World())
+    alone(batch(0)).sum().backward()
+    for mine, expected in zip(net.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(mine.grad, expected.grad)
+    synced.close()

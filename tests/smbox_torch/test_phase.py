@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from smbox.testing.model_box import ModelBox
-from smbox_torch.phase import IN_USE, Phase
+from smbox_torch.phase import IN_USE, Phase, of_this_start
 
 
 def test_one_worker_restores_fresh_memory_and_the_others_wait_for_it():
@@ -53,3 +53,9 @@ def test_use_is_told_once():
     phase.use()
     phase.use()
     assert box.counter("run.phase").value == IN_USE
+
+
+def test_a_restarted_run_meets_elsewhere():
+    assert of_this_start("run.end", {}) == "run.end"
+    assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "0"}) == "run.end"
+    assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "2"}) == "run.end.2"

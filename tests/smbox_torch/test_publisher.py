@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.errors import WorkerLostError
+from smbox.errors import ConfigError, WorkerLostError
 from smbox_torch.publisher import PUBLISHED, Publisher, state_nbytes
 from smbox_torch.rendezvous import ROW_WORDS, Rendezvous
+from smbox_torch.sync_group import SyncGroup
+from smbox_torch.world import World
 
 
 def tensors(value: float) -> list[torch.Tensor]:
@@ -46,3 +48,19 @@ def test_a_source_that_left_is_named(ranks: list[Rendezvous]):
     ranks[1].leave()
     with pytest.raises(WorkerLostError, match="rank 1 has left"):
         end.publish(1)
+
+
+def test_frozen_parameters_begin_alike_and_stay_frozen(run_ranks):
+    def work(world: World) -> list[float]:
+        frozen = torch.nn.Parameter(torch.full((3,), world.rank + 1.0), requires_grad=False)
+        free = torch.nn.Parameter(torch.ones(3))
+        with SyncGroup(torch.optim.SGD([frozen, free], lr=0.1), world=world) as group:
+            (frozen * free).sum().backward()
+            group.step()
+            frozen.requires_grad_(True)
+            with pytest.raises(ConfigError, match="frozen"):
+                group.step()
+        return [*frozen.tolist(), *free.tolist()]
+
+    for found in run_ranks(2, work):
+        assert found == pytest.approx([1, 1, 1, 0.9, 0.9, 0.9])
