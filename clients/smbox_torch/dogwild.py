@@ -100,10 +100,10 @@ class Dogwild(BoxOptimizer):
             if parameter.grad is not None:
                 part.add_(parameter.grad.to(part.device))
             return
-        if parameter.grad is None:
-            parameter.grad = part.to(parameter.device, copy=True)
-        else:
+        if parameter.grad is not None:
             parameter.grad.add_(part.to(parameter.device))
+        elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
+            parameter.grad = part.to(parameter.device, copy=True)
         part.zero_()
 
     # ------------------------------------------------------------------ the streamer

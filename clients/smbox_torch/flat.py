@@ -78,22 +78,28 @@ class FlatBuffer:
         return views
 
     def attach_gradients(self) -> None:
-        """Make every member's ``grad`` a view of one buffer; existing gradients are kept."""
+        """Make every member's ``grad`` a view of one buffer; existing gradients are kept.
+
+        A frozen member without a gradient stays without: with a zero one an optimizer would
+        decay it. Its part of the buffer is zero.
+        """
         if self._gradient is None:
             self._gradient = torch.zeros_like(self.flat)
         for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):
             if tensor.grad is None:
                 view.zero_()
+                if not tensor.requires_grad:
+                    continue
             elif tensor.grad.data_ptr() != view.data_ptr():
                 view.copy_(tensor.grad)
             tensor.grad = view
 
     def zero_gradients(self) -> None:
-        """Set all gradients to zero in place; they stay views of the buffer."""
+        """Set all gradients to zero in place; they stay views of the buffer, frozen ones go."""
         if self._gradient is not None:
             self._gradient.zero_()
             for tensor, view in zip(self.tensors, self.split(self._gradient), strict=True):
-                tensor.grad = view
+                tensor.grad = view if tensor.requires_grad else None
 
     def load(self) -> NDArray[Any]:
         """Bring the device's values to ``host`` and return it; on the CPU they are one."""

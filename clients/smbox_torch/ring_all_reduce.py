@@ -39,7 +39,8 @@ STORE_PREFIX: Final = "smbox_torch.ring"
 class RingAllReduce(WrappedOptimizer):
     """An optimizer that steps with the mean gradient of all workers, without a memory node.
 
-    Parameters begin as those of rank 0. A parameter without a gradient counts as zero.
+    Parameters begin as those of rank 0. A parameter without a gradient counts as zero; a
+    frozen one stays as it is.
 
     Args:
         optimizer: does the steps.

@@ -159,6 +159,17 @@ def test_a_run_resumes_with_what_was_on_its_way():
     assert rest[0].values().tobytes() == team[0].values().tobytes()
 
 
+def test_a_frozen_parameter_of_the_master_is_not_decayed():
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    p.requires_grad_(False)
+    sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
+    master = Dogwild(sgd, ModelBox(), "run", is_master=True, pause_s=None)
+    q.sum().backward()
+    master.step()
+    assert p.tolist() == [1, 1]
+    assert q.tolist() == [0.25, 0.25]
+
+
 def test_rank_0_is_the_master(monkeypatch):
     for rank, is_master in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)

@@ -88,6 +88,22 @@ def test_gradients_that_were_there_are_kept():
     assert buffer.gradient.tolist() == [1, 1, 0]
 
 
+def test_a_frozen_parameter_gets_no_gradient():
+    p, q = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))
+    p.requires_grad_(False)
+    buffer = FlatBuffer([p, q])
+    buffer.attach_gradients()
+    assert p.grad is None
+    assert q.grad is not None
+    p.requires_grad_(True)
+    buffer.attach_gradients()
+    assert p.grad is not None
+    p.requires_grad_(False)
+    buffer.zero_gradients()
+    assert p.grad is None
+    assert q.grad is not None
+
+
 def test_a_parameter_that_left_is_found():
     model = network()
     flat = FlatParameters(model.parameters())

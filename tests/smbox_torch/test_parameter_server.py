@@ -73,6 +73,19 @@ def test_the_common_parameters_are_what_is_evaluated():
     np.testing.assert_array_equal(model.x.detach().numpy(), one.values())
 
 
+def test_a_frozen_parameter_is_not_decayed():
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    p.requires_grad_(False)
+    sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
+    opt = ParameterServer(sgd, ModelBox(), "run", rank=0, workers=1)
+    for _ in range(2):
+        opt.zero_grad()
+        q.sum().backward()
+        opt.step()
+    assert p.tolist() == [1, 1]
+    assert q.tolist() == [-0.3125, -0.3125]
+
+
 def test_a_worker_that_is_missing_times_out_the_others():
     one = worker(0, ModelBox(), 2, timeout_s=0.01)
     with pytest.raises(RequestTimeoutError):

@@ -70,6 +70,17 @@ def test_one_worker_is_plain_sgd_bit_for_bit():
     assert one.values().tobytes() == plain.values().tobytes()
 
 
+def test_a_frozen_parameter_is_not_decayed():
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    p.requires_grad_(False)
+    sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
+    with RingAllReduce(sgd, world=World()) as optimizer:
+        q.sum().backward()
+        optimizer.step()
+    assert p.tolist() == [1, 1]
+    assert q.tolist() == [0.25, 0.25]
+
+
 def test_workers_equal_the_replay_and_each_other():
     addresses, met = [""] * 3, threading.Barrier(3)
 
