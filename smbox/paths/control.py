@@ -102,11 +102,15 @@ class RemoteControl:
         call = RemoteCall(self._link, Request(Op.PUBLISH, body=body))
         try:
             return _info(_body_of(call.reply(timeout_s), RegionBody))
-        except RegionFreedError:
+        except RegionFreedError as error:
             if call.offers < 2:
                 raise
-        # Our own first message gave way to another region, and freed ours.
-        winner = self.attach(info.name, info.kind, 0.0)
+            # Our own first message may have given way to another region, and freed ours; if
+            # there is none, a new start of the node did, which keeps what is published only.
+            try:
+                winner = self.attach(info.name, info.kind, 0.0)
+            except RegionNotFoundError:
+                raise error from None
         if not exist_ok:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner

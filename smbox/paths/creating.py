@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -16,13 +17,14 @@ from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
     RegionExistsError,
+    RegionFreedError,
     RegionNotFoundError,
     SmboxError,
 )
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths import requests
-from smbox.paths.base import CreateRequest, Operation, RegionInfo
+from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 
@@ -71,6 +73,8 @@ def create(
     Raises:
         RegionExistsError, LayoutMismatchError: the name is taken.
         OutOfMemoryError: no room; nothing is left.
+        RegionFreedError: with ``values``, the node was started anew again and again until the
+            time was up; nothing is left.
     """
     if values is None:
         return paths.control().create(request, timeout_s)
@@ -100,20 +104,50 @@ def _find_or_create(
 def _create_filled(
     paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
 ) -> RegionInfo:
+    """Make a region, fill it and publish it; again where a restart of the node takes it away.
+
+    A node that starts keeps the regions that were published and no other: nobody has seen
+    ours before, so that making it once more is no second one.
+    """
     control = paths.control()
-    ours = control.create(replace(request, publish=False, exist_ok=False), timeout_s)
+    limit_s = time.monotonic() + timeout_s
+    left_s = timeout_s
+    while True:
+        incarnation = control.node.incarnation
+        ours = control.create(replace(request, publish=False, exist_ok=False), left_s)
+        try:
+            return _check_same(_fill(paths, request, ours, values, left_s), request)
+        except RegionFreedError:
+            left_s = limit_s - time.monotonic()
+            if left_s <= 0 or not _is_restarted(control, incarnation, left_s):
+                raise
+
+
+def _fill(
+    paths: PathPair,
+    request: CreateRequest,
+    ours: RegionInfo,
+    values: NDArray[Any],
+    timeout_s: float,
+) -> RegionInfo:
+    """Fill our region and publish it; returns the region that has the name now."""
     try:
         source = as_bytes(values)
         operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
         unseen = replace(ours, consistency=STRIPE)  # nobody sees it half filled
         requests.change(paths, Request(unseen, operation, None, None), timeout_s)
-        found = control.publish(ours, timeout_s, exist_ok=request.exist_ok)
-    except RegionExistsError:
-        raise
+        return paths.control().publish(ours, timeout_s, exist_ok=request.exist_ok)
+    except (RegionExistsError, RegionFreedError):
+        raise  # ours is gone
     except BaseException:
         _give_up(paths, ours, timeout_s)
         raise
-    return _check_same(found, request)
+
+
+def _is_restarted(control: ControlPath, incarnation: int, timeout_s: float) -> bool:
+    """Tell whether the node was started anew since it had this incarnation."""
+    control.stats(timeout_s)  # whoever answers has greeted us
+    return control.node.incarnation != incarnation
 
 
 def _give_up(paths: PathPair, ours: RegionInfo, timeout_s: float) -> None:

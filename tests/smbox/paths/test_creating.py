@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from smbox.dtypes import by_name
-from smbox.errors import ConfigError, LayoutMismatchError, OutOfMemoryError
-from smbox.memory.layout import Consistency
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    OutOfMemoryError,
+    RegionFreedError,
+)
+from smbox.memory.layout import Consistency, RegionState
 from smbox.paths import creating
 from smbox.paths.creating import describe
+from smbox.testing.faults import FaultScript
+from smbox.wire import header
+from smbox.wire.ops import Op
 
 F32 = np.ones(3, np.float32)
 
@@ -112,3 +122,80 @@ def test_who_is_slower_takes_what_is_there(solo, box, monkeypatch):
     monkeypatch.setattr(solo.control, "create", late)
     assert box.create("some", init=F32, exist_ok=True).get().tolist() == [2, 2, 2]
     assert len(solo.control.memory.regions) == 1
+
+
+class Kill:
+    """Restarts a node once, when the first message of an op reaches it; its answer is lost."""
+
+    def __init__(self, node, op, *, is_handled):
+        self._node, self._op, self._is_handled = node, op, is_handled
+        self._handler, node.hub._handler = node.hub._handler, self._handle
+        self.unpublished = None
+
+    def _handle(self, connection, frames):
+        if (
+            self.unpublished is not None
+            or not frames
+            or header.unpack(frames[0])[2] != self._op
+        ):
+            return self._handler(connection, frames)
+        if self._is_handled:
+            self._handler(connection, frames)
+        regions = self._node.memory.regions.values()
+        self.unpublished = sum(region.state == RegionState.BUILDING for region in regions)
+        self._node.restart()
+        return []
+
+
+@pytest.mark.parametrize("exist_ok", [False, True])
+@pytest.mark.parametrize(
+    ("op", "is_handled", "unpublished"),
+    [
+        (Op.CREATE, False, 0),
+        (Op.PUT, False, 1),
+        (Op.PUT, True, 1),
+        (Op.PUBLISH, False, 1),
+        (Op.PUBLISH, True, 0),
+    ],
+)
+def test_a_restart_of_the_node_is_not_noticed(
+    node, boxes, op, is_handled, unpublished, exist_ok
+):
+    box = boxes()
+    kill = Kill(node, op, is_handled=is_handled)
+    assert box.create("some", init=F32, exist_ok=exist_ok).get().tolist() == [1, 1, 1]
+    assert kill.unpublished == unpublished
+    assert len(node.memory.regions) == 1
+
+
+def test_a_region_that_was_freed_meanwhile_is_not_made_again(node, boxes):
+    """PUBLISH is done, its answer lost, and another frees the region before it is repeated."""
+    script = FaultScript().cut(Op.PUBLISH, side="reply")
+    other = boxes()
+
+    def connect():
+        if script.is_over() and other.regions():
+            other.free(other.attach("some"))
+        return node.connect()
+
+    box = boxes(script.around(connect))
+    with pytest.raises(RegionFreedError):
+        box.create("some", init=F32)
+    assert node.memory.regions == {}
+
+
+def test_restarts_without_end_are_an_error_in_the_end(node, boxes, monkeypatch):
+    box = boxes()
+    now, change = [0.0], creating.requests.change
+
+    def kill(*arguments):
+        now[0] += 1.0
+        node.restart()
+        return change(*arguments)
+
+    monkeypatch.setattr(creating.requests, "change", kill)
+    monkeypatch.setattr(creating, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(RegionFreedError):
+        box.create("some", init=F32, timeout_s=2.5)
+    assert now[0] == 3.0
+    assert node.memory.regions == {}
