@@ -15,7 +15,8 @@ inner optimizer's groups is added to g at y. With momentum 0 this is EASGD.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Final
 
 import torch
 
@@ -28,9 +29,15 @@ __all__ = ["EAMSGD"]
 MOMENTUM = 0.99
 """The paper's delta for its experiments."""
 
+IGNORED: Final = ("momentum", "dampening", "nesterov", "maximize")
+"""Of SGD's settings, those that its own step would heed and this one does not."""
+
 
 class EAMSGD(EASGD):
     """Elastic averaging whose workers have Nesterov momentum.
+
+    The model holds y. Whoever changes it between two steps (``load_state_dict``, clipping)
+    changes y, and x follows: the velocity stays, as in torch's SGD with momentum.
 
     Args:
         optimizer: a ``torch.optim.SGD`` without momentum: gives the parameters, and lr and
@@ -43,6 +50,9 @@ class EAMSGD(EASGD):
         workers: number of workers; None: WORLD_SIZE, else 1.
         overlap: hide the exchange behind the next gradient; see EASGD.
         model: also exchange its batch-norm buffers.
+
+    Raises:
+        ConfigError: another optimizer, or a setting of SGD that would be ignored.
     """
 
     def __init__(
@@ -58,8 +68,7 @@ class EAMSGD(EASGD):
         overlap: bool = False,
         model: torch.nn.Module | None = None,
     ) -> None:
-        if any(group.get("momentum", 1) for group in optimizer.param_groups):
-            raise ConfigError("EAMSGD has its own momentum: give it torch.optim.SGD without")
+        _demand_plain(optimizer)
         if not 0.0 <= momentum < 1.0:
             raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
         super().__init__(
@@ -75,12 +84,51 @@ class EAMSGD(EASGD):
         self.momentum = momentum
         self._x = [buffer.flat.clone() for buffer in self.flat.buffers]
         self._v = [torch.zeros_like(x) for x in self._x]
+        self._is_at_x = False
+        self._seen = self._versions()
 
     def _advance(self) -> None:
         self._decay()
+        with self._at_x():
+            super()._advance()
+
+    def exchange(self) -> None:
+        """Do one exchange of x now; see EASGD."""
+        with self._at_x():
+            super().exchange()
+
+    @contextmanager
+    def _at_x(self) -> Iterator[None]:
+        """Have x in the model, so that it can move; y = x + momentum v again at the end."""
+        if self._is_at_x:
+            yield
+            return
+        self._follow()
         for buffer, x in zip(self.flat.buffers, self._x, strict=True):
             buffer.flat.copy_(x)
-        super()._advance()
+        self._is_at_x = True
+        try:
+            yield
+        finally:
+            self._is_at_x = False
+            for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
+                x.copy_(buffer.flat)
+                torch.add(x, v, alpha=self.momentum, out=buffer.flat)
+            self._seen = self._versions()
+
+    def _versions(self) -> list[int]:
+        """Return how often each parameter was written; writes to the flat buffer count not."""
+        return [p._version for b in self.flat.buffers for p in b.tensors]  # noqa: SLF001
+
+    def _follow(self) -> None:
+        """Where somebody else changed y since, set x = y - momentum v."""
+        if self._versions() == self._seen:
+            return
+        for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
+            y = buffer.flat
+            is_mine = y == torch.add(x, v, alpha=self.momentum)  # there x stays exact
+            x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
+        self._seen = self._versions()
 
     def _decay(self) -> None:
         """Add weight decay to the gradients, at y."""
@@ -91,13 +139,10 @@ class EAMSGD(EASGD):
                     p.grad.add_(p, alpha=decay)
 
     def _local_step(self) -> None:
-        """Move v and x, and leave y = x + momentum v in the model."""
+        """Move v and x."""
         for p, g, v, lr in self._moving():
             v.mul_(self.momentum).add_(g, alpha=-lr)
             p.add_(v)
-        for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
-            x.copy_(buffer.flat)
-            torch.add(x, v, alpha=self.momentum, out=buffer.flat)
         self._count_step()
 
     def _moving(
@@ -110,7 +155,13 @@ class EAMSGD(EASGD):
                 if p.grad is not None:
                     yield p, p.grad, v, float(lr[id(p)])
 
+    def close(self) -> None:
+        """Finish the exchange under way, so that x and center are consistent."""
+        with self._at_x():
+            super().close()
+
     def _extra_state(self) -> dict[str, Any]:
+        self._follow()
         own = {"x": [x.clone() for x in self._x], "v": [v.clone() for v in self._v]}
         return {**super()._extra_state(), **own}
 
@@ -118,3 +169,22 @@ class EAMSGD(EASGD):
         super()._load_extra_state(extra)
         for mine, saved in zip(self._x + self._v, extra["x"] + extra["v"], strict=True):
             mine.copy_(saved)
+        self._seen = self._versions()
+
+
+def _demand_plain(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ConfigError unless lr and weight decay are all that the optimizer asks for."""
+    if type(optimizer) is not torch.optim.SGD:
+        raise ConfigError(
+            "EAMSGD is SGD with its own momentum: give it torch.optim.SGD without momentum, "
+            "or use EASGD, which steps with any optimizer",
+            optimizer=type(optimizer).__name__,
+        )
+    for group in optimizer.param_groups:
+        ignored = {key: group[key] for key in IGNORED if group.get(key)}
+        if ignored:
+            raise ConfigError(
+                "EAMSGD has its own momentum and only takes lr and weight_decay from "
+                "torch.optim.SGD: leave the other settings out (negate the loss to maximize)",
+                **ignored,
+            )

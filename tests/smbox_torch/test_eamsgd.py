@@ -84,10 +84,53 @@ def test_a_run_resumes_exactly():
     np.testing.assert_array_equal(rest.values(), whole.values())
 
 
-def test_an_optimizer_with_momentum_of_its_own_is_refused():
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_exchange_by_hand_moves_x_and_center_towards_each_other(overlap: bool):
+    box = ModelBox()
+    one = worker(0, box, momentum=0.9, overlap=overlap)
+    one.run(4)
+    center = box.attach("run.float32")
+    before, c = position(one) + center.get(), center.get()
+    one.optimizer.exchange()
+    one.optimizer.close()
+    assert np.abs(center.get() - c).max() > 1e-3
+    extra = one.optimizer.state_dict()["extra"]
+    np.testing.assert_allclose(position(one) + center.get(), before, rtol=0, atol=1e-5)
+    y = extra["x"][0] + 0.9 * extra["v"][0]
+    np.testing.assert_allclose(one.values(), y.numpy(), rtol=0, atol=1e-6)
+
+
+def test_what_is_loaded_into_the_model_is_taken_over():
+    lr, t = np.float32(LR), 5
+    one = worker(0, ModelBox(), momentum=0.9)
+    one.run(t)
+    loaded = torch.arange(len(start())) / 7
+    model = torch.nn.Module()
+    model.x = one.x
+    model.load_state_dict({"x": loaded})
+    one.run(1)
+    x = loaded.numpy() - lr * gradient(0)(loaded.numpy(), t)
+    np.testing.assert_allclose(position(one), x, rtol=0, atol=1e-5)
+
+
+def test_loading_what_the_model_holds_changes_nothing():
+    one, other = (worker(0, ModelBox(), momentum=0.9) for _ in range(2))
+    for each in (one, other):
+        each.run(3)
+    with torch.no_grad():
+        other.x.copy_(other.x.clone())
+    for each in (one, other):
+        each.run(3)
+    np.testing.assert_array_equal(position(one), position(other))
+
+
+def test_other_optimizers_and_settings_that_would_be_ignored_are_refused():
     x = torch.nn.Parameter(torch.zeros(2))
-    for inner in (torch.optim.SGD([x], lr=0.1, momentum=0.9), torch.optim.Adam([x])):
-        with pytest.raises(ConfigError, match="momentum"):
+    for inner in (torch.optim.Adam([x]), torch.optim.RMSprop([x], lr=0.1)):
+        with pytest.raises(ConfigError, match=r"torch\.optim\.SGD"):
             EAMSGD(inner, ModelBox(), "run")
+    for settings in ({"momentum": 0.9}, {"maximize": True}, {"dampening": 0.5}):
+        with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):
+            EAMSGD(torch.optim.SGD([x], lr=0.1, **settings), ModelBox(), "run")
     with pytest.raises(ConfigError, match="momentum"):
         EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0)
