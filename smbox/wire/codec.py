@@ -249,7 +249,7 @@ def _limited(body: Buffer | None, limit: int) -> Buffer:
 def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
     try:
         return decoder.decode(_limited(body, CONTROL_NBYTES_MAX))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
 
 
