@@ -32,6 +32,9 @@ __all__ = ["Downpour"]
 class Downpour(BoxOptimizer):
     """Asynchronous SGD on a shared center. Stable for small n_push and n_fetch only.
 
+    Whatever changes the parameters is pushed as a step, by every worker that does it: load the
+    model before it is wrapped. ``center_into`` of the worker's own model is no step.
+
     Args:
         optimizer: does the local steps.
         box: the memory.
@@ -40,6 +43,10 @@ class Downpour(BoxOptimizer):
         n_fetch: steps between two fetches.
         workers: number of workers; None: WORLD_SIZE, else 1.
         model: also average its batch-norm buffers, elastically at each push.
+
+    Raises:
+        ConfigError: n_push or n_fetch below 1; from ``step``: the model was changed between
+            wrapping (or ``load_state_dict`` of the optimizer) and the first step.
     """
 
     def __init__(
@@ -59,8 +66,23 @@ class Downpour(BoxOptimizer):
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._moves = Moves(self.flat)
+        self._given: list[torch.Tensor] | None = self._values()
+
+    def _values(self) -> list[torch.Tensor]:
+        return [buffer.flat.detach().clone() for buffer in self.flat.buffers]
+
+    def _check_given(self) -> None:
+        """Raise ConfigError if x, which no step has moved yet, is not what wrapping made it."""
+        now = [buffer.flat for buffer in self.flat.buffers]
+        if self._given is not None and not all(map(torch.equal, self._given, now)):
+            raise ConfigError(
+                "the model was changed after the optimizer was wrapped, and every worker would "
+                "push the difference as if it were a step: load the model before"
+            )
+        self._given = None
 
     def _advance(self) -> None:
+        self._check_given()
         self._local_step()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
@@ -92,8 +114,20 @@ class Downpour(BoxOptimizer):
             region.elastic(buffer.load(), default_moving_rate(self.workers))
             buffer.store()
 
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy what is evaluated into a model; the worker's own goes on from there."""
+        before = self._values()
+        super().center_into(model)
+        now = [buffer.flat for buffer in self.flat.buffers]
+        if not all(map(torch.equal, before, now)):
+            for buffer in self.flat.buffers:
+                buffer.load()
+            self._moves.rebase()
+            self._given = self._given and self._values()
+
     def _extra_state(self) -> dict[str, Any]:
         return {"moves": self._moves.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         self._moves.load_state(extra["moves"])
+        self._given = self._values()

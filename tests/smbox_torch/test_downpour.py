@@ -81,6 +81,37 @@ def test_a_run_resumes_exactly_between_push_and_fetch():
     )
 
 
+def test_a_model_that_is_loaded_after_wrapping_is_refused_before_it_is_pushed():
+    box = ModelBox()
+    one = worker(0, box)
+    model = torch.nn.Module()
+    model.x = one.x
+    model.load_state_dict({"x": torch.from_numpy(start())})  # what it holds: no difference
+    one.run()
+    saved, center = one.optimizer.state_dict(), box.attach("run.float32").get()
+    one.optimizer.load_state_dict(saved)
+    model.load_state_dict({"x": torch.ones(len(start()))})
+    with pytest.raises(ConfigError, match="load the model before"):
+        one.run()
+    np.testing.assert_array_equal(box.attach("run.float32").get(), center)
+
+
+def test_the_center_in_the_workers_own_model_is_no_move():
+    box = ModelBox()
+    one, other = worker(0, box), worker(1, box)
+    model = torch.nn.Module()
+    for _ in range(2):  # before the first step, and later
+        other.run(3)
+        model.x = one.x
+        one.optimizer.center_into(model)
+        before = box.attach("run.float32").get()
+        np.testing.assert_array_equal(one.values(), before)
+        step = gradient(0)(before, one.t) * np.float32(LR)
+        one.run()
+        after = box.attach("run.float32").get()
+        np.testing.assert_allclose(after, before - step, rtol=0, atol=1e-6)
+
+
 def test_both_directions_are_counted():
     one = worker(0, ModelBox(), n_push=1, n_fetch=2)
     one.run(4)
