@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Mapping
 
 from smbox.errors import ConfigError
+from smbox_torch.world import number_of
 
 __all__ = [
     "StabilityWarning",
@@ -39,9 +40,9 @@ def default_workers(workers: int | None, env: Mapping[str, str] = os.environ) ->
     """Return the number of workers: as given, else torchrun's WORLD_SIZE, else 1.
 
     Raises:
-        ConfigError: fewer than one worker.
+        ConfigError: fewer than one worker, or WORLD_SIZE is no number.
     """
-    count = int(env.get("WORLD_SIZE", "1")) if workers is None else workers
+    count = number_of(env, "WORLD_SIZE", 1) if workers is None else workers
     if count < 1:
         raise ConfigError("there is at least one worker", workers=count)
     return count

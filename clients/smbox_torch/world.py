@@ -68,17 +68,17 @@ class World:
         Raises:
             ConfigError: a variable is no number, or the numbers contradict each other.
         """
-        rank = _number(env, "RANK", 0)
-        world_size = _number(env, "WORLD_SIZE", 1)
+        rank = number_of(env, "RANK", 0)
+        world_size = number_of(env, "WORLD_SIZE", 1)
         return cls(
             rank=rank,
-            local_rank=_number(env, "LOCAL_RANK", rank),
+            local_rank=number_of(env, "LOCAL_RANK", rank),
             world_size=world_size,
-            local_world_size=_number(env, "LOCAL_WORLD_SIZE", world_size),
-            group_rank=_number(env, "GROUP_RANK", 0),
+            local_world_size=number_of(env, "LOCAL_WORLD_SIZE", world_size),
+            group_rank=number_of(env, "GROUP_RANK", 0),
             address=env.get("SMBOX_ADDRESS") or None,
             run_id="|".join(env.get(name, "") for name in RUN_VARIABLES),
-            restart=_number(env, "TORCHELASTIC_RESTART_COUNT", 0),
+            restart=number_of(env, "TORCHELASTIC_RESTART_COUNT", 0),
         )
 
     @property
@@ -97,7 +97,12 @@ class World:
         return self.rank - self.local_rank + local_rank
 
 
-def _number(env: Mapping[str, str], name: str, default: int) -> int:
+def number_of(env: Mapping[str, str], name: str, default: int) -> int:
+    """Return a variable that is a whole number; ``default`` where it is missing or empty.
+
+    Raises:
+        ConfigError: it is no number.
+    """
     text = env.get(name, "")
     try:
         return int(text) if text else default

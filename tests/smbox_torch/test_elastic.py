@@ -53,6 +53,8 @@ def test_defaults_come_from_the_workers():
 def test_impossible_values_are_refused():
     with pytest.raises(ConfigError):
         elastic.default_workers(0)
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE.*two"):
+        elastic.default_workers(None, {"WORLD_SIZE": "two"})
     for rate in (0.0, -0.1, 1.1, float("nan")):
         with pytest.raises(ConfigError):
             elastic.moving_rate_or_default(rate, 1)
