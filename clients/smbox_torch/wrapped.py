@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -19,13 +20,22 @@ class WrappedOptimizer(torch.optim.Optimizer):
     A subclass says in ``_advance`` what one step is, and in ``close`` how it ends.
 
     Args:
-        optimizer: does the local steps.
+        optimizer: does the local steps; its ``step`` must do without a closure.
 
     Attributes:
         inner: the optimizer inside.
+
+    Raises:
+        ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise ConfigError(
+                "one step here is one gradient: take an optimizer whose step needs no closure",
+                optimizer=type(optimizer).__name__,
+            )
         self.inner = optimizer
         self._adopt()
 
@@ -38,6 +48,14 @@ class WrappedOptimizer(torch.optim.Optimizer):
                 "state": inner.state,
                 "param_groups": inner.param_groups,
             }
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse copy and pickle: a worker's place among the others cannot be doubled."""
+        raise ConfigError(
+            "a wrapped optimizer is neither copied nor pickled: save its state_dict(), and "
+            "load it into an optimizer that is wrapped there",
+            optimizer=type(self).__name__,
         )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

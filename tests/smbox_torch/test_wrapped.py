@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -55,3 +58,18 @@ def test_groups_are_fixed_and_the_end_is_called(weight: torch.nn.Parameter):
             optimizer.add_param_group({"params": []})
         assert not optimizer.is_closed
     assert optimizer.is_closed
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_neither_copied_nor_pickled(weight: torch.nn.Parameter, duplicate):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    with pytest.raises(ConfigError, match=r"state_dict\(\)"):
+        duplicate(optimizer)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused(weight: torch.nn.Parameter):
+    with pytest.raises(ConfigError, match="LBFGS"):
+        Twice(torch.optim.LBFGS([weight]))
+    inner = torch.optim.SGD([weight], lr=1.0)
+    torch.optim.lr_scheduler.StepLR(inner, step_size=1)  # puts a step of its own in its place
+    assert Twice(inner).inner is inner
