@@ -49,9 +49,26 @@ def commit(
     """
     accel.prepare(piece.limit - piece.first)  # here, for below this the stripe is locked
     try:
-        return _commit(writer, region, piece, change, receipt)
+        _lock(writer, region, piece)
+        old = _commit(writer, region, piece, change, receipt)
+        writer.locks.unlock(region.lock_byte(piece.stripe))
     except BaseException:
         settle(writer, region, piece)
+        raise
+    return old
+
+
+def commit_held(writer: Writer, region: MappedRegion, piece: Piece, change: Change) -> None:
+    """Change a piece whose stripe the caller holds, with nothing open in it; it stays held.
+
+    That the region was freed meanwhile does not stop it: what lies under a lock is not taken
+    away. An exception leaves the stripe as ``commit`` does, but held.
+    """
+    accel.prepare(piece.limit - piece.first)
+    try:
+        _commit(writer, region, piece, change, None)
+    except BaseException:
+        insist(lambda: close_own(writer, region))
         raise
 
 
@@ -64,11 +81,24 @@ def settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
     """Undo or finish what an exception left open, and unlock; however often interrupted."""
 
     def close() -> None:
-        if recovery.is_open(writer.words):
-            recovery.close_commit(region, writer.segment)
+        close_own(writer, region)
         writer.locks.unlock(region.lock_byte(piece.stripe))
 
     insist(close)
+
+
+def close_own(writer: Writer, region: MappedRegion) -> None:
+    """Undo or finish what the writer has open in a stripe of ``region``, which is held."""
+    if recovery.is_open(writer.words):
+        recovery.close_commit(region, writer.segment)
+
+
+def _lock(writer: Writer, region: MappedRegion, piece: Piece) -> None:
+    if not writer.locks.try_lock(region.lock_byte(piece.stripe)):
+        raise StripeBusy(region, piece.stripe)
+    if region.table[piece.stripe, Stripe.SEQ] & 1:
+        recovery.recover_stripe(region, piece.stripe, writer.locks)
+    region.check_usable()
 
 
 def _commit(
@@ -79,12 +109,6 @@ def _commit(
     receipt: Receipt | None,
 ) -> NDArray[np.uint8]:
     stripe = region.table[piece.stripe]
-    lock_byte = region.lock_byte(piece.stripe)
-    if not writer.locks.try_lock(lock_byte):
-        raise StripeBusy(region, piece.stripe)
-    if stripe[Stripe.SEQ] & 1:
-        recovery.recover_stripe(region, piece.stripe, writer.locks)
-    region.check_usable()
     slot = writer.words
     old = _arm(writer, region, piece, change, receipt)
     stripe[Stripe.WRITER] = writer.slot_id
@@ -107,7 +131,6 @@ def _commit(
     stripe[Stripe.COUNT] += 1
     stripe[Stripe.SEQ] += 1
     slot[Slot.STATE] -= SlotState.COMMITTED
-    writer.locks.unlock(lock_byte)
     return old
 
 

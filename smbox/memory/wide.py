@@ -4,26 +4,32 @@ The operand lies in another region of the same node beforehand (the caller's sta
 or, for region-to-region operations, any). With all stripes held, the writer records its
 intent, names itself in the region's WIDE word, and commits stripe by stripe. From that word
 on the change will happen: whoever finds its writer dead rolls it forward. How far it came is
-the slot's own count of commits, which each commit moves by its one decisive store.
+the slot's own count of commits, which each commit moves by its one decisive store. No stripe
+is let go before WIDE is 0 and the intent closed: who holds one sees all of the change, or none.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.errors import SegmentError
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import ChannelTable
-from smbox.memory.commit import commit, commits
+from smbox.memory.commit import close_own, commit_held, commits
 from smbox.memory.hold import Hold
+from smbox.memory.insist import insist
 from smbox.memory.journal import Writer, attach_slot
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Intent, RegionHeader, Stripe
+from smbox.memory.layout import Intent, RegionHeader, Slot, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion, pieces
+from smbox.memory.mapped import MappedRegion, pieces
+from smbox.memory.recovery import attached
 
 
 class WideChange(NamedTuple):
@@ -76,23 +82,49 @@ def commit_wide(
         region.header[RegionHeader.WIDE] = writer.slot_id
         _roll_forward(writer, region, change.source)
     except BaseException:
-        if int(region.header[RegionHeader.WIDE]) == writer.slot_id:
-            _roll_forward(writer, region, change.source)
+        insist(lambda: _close(writer, region, change.source))
         raise
     finally:
         hold.release()
 
 
+def is_under_way(writer: Writer) -> bool:
+    """Tell whether the writer has a change that has not come to its end."""
+    return bool(writer.words[Intent.OPEN] != 0)
+
+
+def finish_wide(writer: Writer, region: MappedRegion, hold: Hold) -> None:
+    """End what an earlier call of ``commit_wide`` left under way; release the hold.
+
+    Raises:
+        StripeBusy: another writer holds a stripe; those before it stay held, call again.
+        RegionFreedError: the region was freed, with all that was not changed yet.
+    """
+    if is_under_way(writer):
+        hold.take()
+        try:
+            settle_wide(region, writer.locks)
+        finally:
+            hold.release()
+
+
 def settle_wide(region: MappedRegion, locks: LockFile) -> None:
-    """Roll forward what a dead writer began; the caller holds all stripes."""
+    """Roll forward what a dead writer began; the caller holds all stripes.
+
+    Raises:
+        SegmentError: what that needs is gone or damaged; the region stays as it is.
+    """
     slot_id = int(region.header[RegionHeader.WIDE])
     if slot_id == 0:
         return
     slot = Writer(region.node, attach_slot(region.node, slot_id), locks)
-    offset = int(slot.words[Intent.SOURCE]) & OFFSET_MASK
-    source = MappedRegion.attach(region.node, offset)
-    _roll_forward(slot, region, source)
-    source.close()
+    if int(slot.words[Intent.OPEN]) != region.address:
+        raise SegmentError(
+            f"the journal of a change of all of {region.spec.name!r} is damaged; free it",
+            slot=slot.segment.name,
+        )
+    with _operand(slot, region) as source:
+        _close(slot, region, source)
 
 
 def read_wide(region: MappedRegion, first: int, limit: int, out: NDArray[np.uint8]) -> bool:
@@ -151,6 +183,30 @@ def _intend(
     words[Intent.OPEN] = region.address
 
 
+@contextmanager
+def _operand(slot: Writer, region: MappedRegion) -> Iterator[MappedRegion]:
+    address = int(slot.words[Intent.SOURCE])
+    with attached(region.node, address) as source:
+        if source is None:
+            raise SegmentError(
+                f"a change of all of {region.spec.name!r} was begun, and what it is to be"
+                " changed by is gone; free it",
+                source=address,
+                slot=slot.segment.name,
+            )
+        yield source
+
+
+def _close(writer: Writer, region: MappedRegion, source: MappedRegion) -> None:
+    """Bring a change that has begun to its end, and see to it that another never begins."""
+    words = writer.words
+    if int(words[Slot.REGION]) == region.address:
+        close_own(writer, region)
+    if int(region.header[RegionHeader.WIDE]) == writer.slot_id:
+        _roll_forward(writer, region, source)
+    words[Intent.OPEN] = 0
+
+
 def _roll_forward(writer: Writer, region: MappedRegion, source: MappedRegion) -> None:
     """Commit the stripes that are still missing, then the change's own last words."""
     words = writer.words
@@ -163,7 +219,7 @@ def _roll_forward(writer: Writer, region: MappedRegion, source: MappedRegion) ->
         begin = int(words[Intent.SOURCE_FIRST]) + ahead
         operand = source.typed(begin, begin + length)
         kernel = KernelCode(int(words[Intent.KERNEL]))
-        commit(writer, region, piece, Change(kernel, operand, _scale(region, words)))
+        commit_held(writer, region, piece, Change(kernel, operand, _scale(region, words)))
     _note_number(region.node, words)
     region.header[RegionHeader.WIDE] = 0
     words[Intent.OPEN] = 0

@@ -10,7 +10,14 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import ORDERS_LOADS
-from smbox.memory.wide import WideChange, commit_wide, read_held, read_wide
+from smbox.memory.wide import (
+    WideChange,
+    commit_wide,
+    finish_wide,
+    is_under_way,
+    read_held,
+    read_wide,
+)
 from smbox.paths.lane import Lane, LaneWork
 from smbox.paths.special import Lease
 from smbox.paths.work import ByteRange, Bytes, Operation, Sink
@@ -81,8 +88,9 @@ class LocalWhole(HeldWork):
         if self._before is None:
             self._stage.data[:nbytes] = operation.source
             self._before = commits(writer)
-        if commits(writer) != self._before:
-            return  # done, when an interrupt came through
+        if self._has_begun(writer):  # an exception came through: it is not to happen again
+            finish_wide(writer, self._region, self._held(writer))
+            return
         change = WideChange(
             operation.first,
             operation.limit,
@@ -96,8 +104,13 @@ class LocalWhole(HeldWork):
 
     def _settle(self, writer: Writer) -> None:
         """Hand the old bytes on of what was done all the same; however often interrupted."""
-        if self._before is not None and commits(writer) != self._before:
+        if self._has_begun(writer) and not is_under_way(writer):
             insist(self._hand_on)
+
+    def _has_begun(self, writer: Writer) -> bool:
+        return self._before is not None and (
+            commits(writer) != self._before or is_under_way(writer)
+        )
 
     def _hand_on(self) -> None:
         operation = self._operation

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from smbox.errors import RegionFreedError
-from smbox.memory import commit as commit_module, wide as wide_module
+from smbox.errors import RegionFreedError, SegmentError
+from smbox.memory import accel, commit as commit_module, kernels, wide as wide_module
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Receipt
 from smbox.memory.hold import Hold
@@ -13,12 +15,20 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Consistency,
+    Intent,
     RegionHeader,
     RegionState,
     Stripe,
 )
 from smbox.memory.locks import LockFile
-from smbox.memory.wide import WideChange, commit_wide, read_held, read_wide
+from smbox.memory.wide import (
+    WideChange,
+    commit_wide,
+    finish_wide,
+    is_under_way,
+    read_held,
+    read_wide,
+)
 from smbox.testing.crash_points import killed_at
 
 COUNT = STRIPE_NBYTES // 4 * 2 + 5
@@ -105,6 +115,77 @@ def test_a_whole_scale_may_come_as_a_float(memory, make):
 
 
 FILES = {wide_module.__file__, commit_module.__file__}
+
+
+def test_all_stripes_are_held_as_long_as_it_is_under_way(memory, region, source, monkeypatch):
+    """A stripe let go early shows half a change, or has its next writer's WIDE cleared."""
+    monkeypatch.setattr(accel, "journaled", kernels.journaled)
+    other, words = memory.superblock.locks, memory.writer.words
+    looks = []
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename in FILES and (
+            region.header[RegionHeader.WIDE] != 0 or words[Intent.OPEN] != 0
+        ):
+            looks.append([other.is_held(region.lock_byte(stripe)) for stripe in range(3)])
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        hold = hold_of(region, memory.writer.locks)
+        commit_wide(memory.writer, region, hold, change_of(source))
+    finally:
+        sys.settrace(before)
+    assert len(looks) > 60
+    assert all(all(look) for look in looks)
+
+
+def test_a_region_freed_meanwhile_does_not_stop_what_has_begun(
+    memory, region, source, monkeypatch
+):
+    held = wide_module.commit_held
+
+    def freeing(*arguments):
+        region.header[RegionHeader.STATE] = RegionState.FREED
+        held(*arguments)
+
+    monkeypatch.setattr(wide_module, "commit_held", freeing)
+    hold = hold_of(region, memory.writer.locks)
+    commit_wide(memory.writer, region, hold, change_of(source))
+    assert np.array_equal(region.array(), DONE)
+    assert not is_under_way(memory.writer)
+
+
+def test_what_could_not_end_is_ended_once_when_it_is_called_again(
+    memory, region, source, monkeypatch
+):
+    hold = hold_of(region, memory.writer.locks)
+    with monkeypatch.context() as patch:
+        patch.setattr(wide_module, "commit_held", None)
+        with pytest.raises(TypeError):
+            commit_wide(memory.writer, region, hold, change_of(source))
+    assert is_under_way(memory.writer)
+    finish_wide(memory.writer, region, hold)
+    finish_wide(memory.writer, region, hold)
+    assert np.array_equal(region.array(), DONE)
+    assert not memory.superblock.locks.is_held(region.lock_byte(0))
+
+
+def test_a_change_whose_operand_is_gone_is_told_of_and_left(memory, region, source):
+    writer = Writer.create(memory.name)
+    wide_module._intend(writer, region, change_of(source), None)
+    region.header[RegionHeader.WIDE] = writer.slot_id
+    source.segment.unlink()
+    out, locks = np.empty(region.nbytes, np.uint8), memory.writer.locks
+    with pytest.raises(SegmentError, match="free it") as error:
+        read_held(region, hold_of(region, locks), 0, region.nbytes, out, locks)
+    assert error.value.facts["source"] == source.address
+    assert not memory.superblock.locks.is_held(region.lock_byte(0))
+    writer.words[Intent.OPEN] = source.address
+    with pytest.raises(SegmentError, match="damaged"):
+        read_held(region, hold_of(region, locks), 0, region.nbytes, out, locks)
+    writer.close()
 
 
 @pytest.mark.parametrize("finder", ["sweep", "reader"])

@@ -7,7 +7,8 @@ import pytest
 
 from smbox.errors import RequestTimeoutError
 from smbox.memory import accel, commit, hold, kernels, wide
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
+from smbox.memory.locks import LockFile
 from smbox.paths import local_whole
 
 STRIPE = STRIPE_NBYTES // 4
@@ -69,6 +70,50 @@ def test_a_snapshot_waits_for_what_is_open(box, held, mapped):
             region.get(snapshot=True, timeout_s=0.01)
         mapped(region).table[1, Stripe.SEQ] += 1
     assert (error.value.handle.result() == 1).all()
+
+
+def test_an_interrupt_among_waiting_writers_leaves_all_changed_and_comes_through(
+    box, solo, region, mapped, monkeypatch
+):
+    """Whoever waits for the stripe of the interrupted commit does not get it before the end."""
+    waiting, taken = LockFile(solo.control.memory.name), []
+    journaled, unlock, seen = accel.journaled, LockFile.unlock, []
+
+    def interrupted(*arguments):
+        seen.append(1)
+        journaled(*arguments)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    def unlocking(locks, byte, count=1):
+        unlock(locks, byte, count)
+        if waiting.try_lock(mapped(region).lock_byte(1)):
+            taken.append(mapped(region).header[RegionHeader.WIDE])
+            unlock(waiting, mapped(region).lock_byte(1))
+
+    monkeypatch.setattr(accel, "journaled", interrupted)
+    monkeypatch.setattr(LockFile, "unlock", unlocking)
+    with pytest.raises(KeyboardInterrupt):
+        region.put(np.full(COUNT, 7, np.float32))
+    assert set(taken) == {0}
+    assert mapped(region).array().tolist() == [7] * COUNT
+    other = box.create("other", shape=COUNT, consistency="region")
+    other.put(np.full(COUNT, 9, np.float32))
+    assert (region.get() == 7).all()
+    waiting.close()
+
+
+def test_what_could_not_end_is_ended_and_not_begun_again(region, held, mapped, monkeypatch):
+    with held(region, 1):
+        handle = region.accumulate_nb(np.ones(COUNT, np.float32))
+    with monkeypatch.context() as patch:
+        patch.setattr(wide, "commit_held", None)
+        with pytest.raises(TypeError):
+            handle.wait()
+    assert mapped(region).header[RegionHeader.WIDE] != 0
+    handle.wait()
+    assert (region.get() == 2).all()
+    assert mapped(region).header[RegionHeader.WIDE] == 0
 
 
 def interrupted_at(line, run):
