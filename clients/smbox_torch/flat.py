@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
 
-__all__ = ["FlatBuffer", "FlatParameters", "float_buffers", "unique"]
+__all__ = ["FlatBuffer", "FlatParameters", "check_views", "float_buffers", "unique"]
 
 
 def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -30,6 +30,19 @@ def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return a model's floating-point buffers: running statistics of batch norms."""
     return unique(b for b in model.buffers() if b.is_floating_point() and b.numel())
+
+
+def check_views(
+    tensors: Sequence[torch.Tensor], views: Sequence[torch.Tensor], home: str
+) -> None:
+    """Raise ConfigError if a tensor is no longer the view of ``home`` that it was made."""
+    for tensor, view in zip(tensors, views, strict=True):
+        if tensor.data_ptr() != view.data_ptr() or tensor.dtype != view.dtype:
+            raise ConfigError(
+                f"a parameter left {home}: move, convert and load the model before the "
+                "optimizer is wrapped",
+                shape=tuple(tensor.shape),
+            )
 
 
 class FlatBuffer:
@@ -114,13 +127,7 @@ class FlatBuffer:
 
     def check(self) -> None:
         """Raise ConfigError if a member was given other memory since (``model.to(...)``)."""
-        for tensor, view in zip(self.tensors, self._views, strict=True):
-            if tensor.data_ptr() != view.data_ptr() or tensor.dtype != view.dtype:
-                raise ConfigError(
-                    "a parameter left the flat buffer: move and convert the model before "
-                    "the optimizer is wrapped, and load weights by load_state_dict",
-                    shape=tuple(tensor.shape),
-                )
+        check_views(self.tensors, self._views, "the flat buffer")
 
 
 class FlatParameters:
@@ -129,6 +136,10 @@ class FlatParameters:
     Args:
         tensors: parameters or buffers; tied ones are counted once; they become views.
         gradients: also keep gradients flat; ``zero_grad`` must then keep them in place.
+
+    Attributes:
+        tensors: all of them, in the order they were given.
+        buffers: one per dtype.
 
     Raises:
         ConfigError: no tensors, or tensors on several devices; nothing was changed.
@@ -139,6 +150,7 @@ class FlatParameters:
         if len({tensor.device for tensor in members}) != 1:
             devices = sorted({str(tensor.device) for tensor in members})
             raise ConfigError("flat buffers need tensors on one device", devices=devices)
+        self.tensors = tuple(members)
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for tensor in members:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
@@ -160,6 +172,15 @@ class FlatParameters:
         """Set all gradients to zero where they are."""
         for buffer in self.buffers:
             buffer.zero_gradients()
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Return a copy of all values: dtype -> ``[P]`` on the CPU."""
+        return {b.dtype: b.flat.detach().cpu().clone() for b in self.buffers}
+
+    def set(self, values: dict[str, torch.Tensor]) -> None:
+        """Overwrite all values by what :meth:`values` returned."""
+        for buffer in self.buffers:
+            buffer.flat.detach().copy_(values[buffer.dtype])
 
     def check(self) -> None:
         """Raise ConfigError if a tensor is no longer a view of its buffer."""

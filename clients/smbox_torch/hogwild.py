@@ -26,7 +26,7 @@ import torch
 
 from smbox.client import Box
 from smbox.errors import ConfigError
-from smbox_torch.flat import unique
+from smbox_torch.flat import check_views, unique
 from smbox_torch.hogwild_state import SharedState, share
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
@@ -38,7 +38,8 @@ __all__ = ["Hogwild"]
 class Hogwild(WrappedOptimizer):
     """An optimizer whose parameters are the one model that all workers of a host change.
 
-    The model begins as the first worker's; whoever comes later finds what it has become.
+    The model begins as the first worker's; whoever comes later finds what it has become. It
+    cannot be moved to another device or dtype afterwards: ``step`` raises ConfigError then.
 
     Args:
         optimizer: does the steps, in place; its parameters must be on the CPU.
@@ -69,20 +70,25 @@ class Hogwild(WrappedOptimizer):
             )
         if state not in {"shared", "private"}:
             raise ConfigError("state is 'shared' or 'private'", state=state)
-        views = self._share(box, name)
+        self._views = self._share(box, name)
         self._state = (
             SharedState(box, f"{name}.state", optimizer) if state == "shared" else None
         )
         self._phase = Phase(box, name)
         self._recorder = Recorder()
-        for parameter, view in zip(self._parameters, views, strict=True):
-            parameter.data = view
+        self._install()
 
     def _share(self, box: Box, name: str) -> list[torch.Tensor]:
         """Return the model that the parameters become views of."""
         return share(box, name, self._parameters)
 
+    def _install(self) -> None:
+        """Make the parameters the views."""
+        for parameter, view in zip(self._parameters, self._views, strict=True):
+            parameter.data = view
+
     def _advance(self) -> None:
+        check_views(self._parameters, self._views, "the shared memory")
         self._phase.use()
         self.inner.step()
         self._recorder.steps += 1
@@ -121,7 +127,7 @@ class Hogwild(WrappedOptimizer):
 
     def close(self) -> None:
         """Take a copy of the model and leave: from then on its parameters are private."""
-        for parameter in self._parameters:
-            parameter.data = parameter.detach().clone()
+        self._views = [parameter.detach().clone() for parameter in self._parameters]
+        self._install()
         if self._state is not None:
             self._state.detach()

@@ -123,6 +123,18 @@ def test_whoever_leaves_keeps_a_copy(boxes):
     second.close()
 
 
+def test_a_model_that_leaves_the_shared_memory_is_noticed(boxes):
+    nets = [model(), model()]
+    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    nets[1].double().float()
+    with pytest.raises(ConfigError, match="left the shared memory"):
+        train(nets[1], workers[1], range(1))
+    train(nets[0], workers[0], range(1))
+    for worker in workers:
+        worker.close()
+    train(nets[0], workers[0], range(1, 2))  # on its own copy
+
+
 def test_impossible_arguments_are_refused(boxes):
     with pytest.raises(ConfigError, match="state"):
         Hogwild(adam(model()), boxes(), "run", state="common")
