@@ -8,7 +8,7 @@ one. Its parameter groups and state are those of the optimizer inside. A subclas
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,8 @@ class BoxOptimizer(WrappedOptimizer):
         optimizer: does the local steps; its parameters are what is exchanged.
         box: the memory; closing it stays the caller's.
         name: of the run: prefix of all regions, counters and barriers.
-        model: also exchange its floating-point buffers (batch norm), in regions of their own.
+        model: also exchange its floating-point buffers (batch norm), in regions of their own;
+            gives the parameters names, by which ``center_into`` finds them in other models.
         workers: number of workers; None: WORLD_SIZE of the environment, else 1.
         gradients: keep the gradients in flat buffers too.
 
@@ -72,6 +73,7 @@ class BoxOptimizer(WrappedOptimizer):
         self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)
         self.buffers = self._buffer_center(model)
+        self._names = _names(optimizer, model)
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
@@ -144,30 +146,55 @@ class BoxOptimizer(WrappedOptimizer):
         """Copy the center's parameters (and buffers) into a model, to evaluate or save it.
 
         Args:
-            model: of the same parameters in the same order as the optimizer's groups. The
+            model: of the same parameters, found by name where ``model=`` or the optimizer's
+                groups gave names, else by the order of the optimizer's one group. The
                 worker's own model works too, and then loses the worker's values.
 
         Raises:
-            ConfigError: the parameters differ; the model may be partly written.
+            ConfigError: the parameters differ, or of several groups without names the order
+                in the model is unknown; the model is as it was.
         """
-        _fill(list(model.parameters()), self._best())
+        filled = [(self._best(), self._counterparts(model))]
         if self.buffers is not None:
-            _fill(float_buffers(model), self.buffers)
+            own = self.buffers.flat.tensors
+            filled.append((self.buffers, _in_order(own, float_buffers(model))))
+        for center, targets in filled:
+            _fill(center, targets)
+
+    def _counterparts(self, model: torch.nn.Module) -> dict[int, torch.Tensor]:
+        """Return the model's parameter for each (id) of the optimizer's."""
+        own = self.flat.tensors
+        named = dict(model.named_parameters())
+        ids = {id(parameter) for parameter in own}
+        if any(id(parameter) in ids for parameter in named.values()):
+            return {id(parameter): parameter for parameter in own}
+        names = [self._names.get(id(parameter), "") for parameter in own]
+        if all(name in named for name in names):
+            return _in_order(own, [named[name] for name in names])
+        if len(self.param_groups) > 1:
+            raise ConfigError(
+                "the optimizer has several groups, so the order of its parameters tells not "
+                "which of this model's they are: wrap it with model=, build it from "
+                "named_parameters(), or fill the worker's own model",
+                groups=len(self.param_groups),
+            )
+        return _in_order(own, list(named.values()))
 
     # ------------------------------------------------------------------ resuming and ending
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that :meth:`load_state_dict` needs to go on exactly.
 
-        That is the inner optimizer's state, the worker's parameters, a copy of the center,
-        and what the algorithm keeps itself.
+        That is the inner optimizer's state, the worker's parameters (and the buffers that are
+        exchanged), a copy of the center, and what the algorithm keeps itself.
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
         return {
             "algorithm": type(self).__name__,
             "steps": self.steps,
             "inner": self.inner.state_dict(),
-            "parameters": {b.dtype: b.flat.detach().cpu().clone() for b in self.flat.buffers},
+            "parameters": self.flat.values(),
+            "buffers": {} if self.buffers is None else self.buffers.flat.values(),
             "centers": [center.values() for center in self._shared()],
             "extra": extra,
         }
@@ -192,8 +219,9 @@ class BoxOptimizer(WrappedOptimizer):
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
         self.steps = state_dict["steps"]
-        for buffer in self.flat.buffers:
-            buffer.flat.detach().copy_(state_dict["parameters"][buffer.dtype])
+        self.flat.set(state_dict["parameters"])
+        if self.buffers is not None and state_dict.get("buffers"):
+            self.buffers.flat.set(state_dict["buffers"])
         with self.phase.restoring() as is_mine:
             for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                 if is_mine or force:
@@ -208,17 +236,31 @@ class BoxOptimizer(WrappedOptimizer):
         """Take back what :meth:`_extra_state` returned."""
 
 
-def _fill(tensors: list[torch.Tensor], center: Center) -> None:
-    """Copy a center's values into its own tensors if they are among these, else by order."""
+def _names(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
+    """Return the names of parameters, by id, as far as they are known."""
+    names = {
+        id(parameter): name
+        for group in optimizer.param_groups
+        for parameter, name in zip(group["params"], group.get("param_names", ()), strict=False)
+    }
+    if model is not None:
+        names |= {id(parameter): name for name, parameter in model.named_parameters()}
+    return names
+
+
+def _in_order(
+    own: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Return the target of each (id) of the own tensors; shapes must agree."""
+    mine, theirs = ([tuple(tensor.shape) for tensor in each] for each in (own, targets))
+    if mine != theirs:
+        raise ConfigError("the model's parameters are not the optimizer's", shapes=theirs)
+    return {id(tensor): target for tensor, target in zip(own, targets, strict=True)}
+
+
+@torch.no_grad()
+def _fill(center: Center, targets: dict[int, torch.Tensor]) -> None:
+    """Copy a center's values into the targets of its tensors."""
     for (buffer, _), values in zip(center, center.values().values(), strict=True):
-        own = {id(tensor) for tensor in buffer.tensors}
-        targets: list[torch.Tensor] = list(buffer.tensors)
-        if not any(id(tensor) in own for tensor in tensors):
-            targets = [t for t in tensors if t.dtype == buffer.flat.dtype]
-        sources = buffer.split(values)
-        shapes = [tuple(t.shape) for t in targets]
-        if shapes != [tuple(s.shape) for s in sources]:
-            raise ConfigError("the model's parameters are not the optimizer's", shapes=shapes)
-        with torch.no_grad():
-            for target, source in zip(targets, sources, strict=True):
-                target.copy_(source)
+        for tensor, source in zip(buffer.tensors, buffer.split(values), strict=True):
+            targets[id(tensor)].copy_(source)

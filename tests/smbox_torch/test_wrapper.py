@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import io
 
 import pytest
@@ -122,6 +123,19 @@ def test_a_state_survives_being_saved():
     assert again.steps == 4
 
 
+def test_a_state_has_the_workers_own_batch_norm():
+    model = network()
+    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    train(model, opt, 2)
+    saved = opt.state_dict()
+    other = network()
+    again = Plain(torch.optim.SGD(other.parameters(), lr=0.1), ModelBox(), "run", model=other)
+    again.load_state_dict({k: v for k, v in saved.items() if k != "buffers"})  # an older one
+    assert other[1].running_mean.tolist() == [0.0] * 3
+    again.load_state_dict(saved)
+    assert other[1].running_mean.tolist() == model[1].running_mean.tolist() != [0.0] * 3
+
+
 class Pending(Plain):
     """Has an exchange under way that ends when its state is asked for."""
 
@@ -157,8 +171,41 @@ def test_the_center_fills_a_model_with_its_batch_norm():
 
 def test_another_model_cannot_be_filled():
     _, opt = made()
+    other = torch.nn.Linear(2, 3)
+    before = weights(other)
     with pytest.raises(ConfigError, match="not the optimizer's"):
-        opt.center_into(torch.nn.Linear(2, 3))
+        opt.center_into(other)
+    assert torch.equal(weights(other), before)
+
+
+def two_alike(*, named: bool) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """Two layers of equal shapes, in groups in the other order."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    layers = [
+        [(n, p) if named else p for n, p in model.named_parameters() if n.startswith(layer)]
+        for layer in ("1", "0")
+    ]
+    return model, torch.optim.SGD([{"params": layer} for layer in layers], lr=0.1)
+
+
+@pytest.mark.parametrize(("named", "given"), [(True, False), (False, True)])
+def test_parameters_of_another_model_are_found_by_name(named: bool, given: bool):
+    model, inner = two_alike(named=named)
+    opt = Plain(inner, ModelBox(), "run", model=model if given else None)
+    twin = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    opt.center_into(twin)
+    assert torch.equal(weights(twin), weights(model))
+
+
+def test_an_order_that_cannot_be_known_is_not_guessed():
+    model, inner = two_alike(named=False)
+    opt = Plain(inner, ModelBox(), "run")
+    twin, own = torch.nn.Sequential(*map(copy.deepcopy, model)), weights(model)
+    with pytest.raises(ConfigError, match="several groups"):
+        opt.center_into(twin)
+    opt.center_into(model)
+    assert torch.equal(weights(model), own)
 
 
 def test_moving_the_model_is_noticed_before_an_exchange():
