@@ -115,21 +115,32 @@ def build(
         raise
 
 
-def free(region: MappedRegion, locks: LockFile) -> None:
-    """End a region: every operation from now on is told so.
+def retire(region: MappedRegion, locks: LockFile) -> bool:
+    """Tell every operation from now on that the region was freed; its memory stays.
 
     The state goes first; then each stripe's lock is passed once, so that a commit which
-    began before has ended (a stripe whose holder does not let go, because it is stopped,
-    is left to it: its pages go with its mapping). Then the pages and the name go.
+    began before has ended.
+
+    Returns:
+        False if a stripe was held: its holder may still be at work in it.
     """
     region.header[RegionHeader.STATE] = RegionState.FREED
-    busy = False
+    is_idle = True
     for stripe in range(region.stripe_count):
         byte = region.lock_byte(stripe)
         if locks.try_lock(byte):
             locks.unlock(byte)
         else:
-            busy = True
-    if not busy:
+            is_idle = False
+    return is_idle
+
+
+def remove(region: MappedRegion, *, is_idle: bool) -> None:
+    """Give the pages and the name of a retired region back.
+
+    Of one that is not idle the pages are left to whoever holds a stripe of it, because it is
+    stopped: they go with its mapping.
+    """
+    if is_idle:
         region.segment.punch(layout.data_offset(region.nbytes))
     region.segment.unlink()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from typing import Self
+from typing import Final, Self
 
-from smbox.errors import LimitError, OutOfMemoryError
+from smbox.errors import LimitError, OutOfMemoryError, SmboxError
 from smbox.memory import building, journal, layout, sweeping
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
@@ -16,7 +17,9 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import DIRECTORY, NoSegmentError, Segment, listing, unlink
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
-COOKIE_NBYTES = 32
+COOKIE_NBYTES: Final = 32
+
+_LOG = logging.getLogger(__name__)
 
 
 class NodeMemory:
@@ -40,8 +43,10 @@ class NodeMemory:
         self.superblock = superblock
         self.cookie = _make_cookie(name)
         self.channels = ChannelTable.open(name)
-        self._recover()
         self.regions: dict[int, MappedRegion] = {}
+        self._retired: list[MappedRegion] = []  # freed; somebody may still need their bytes
+        self._damaged: set[str] = set()  # slots of which was logged that they are
+        self._recover()
         self._attach_regions()
         self.writer = Writer.create(name)
         self._claimed_nbytes = self._claims_left = 0
@@ -115,9 +120,18 @@ class NodeMemory:
         region.header[layout.RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
-        """End a region and give its memory back."""
+        """End a region and give its memory back.
+
+        One that was not published may be the staging of a whole change under way: then its
+        bytes stay until that has ended; ``sweep_slots`` looks again.
+        """
         del self.regions[region.address]
-        building.free(region, self.writer.locks)
+        was_private = region.state == RegionState.BUILDING
+        is_idle = building.retire(region, self.writer.locks)
+        if was_private and not self._is_spare(region, is_idle=is_idle):
+            self._retired.append(region)
+            return
+        building.remove(region, is_idle=is_idle)
         region.close()
 
     def used_nbytes(self) -> int:
@@ -125,8 +139,20 @@ class NodeMemory:
         return sum(_size(name) for name in self._listing())
 
     def sweep_slots(self) -> int:
-        """Recover and remove the slots of dead local clients; return how many."""
-        return sum(self._sweep(name) for name in listing(layout.slot_name(self.name, 0)[:-16]))
+        """Recover and remove the slots of dead local clients; return how many.
+
+        One that cannot be recovered is logged, once, and left: what it left open stays so.
+        """
+        swept = 0
+        for name in listing(layout.slot_name(self.name, 0)[:-16]):
+            try:
+                swept += self._sweep(name)
+            except SmboxError:
+                if name not in self._damaged:
+                    self._damaged.add(name)
+                    _LOG.exception("a dead writer's slot cannot be recovered: %s", name)
+        self._remove_retired()
+        return swept
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
@@ -135,6 +161,9 @@ class NodeMemory:
                 region.close()
             else:
                 self.free(region)
+        for region in self._retired:
+            region.close()
+        self._retired.clear()
         self.regions.clear()
         self.writer.close()
         self.channels.close()
@@ -168,10 +197,27 @@ class NodeMemory:
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
-            else:  # freed in the moment of a kill, or never whole: nobody can have it
-                region.header[layout.RegionHeader.STATE] = RegionState.FREED
-                region.segment.unlink()
+            else:  # freed in the moment of a kill, or of a client of the node that was
+                self._retired.append(region)
+        self._remove_retired()
+
+    def _remove_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for region in retired:
+            is_idle = building.retire(region, self.superblock.locks)
+            if self._is_spare(region, is_idle=is_idle):
+                building.remove(region, is_idle=True)
                 region.close()
+            else:
+                self._retired.append(region)
+
+    def _is_spare(self, region: MappedRegion, *, is_idle: bool) -> bool:
+        """Tell whether nobody needs a retired region's bytes, now or to recover from.
+
+        A local client holds a stripe of its staging while it changes a region by it. If it
+        dies, its slot says so.
+        """
+        return is_idle and not sweeping.is_operand(self.name, region.address)
 
 
 def _size(name: str) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from smbox.memory import journal, recovery
+from smbox.errors import RegionFreedError, SegmentError
+from smbox.memory import journal, layout, recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold
 from smbox.memory.layout import Intent, RegionHeader, Slot
 from smbox.memory.locks import LockFile
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment, listing
 from smbox.memory.wide import settle_wide
 
 
@@ -29,6 +30,22 @@ def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
     return True
 
 
+def is_operand(node: str, address: int) -> bool:
+    """Tell whether a whole change that is not closed takes its operand from a region."""
+    for name in listing(layout.slot_name(node, 0)[:-16]):
+        try:
+            slot = journal.attach_slot(node, int(name.rpartition(".")[2], 16))
+        except NoSegmentError:  # taken away meanwhile
+            continue
+        except SegmentError:  # not to be read, at least just now: it may be
+            return True
+        with slot:
+            words = recovery.slot_words(slot)
+            if words[Intent.OPEN] != 0 and int(words[Intent.SOURCE]) == address:
+                return True
+    return False
+
+
 def _close_wide(node: str, slot: Segment, locks: LockFile) -> bool:
     words = recovery.slot_words(slot)
     if words[Intent.OPEN] == 0:
@@ -42,6 +59,8 @@ def _close_wide(node: str, slot: Segment, locks: LockFile) -> bool:
             settle_wide(region, locks)
         except StripeBusy:
             return False
+        except RegionFreedError:  # with all that was half changed in it
+            return True
         finally:
             hold.release()
     return True

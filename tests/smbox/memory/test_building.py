@@ -14,7 +14,7 @@ from smbox.memory.layout import RegionState
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, pieces
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import listing, room_nbytes
+from smbox.memory.segment import Segment, listing, room_nbytes
 
 
 def spec(nbytes: int) -> RegionSpec:
@@ -58,12 +58,28 @@ def test_a_freed_region_takes_no_change_even_of_old_mappings(memory, make):
 
 def test_a_held_stripe_does_not_hold_up_free(memory, make):
     region = make(np.ones(10, np.float32))
+    attached = Segment.attach(region.segment.name)
     locks = LockFile(memory.name)
     locks.try_lock(region.lock_byte(0))
-    building.free(region, memory.writer.locks)
+    memory.free(region)
+    region = MappedRegion(memory.name, attached)
     assert region.state == RegionState.FREED
     assert region.array()[0] == 1
     locks.close()
+    assert listing(layout.region_name(memory.name, 0)[:-12]) == []
+
+
+def test_what_is_retired_takes_no_change_and_keeps_its_bytes_till_it_is_removed(memory, make):
+    region, locks = make(np.ones(10, np.float32)), LockFile(memory.name)
+    locks.try_lock(region.lock_byte(0))
+    assert not building.retire(region, memory.writer.locks)
+    locks.close()
+    assert building.retire(region, memory.writer.locks)
+    assert region.state == RegionState.FREED
+    assert region.array()[0] == 1
+    building.remove(region, is_idle=True)
+    assert region.array()[0] == 0
+    assert listing(layout.region_name(memory.name, 0)[:-12]) == []
     del memory.regions[region.address]
 
 
