@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smbox.errors import PeerLostError, RegionFreedError, SmboxError
+from smbox.errors import RegionFreedError, SmboxError
 from smbox.memory.change import Change
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
@@ -15,7 +15,7 @@ from smbox.memory.reading import read_range
 from smbox.memory.row_read import RowRead
 from smbox.memory.update import Update, commit_update
 from smbox.paths.lane import Lane, LaneWork
-from smbox.paths.local_whole import LocalSnapshot, LocalWhole
+from smbox.paths.local_whole import LocalSnapshot, LocalWhole, taken_back
 from smbox.paths.local_work import LocalChange, LocalFailure
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Sink, Work
@@ -91,9 +91,7 @@ class LocalSpecial:
             region = self._map(lease.info)
             region.check_usable()
         except RegionFreedError as error:
-            raise PeerLostError(
-                "the node has taken the staging back", lost="staging", outcome="not-sent"
-            ) from error
+            raise taken_back() from error
         return region
 
     def _work(self, make: Callable[[Lane], LaneWork]) -> Work:

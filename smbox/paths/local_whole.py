@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from smbox.errors import SmboxError
+from smbox.errors import PeerLostError, RegionFreedError, SmboxError
+from smbox.memory.busy import StripeBusy
 from smbox.memory.commit import commits
 from smbox.memory.hold import Hold
 from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import ORDERS_LOADS
 from smbox.memory.wide import (
@@ -69,6 +71,7 @@ class LocalWhole(HeldWork):
         self._sink = sink
         self._lease, self._stage = staged
         self._before: int | None = None
+        self._guards: LockFile | None = None  # holds a stripe of the staging
 
     def step(self, writer: Writer) -> None:
         """Stage the operand once, and change all when every stripe is held."""
@@ -76,6 +79,7 @@ class LocalWhole(HeldWork):
             self._change(writer)
             self._hand_on()
         except SmboxError:
+            self._unguard()
             self._lease.drop()
             raise
         except BaseException:
@@ -86,6 +90,7 @@ class LocalWhole(HeldWork):
         operation = self._operation
         nbytes = operation.limit - operation.first
         if self._before is None:
+            self._guard(writer)
             self._stage.data[:nbytes] = operation.source
             self._before = commits(writer)
         if self._has_begun(writer):  # an exception came through: it is not to happen again
@@ -102,6 +107,25 @@ class LocalWhole(HeldWork):
         )
         commit_wide(writer, self._region, self._held(writer), change)
 
+    def _guard(self, writer: Writer) -> None:
+        """Keep the node from taking the staging back before the change has ended.
+
+        It takes back what a client has that is silent for long, which one is that waits here,
+        or is stopped: not what has a stripe locked.
+        """
+        if not writer.locks.try_lock(self._stage.lock_byte(0)):
+            raise StripeBusy(self._stage, 0)
+        self._guards = writer.locks
+        try:
+            self._stage.check_usable()
+        except RegionFreedError as error:
+            raise taken_back() from error
+
+    def _unguard(self) -> None:
+        if self._guards is not None:
+            self._guards.unlock(self._stage.lock_byte(0))
+            self._guards = None
+
     def _settle(self, writer: Writer) -> None:
         """Hand the old bytes on of what was done all the same; however often interrupted."""
         if self._has_begun(writer) and not is_under_way(writer):
@@ -117,12 +141,21 @@ class LocalWhole(HeldWork):
         nbytes = operation.limit - operation.first
         if self._sink is not None:
             self._sink(operation.first, operation.limit, self._stage.data[nbytes : 2 * nbytes])
+        self._unguard()
         self._lease.give()
 
     def dropped(self) -> None:
         """Let go of what is held; the staging is not used again."""
         super().dropped()
+        self._unguard()
         self._lease.drop()
+
+
+def taken_back() -> PeerLostError:
+    """Return the error of staging that the node has freed: nothing was changed."""
+    return PeerLostError(
+        "the node has taken the staging back", lost="staging", outcome="not-sent"
+    )
 
 
 class LocalSnapshot(HeldWork):

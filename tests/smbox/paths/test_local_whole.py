@@ -5,10 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from smbox.errors import RequestTimeoutError
+from smbox.errors import PeerLostError, RequestTimeoutError
 from smbox.memory import accel, commit, hold, kernels, wide
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.locks import LockFile
+from smbox.memory.segment import listing
 from smbox.paths import local_whole
 
 STRIPE = STRIPE_NBYTES // 4
@@ -60,6 +61,38 @@ def test_staging_that_the_node_took_back_is_made_anew(solo, region):
     handle = region.accumulate_nb(ones)
     handle.wait()
     assert (region.get() == 3).all()
+
+
+def test_staging_taken_back_while_the_change_waits_keeps_its_operand(solo, region, held):
+    memory = solo.control.memory
+    with held(region, 1):
+        handle = region.put_nb(np.full(COUNT, 7, np.float32))
+        (staging,) = [each for each in memory.regions.values() if each.spec.name != "w"]
+        name = staging.segment.name
+        memory.free(staging)
+    handle.wait()
+    assert (region.get() == 7).all()
+    memory.sweep_slots()
+    assert listing(name) == []
+    region.put(np.full(COUNT, 8, np.float32))
+    assert (region.get() == 8).all()
+
+
+def test_staging_taken_back_before_the_change_is_looked_at_is_told(solo, region, held):
+    """Behind another one in line its operand is not staged yet: it never is, then."""
+    ones = np.ones(COUNT, np.float32)
+    memory = solo.control.memory
+    with held(region, 1):
+        first = region.accumulate_nb(ones)
+        known = set(memory.regions)
+        second = region.accumulate_nb(ones)
+        (address,) = set(memory.regions) - known
+        memory.free(memory.regions[address])
+    first.wait()
+    with pytest.raises(PeerLostError) as error:
+        second.wait()
+    assert error.value.facts["outcome"] == "not-sent"
+    assert (region.get() == 2).all()
 
 
 def test_a_snapshot_waits_for_what_is_open(box, held, mapped):
