@@ -4,7 +4,7 @@ import pytest
 import zmq
 
 from memnode.config import Bind
-from memnode.listener import COPY_BELOW_NBYTES, Listener
+from memnode.listener import COPY_BELOW_NBYTES, FRAME_NBYTES_MAX, SKIPPED_MAX, Listener
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 
@@ -32,6 +32,7 @@ def dealer(context):
     def connected(address):
         found = context.socket(zmq.DEALER)
         found.setsockopt(zmq.LINGER, 0)
+        found.setsockopt(zmq.SNDHWM, 1)
         found.setsockopt(zmq.RCVHWM, 1)
         found.connect(address)
         made.append(found)
@@ -62,6 +63,51 @@ def test_frames_come_and_go(dealer, listener):
     assert client.poll(WAIT_MS)
     assert client.recv_multipart() == [b"reply", bytes(large)]
     assert listener.receive() is None
+
+
+def test_frames_too_many_are_dropped_in_turns(dealer, listener):
+    client = dealer(listener.address)
+    client.send_multipart([b"head", b"body", *[b"more"] * (2 * SKIPPED_MAX + 1)])
+    client.send_multipart([b"next"])
+    _, frames = received(listener)
+    assert [bytes(frame) for frame in frames] == [b"head", b"body", b""]
+    assert [listener.receive(), listener.receive()] == [None, None]
+    frames = None
+    while frames is None:  # it may come a little later
+        frames = received(listener)
+    assert frames[1] == [b"next"]
+    assert listener.receive() is None
+
+
+def test_large_frames_too_many_are_not_kept(dealer, listener):
+    frame = bytes(1 << 20)
+    dealer(listener.address).send_multipart([b"head", *[frame] * 4])
+    _, frames = received(listener)
+    assert sum(map(len, frames)) == len(b"head") + len(frame)
+    assert listener.receive() is None
+
+
+def test_a_frame_that_is_too_long_ends_the_connection(dealer, listener):
+    client = dealer(listener.address)
+    monitor = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    client.send_multipart([b"head", bytes(FRAME_NBYTES_MAX)])
+    assert len(received(listener)[1][1]) == FRAME_NBYTES_MAX
+    client.send_multipart([b"head", bytes(FRAME_NBYTES_MAX + 1)])
+    assert monitor.poll(WAIT_MS)
+    client.disable_monitor()
+    monitor.close()
+    assert listener.receive() is None
+
+
+def test_few_messages_of_a_peer_are_read_ahead(context, dealer, tmp_path):
+    made = Listener(context, Bind.parse(f"ipc://{tmp_path}/s"))  # its buffers are small
+    client = dealer(made.address)
+    body, sent = bytes(1 << 20), 0
+    while client.poll(500, zmq.POLLOUT):
+        client.send(body, copy=False)
+        sent += 1
+        assert sent < 2 * WINDOW_MAX, "messages are read ahead without end"
+    made.close()
 
 
 def test_a_reply_to_nobody_is_dropped(listener):

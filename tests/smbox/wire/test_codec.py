@@ -177,15 +177,14 @@ def test_what_breaks_a_limit_is_refused(request_):
 
 
 @pytest.mark.parametrize("nested", [b"\x91", b"\x81\xa1z"], ids=["arrays", "maps"])
-@pytest.mark.parametrize("message", [*BODIES, None], ids=str)
-def test_a_body_without_end_is_refused(message, nested):
+def test_a_body_nested_without_end_is_refused(nested):
     """An unknown field is skipped, however deep its value is nested."""
     body = b"\x81\xa1z" + nested * 100_000
+    for op in BODIES:
+        with pytest.raises(RemoteProtocolError, match="body"):
+            decode_request([header.pack(op), body])
     with pytest.raises(RemoteProtocolError, match="body"):
-        if message is None:
-            decode_reply([header.pack(Op.GET, status=Status.GAP), body])
-        else:
-            decode_request([header.pack(message), body])
+        decode_reply([header.pack(Op.GET, status=Status.GAP), body])
 
 
 def test_a_wrong_body_is_our_bug():
