@@ -23,6 +23,7 @@ import torch
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center
+from smbox_torch.phase import of_this_start
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -100,7 +101,9 @@ class ParameterServer(BoxOptimizer):
         Raises:
             RequestTimeoutError: one did not come; x is as before the step.
         """
-        self.box.barrier(f"{self.name}.{what}", self.workers, timeout_s=self.timeout_s)
+        self.box.barrier(
+            of_this_start(f"{self.name}.{what}"), self.workers, timeout_s=self.timeout_s
+        )
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters, which all workers have in common, into a model."""
