@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
 
-__all__ = ["FlatBuffer", "FlatParameters", "check_views", "float_buffers", "unique"]
+__all__ = [
+    "FlatBuffer",
+    "FlatParameters",
+    "check_views",
+    "float_buffers",
+    "other_buffers",
+    "unique",
+]
 
 
 def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -30,6 +37,11 @@ def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return a model's floating-point buffers: running statistics of batch norms."""
     return unique(b for b in model.buffers() if b.is_floating_point() and b.numel())
+
+
+def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return a model's other buffers: batch norms count their batches in integers."""
+    return unique(b for b in model.buffers() if not b.is_floating_point())
 
 
 def check_views(

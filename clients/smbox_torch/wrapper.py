@@ -18,7 +18,7 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center
 from smbox_torch.elastic import default_workers
-from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.wrapped import WrappedOptimizer
@@ -73,6 +73,7 @@ class BoxOptimizer(WrappedOptimizer):
         self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)
         self.buffers = self._buffer_center(model)
+        self._counts = [] if model is None else other_buffers(model)
         self._names = _names(optimizer, model)
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
@@ -185,8 +186,8 @@ class BoxOptimizer(WrappedOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return all that :meth:`load_state_dict` needs to go on exactly.
 
-        That is the inner optimizer's state, the worker's parameters (and the buffers that are
-        exchanged), a copy of the center, and what the algorithm keeps itself.
+        That is the inner optimizer's state, the worker's parameters (with ``model=`` its
+        buffers too), a copy of the center, and what the algorithm keeps itself.
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
         return {
@@ -195,6 +196,7 @@ class BoxOptimizer(WrappedOptimizer):
             "inner": self.inner.state_dict(),
             "parameters": self.flat.values(),
             "buffers": {} if self.buffers is None else self.buffers.flat.values(),
+            "counts": [count.detach().cpu().clone() for count in self._counts],
             "centers": [center.values() for center in self._shared()],
             "extra": extra,
         }
@@ -222,6 +224,8 @@ class BoxOptimizer(WrappedOptimizer):
         self.flat.set(state_dict["parameters"])
         if self.buffers is not None and state_dict.get("buffers"):
             self.buffers.flat.set(state_dict["buffers"])
+        for count, saved in zip(self._counts, state_dict.get("counts", ()), strict=False):
+            count.copy_(saved)
         with self.phase.restoring() as is_mine:
             for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                 if is_mine or force:

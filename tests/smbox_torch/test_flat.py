@@ -17,7 +17,7 @@ from smbox_torch import (
     SyncEASGD,
 )
 from smbox_torch.adapter import as_array
-from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, unique
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers, unique
 
 
 def network() -> torch.nn.Sequential:
@@ -117,6 +117,7 @@ def test_a_parameter_that_left_is_found():
 
 def test_buffers_of_batch_norm_are_taken_by_their_type():
     assert [tuple(b.shape) for b in float_buffers(network())] == [(3,), (3,)]
+    assert [b.dtype for b in other_buffers(network())] == [torch.int64]
 
 
 def test_nothing_and_several_devices_are_refused():
