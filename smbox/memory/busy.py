@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from smbox.errors import SegmentError
 from smbox.memory import journal
-from smbox.memory.layout import Stripe
+from smbox.memory.layout import RegionHeader, Stripe
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
 
@@ -24,10 +26,30 @@ class StripeBusy(Exception):
         self.stripe = stripe
 
     def holder_pid(self) -> int:
-        """Return the pid of the process that wrote the stripe last, or 0 if unknown.
+        """Return the pid of the process that holds the stripe now, or 0 where nobody can tell.
 
-        That is the holder while a commit is open; looked up only when an error needs it.
+        It is known inside a commit of the stripe, and inside a change of the whole region; one
+        who only waits with the stripe in hand has left no name. Who wrote last may be anybody.
         """
-        return journal.holder_pid(
-            self.region.node, int(self.region.table[self.stripe, Stripe.WRITER])
-        )
+        slot_id = self._owner()
+        if slot_id == 0 or not _is_alive(self.region.node, slot_id):
+            return 0
+        return journal.holder_pid(self.region.node, slot_id)
+
+    def _owner(self) -> int:
+        region = self.region
+        row = region.table[self.stripe]
+        is_open = int(row[Stripe.SEQ]) & 1
+        return int(row[Stripe.WRITER] if is_open else region.header[RegionHeader.WIDE])
+
+
+def _is_alive(node: str, slot_id: int) -> bool:
+    """Tell whether the slot's writer lives: what a dead one left open, another one closes."""
+    try:
+        locks = LockFile(node)
+    except SegmentError:
+        return False
+    try:
+        return locks.is_held(journal.alive_byte(slot_id))
+    finally:
+        locks.close()

@@ -2,7 +2,7 @@
 
 Stripes are locked in ascending order and kept, each as soon as it is free. Writers of single
 stripes only try and never wait inside the memory, so nobody can wait in a circle, and a
-holder that has begun does not starve.
+holder that has begun does not starve, as long as it is driven. Who leaves it lets go first.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Hold:
             raise
 
     def release(self) -> None:
-        """Let all go."""
+        """Let all go, and not a byte more: behind the last one the next region's may lie."""
         first = self._region.lock_byte(self._stripes.start)
-        count = self._region.lock_byte(self._stripes.stop) - first
-        self._locks.unlock(first, count)
+        last = self._region.lock_byte(self._stripes.stop - 1)
+        self._locks.unlock(first, last + 1 - first)
         self._next = self._stripes.start

@@ -70,7 +70,7 @@ class LaneWork:
         return "partial" if self.ranges_done() else "not-sent"
 
     def facts(self) -> dict[str, object]:
-        """Name the stripe in the way and the process that holds it."""
+        """Name the stripe in the way and the process that holds it (0: not known)."""
         busy = self._lane.busy()
         if busy is None:
             return {}
@@ -83,13 +83,19 @@ class LaneWork:
     def advance(self, deadline_s: float) -> bool:
         """Drive the lane until this request is done."""
         pause = Pause()
-        while not self._lane.run(self):
-            if not pause.sleep(deadline_s):
-                return False
+        try:
+            while not self._lane.run(self):
+                if not pause.sleep(deadline_s):
+                    return False
+        finally:
+            self._lane.rest()
         if self.error is not None:
             self._lane.seen(self)
             raise self.error
         return True
+
+    def rested(self) -> None:
+        """Let go of what only somebody who waits may keep; called under the lane's mutex."""
 
     def dropped(self) -> None:
         """Let go of what was kept between steps; called under the lane's mutex."""
@@ -123,7 +129,10 @@ class Lane:
     def begin(self, work: LaneWork) -> None:
         """Put a request in line and try it at once."""
         self.queue.append(work)
-        self.run(work)
+        try:
+            self.run(work)
+        finally:
+            self.rest()
 
     def run(self, work: LaneWork) -> bool:
         """Run the requests in line as far as they go; True if ``work`` is done."""
@@ -150,6 +159,16 @@ class Lane:
         work.is_done = True
         return True
 
+    def rest(self) -> None:
+        """Let others pass until somebody drives the lane again.
+
+        Only the first in line has begun. From a signal handler inside a step, that goes on.
+        """
+        if self.queue and not is_mine(self.mutex):
+            with self.mutex:
+                if self.queue and not self.is_closed:
+                    self.queue[0].rested()
+
     def drain(self, deadline_s: float) -> bool:
         """Drive all that is in line now; False at the deadline.
 
@@ -158,9 +177,12 @@ class Lane:
         """
         pause = Pause()
         last = self.queue[-1] if self.queue else None
-        while last is not None and not self.run(last):
-            if not pause.sleep(deadline_s):
-                return False
+        try:
+            while last is not None and not self.run(last):
+                if not pause.sleep(deadline_s):
+                    return False
+        finally:
+            self.rest()
         unseen, self._unseen = self._unseen, None
         if unseen is not None and unseen.error is not None:
             raise unseen.error

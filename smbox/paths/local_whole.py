@@ -26,7 +26,7 @@ from smbox.paths.work import ByteRange, Bytes, Operation, Sink
 
 
 class HeldWork(LaneWork):
-    """A work that holds stripes over its tries.
+    """A work that holds stripes over its tries, while somebody waits for it.
 
     Args:
         lane: of the thread that began it.
@@ -40,10 +40,14 @@ class HeldWork(LaneWork):
         self._stripes = stripes
         self._hold: Hold | None = None
 
-    def dropped(self) -> None:
+    def rested(self) -> None:
         """Let go of what is held; the lane's mutex is held."""
         if self._hold is not None:
             self._hold.release()
+
+    def dropped(self) -> None:
+        """Let go of what is held; the lane's mutex is held."""
+        self.rested()
 
     def ranges_done(self) -> list[ByteRange]:
         """List nothing: all or nothing."""

@@ -5,7 +5,8 @@ import os
 import numpy as np
 
 from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import Stripe
+from smbox.memory.journal import Writer
+from smbox.memory.layout import RegionHeader, Stripe
 
 
 def test_the_holder_is_named(memory, make):
@@ -14,4 +15,25 @@ def test_the_holder_is_named(memory, make):
     assert "weights" in str(busy)
     assert busy.holder_pid() == 0
     region.table[0, Stripe.WRITER] = memory.writer.slot_id
+    assert busy.holder_pid() == 0  # it wrote last
+    region.table[0, Stripe.SEQ] = 1
     assert busy.holder_pid() == os.getpid()
+
+
+def test_the_writer_of_a_whole_change_is_the_holder_while_it_lives(memory, make):
+    region = make(np.zeros(4, np.float32))
+    busy, writer = StripeBusy(region, 0), Writer.create(memory.name)
+    region.table[0, Stripe.WRITER] = memory.writer.slot_id
+    region.header[RegionHeader.WIDE] = writer.slot_id
+    assert busy.holder_pid() == os.getpid()
+    writer.locks.close()  # its lock goes, as with its process
+    assert busy.holder_pid() == 0
+    region.header[RegionHeader.WIDE] = 0
+    writer.close()
+
+
+def test_nobody_is_named_where_the_locks_are_gone(memory, make, monkeypatch):
+    region = make(np.zeros(4, np.float32))
+    region.table[0] = [1, 0, memory.writer.slot_id, 0, 0, 0, 0, 0]
+    monkeypatch.setattr(region, "node", "gone")
+    assert StripeBusy(region, 0).holder_pid() == 0

@@ -47,6 +47,17 @@ def test_part_of_a_region_can_be_held(memory, region, other):
     hold.release()
 
 
+def test_it_lets_nothing_of_the_next_region_go(memory, make, region, other):
+    beside = make(np.zeros(4, np.uint8), name="beside")
+    hold = Hold(region, memory.writer.locks, range(3))
+    hold.take()
+    memory.writer.locks.try_lock(beside.lock_byte(0))
+    hold.release()
+    assert beside.address < region.address + 3 * STRIPE_NBYTES
+    assert other.is_held(beside.lock_byte(0))
+    memory.writer.locks.unlock(beside.lock_byte(0))
+
+
 def test_a_freed_region_is_not_held(memory, region, other):
     region.header[RegionHeader.STATE] = RegionState.FREED
     hold = Hold(region, memory.writer.locks, range(3))

@@ -32,6 +32,11 @@ class Step(LaneWork):
     def ranges_done(self):
         return []
 
+    def rested(self):
+        self.rests += 1
+
+    rests = 0
+
     @property
     def reason(self):
         class Busy(self.busy_class):
@@ -70,6 +75,23 @@ def test_requests_run_at_once_and_in_order(lane):
     assert works[2].advance(PASSED_S)
     assert log == ["a", "b", "c"]
     assert works[2].facts() == {}
+
+
+def test_the_first_in_line_rests_when_the_driver_leaves_it(lane):
+    works = [Step(lane, [], name) for name in "ab"]
+    works[0].is_free = False
+    for work in works:
+        lane.begin(work)
+    assert works[0].rests == 2
+    assert not works[1].advance(PASSED_S)
+    assert not lane.drain(PASSED_S)
+    assert works[0].rests == 4
+    with lane.mutex:  # as a signal handler inside a step
+        lane.rest()
+    assert (works[0].rests, works[1].rests) == (4, 0)
+    works[0].is_free = True
+    assert lane.drain(PASSED_S)
+    assert (works[0].rests, works[1].rests) == (4, 0)
 
 
 def test_any_thread_may_wait(lane):

@@ -11,6 +11,7 @@ from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import listing
 from smbox.paths import local_whole
+from smbox.testing.solo import solo_box
 
 STRIPE = STRIPE_NBYTES // 4
 COUNT = 2 * STRIPE + 3
@@ -38,10 +39,43 @@ def test_a_held_stripe_delays_all_of_it(solo, region, held, mapped):
         assert not handle.done()
         assert handle._drive.outcome() == "not-sent"
         assert (region.local() == 1).all()
-        assert stripes_held(solo, mapped, region) == [True, True, False]
+        assert stripes_held(solo, mapped, region) == [False, True, False]
     handle.wait()
     assert (region.get() == 2).all()
     assert stripes_held(solo, mapped, region) == [False] * 3
+
+
+def test_what_nobody_waits_for_is_in_nobodys_way(solo, region, held, mapped):
+    """Its owner computes: whoever comes meanwhile passes, and it goes on when it is driven."""
+    ones = np.ones(COUNT, np.float32)
+    with held(region, 1):
+        handle = region.accumulate_nb(ones)
+        snapshot = region.get_nb()
+    with solo_box(solo) as other:
+        other.attach("w").put(np.full(COUNT, 5, np.float32), timeout_s=10.0)
+        assert (mapped(region).array() == 5).all()
+    with held(region, 1):
+        for look in (handle.done, snapshot.done, lambda: handle._drive.advance(0.0)):
+            assert not look()
+            assert stripes_held(solo, mapped, region) == [False, True, False]
+        with pytest.raises(RequestTimeoutError) as error:
+            handle.wait(0.001)
+        assert error.value.facts["holder_pid"] == 0
+        assert stripes_held(solo, mapped, region) == [False, True, False]
+    handle.wait()
+    assert (snapshot.result() == 6).all()
+
+
+def test_what_is_waited_for_keeps_what_it_has(solo, region, held, mapped, monkeypatch):
+    seen = []
+    with held(region, 1):
+        handle = region.accumulate_nb(np.ones(COUNT, np.float32))
+        looking = lambda _: seen.append(stripes_held(solo, mapped, region))  # noqa: E731
+        monkeypatch.setattr("smbox.paths.lane.time.sleep", looking)
+        with pytest.raises(RequestTimeoutError):
+            handle.wait(0.01)
+    assert seen[0] == [True, True, False]
+    handle.wait()
 
 
 def test_what_is_cancelled_lets_its_stripes_go(solo, region, held, mapped):
