@@ -45,6 +45,9 @@ class LockFile:
             self.fd = os.open(self._path, flags, 0o600)
         except OSError as error:
             raise SegmentError(f"cannot open the locks of node {node}: {error}") from error
+        # Forgotten without an end, its locks go too: a writer's slot is then a dead one's.
+        self._closing = weakref.finalize(self, os.close, self.fd)
+        self._closing.atexit = False
         _OPEN.add(self)
 
     def try_lock(self, byte: int) -> bool:
@@ -81,9 +84,8 @@ class LockFile:
 
     def close(self) -> None:
         """Close the file; its locks go with its last descriptor (a forked child's too)."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self.fd = -1
+        self._closing()
 
 
 def _close_all() -> None:

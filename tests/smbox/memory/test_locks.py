@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from smbox.errors import SegmentError
+from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.node_memory import NodeMemory
 
@@ -41,6 +42,24 @@ def test_closing_lets_go(pair):
     one.close()
     one.close()
     assert two.try_lock(3)
+
+
+def test_an_open_file_that_is_forgotten_is_closed(memory):
+    one, two = LockFile(memory.name), LockFile(memory.name)
+    assert one.try_lock(3)
+    fd = one.fd
+    del one
+    assert two.try_lock(3)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)
+    two.close()
+
+
+def test_the_slot_of_a_writer_that_is_forgotten_is_swept(memory):
+    writer = Writer.create(memory.name)
+    assert memory.sweep_slots() == 0
+    del writer
+    assert memory.sweep_slots() == 1
 
 
 def test_a_forked_child_does_not_keep_its_parents_lock(pair):
