@@ -66,23 +66,9 @@ class Downpour(BoxOptimizer):
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._moves = Moves(self.flat)
-        self._given: list[torch.Tensor] | None = self._values()
-
-    def _values(self) -> list[torch.Tensor]:
-        return [buffer.flat.detach().clone() for buffer in self.flat.buffers]
-
-    def _check_given(self) -> None:
-        """Raise ConfigError if x, which no step has moved yet, is not what wrapping made it."""
-        now = [buffer.flat for buffer in self.flat.buffers]
-        if self._given is not None and not all(map(torch.equal, self._given, now)):
-            raise ConfigError(
-                "the model was changed after the optimizer was wrapped, and every worker would "
-                "push the difference as if it were a step: load the model before"
-            )
-        self._given = None
 
     def _advance(self) -> None:
-        self._check_given()
+        self._moves.begin()
         self._local_step()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
@@ -116,18 +102,11 @@ class Downpour(BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy what is evaluated into a model; the worker's own goes on from there."""
-        before = self._values()
-        super().center_into(model)
-        now = [buffer.flat for buffer in self.flat.buffers]
-        if not all(map(torch.equal, before, now)):
-            for buffer in self.flat.buffers:
-                buffer.load()
-            self._moves.rebase()
-            self._given = self._given and self._values()
+        with self._moves.standing_still():
+            super().center_into(model)
 
     def _extra_state(self) -> dict[str, Any]:
         return {"moves": self._moves.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         self._moves.load_state(extra["moves"])
-        self._given = self._values()

@@ -5,10 +5,14 @@ x - base, gathered over any local optimizer's steps; base is x as of the last lo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smbox.errors import ConfigError
 from smbox_torch.boxes import Array
 from smbox_torch.flat import FlatParameters
 
@@ -29,6 +33,32 @@ class Moves:
         self._flat = flat
         self._base = [buffer.load().copy() for buffer in flat.buffers]
         self.pending: list[Array] = [np.zeros_like(base) for base in self._base]
+        self._given: list[Array] | None = self._values()
+
+    def _values(self) -> list[Array]:
+        return [buffer.load().copy() for buffer in self._flat.buffers]
+
+    def begin(self) -> None:
+        """Look, before the first step, whether x is what it was given.
+
+        Raises:
+            ConfigError: it is not; nothing was pushed.
+        """
+        if self._given is not None and not _same(self._given, self._values()):
+            raise ConfigError(
+                "the model was changed after the optimizer was wrapped, and every worker would "
+                "push the difference as if it were a step: load the model before"
+            )
+        self._given = None
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Take what the block makes of x, the center for one, as where the worker goes on."""
+        before = self._values()
+        yield
+        if not _same(before, self._values()):
+            self.rebase(stored=True)
+            self._given = self._given and self._values()
 
     def gather(self) -> None:
         """Add what x moved since the last look to what is pending."""
@@ -45,11 +75,16 @@ class Moves:
         for pending in self.pending:
             pending[...] = 0
 
-    def rebase(self) -> None:
-        """Bring x, which somebody set in the host buffers, to the device; it is no move."""
+    def rebase(self, *, stored: bool = False) -> None:
+        """Bring x, which somebody set in the host buffers, to the device; it is no move.
+
+        Args:
+            stored: it is on the device already.
+        """
         for buffer, base in zip(self._flat.buffers, self._base, strict=True):
-            buffer.store()
-            base[...] = buffer.host
+            if not stored:
+                buffer.store()
+            base[...] = buffer.load() if stored else buffer.host
 
     def state(self) -> list[torch.Tensor]:
         """Return everything as bytes, which torch saves whatever the dtype."""
@@ -59,6 +94,12 @@ class Moves:
         """Take back what :meth:`state` returned."""
         for mine, saved in zip(self._base + self.pending, state, strict=True):
             _bytes(mine)[...] = saved.numpy()
+        self._given = self._values()
+
+
+def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:
+    """Compare bit by bit: NaN is what it is."""
+    return all(np.array_equal(_bytes(a), _bytes(b)) for a, b in zip(one, other, strict=True))
 
 
 def _bytes(array: Array) -> NDArray[np.uint8]:

@@ -75,6 +75,7 @@ class SSP(BoxOptimizer):
         self._fetched_at = int(self.clocks.read().min())
 
     def _advance(self) -> None:
+        self._moves.begin()
         self._local_step()
         if self.period is not None and self.steps % self.period == 0:
             self.clock()
@@ -108,6 +109,11 @@ class SSP(BoxOptimizer):
         self.center.fetch()
         self._moves.rebase()
         self.recorder.nbytes += self.center.nbytes
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model; the worker's own goes on from there."""
+        with self._moves.standing_still():
+            super().center_into(model)
 
     def _extra_state(self) -> dict[str, Any]:
         return {"moves": self._moves.state(), "age": self.clocks.mine - self._fetched_at}

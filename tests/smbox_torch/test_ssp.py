@@ -118,3 +118,27 @@ def test_impossible_settings_are_refused():
     for settings in ({"staleness": -1}, {"period": 0}):
         with pytest.raises(ConfigError):
             worker(0, ModelBox(), **settings)
+
+
+def test_a_model_that_is_loaded_after_wrapping_is_refused_before_it_is_pushed():
+    box = ModelBox()
+    one = worker(0, box, staleness=0)
+    center = box.attach("run.float32").get()
+    one.x.data.add_(1.0)
+    with pytest.raises(ConfigError, match="load the model before"):
+        one.run()
+    np.testing.assert_array_equal(box.attach("run.float32").get(), center)
+
+
+def test_the_center_in_the_workers_own_model_is_no_move():
+    box = ModelBox()
+    one, other = worker(0, box, staleness=9, workers=2), worker(1, box, staleness=9, workers=2)
+    other.run(3)
+    model = torch.nn.Module()
+    model.x = one.x
+    one.optimizer.center_into(model)
+    before = box.attach("run.float32").get()
+    step = gradient(0)(before, one.t) * np.float32(LR)
+    one.run()
+    after = box.attach("run.float32").get()
+    np.testing.assert_allclose(after, before - step, rtol=0, atol=1e-6)
