@@ -117,9 +117,9 @@ class LocalWhole(HeldWork):
         It takes back what a client has that is silent for long, which one is that waits here,
         or is stopped: not what has a stripe locked.
         """
+        self._guards = writer.locks  # first: an interrupt must leave no lock behind
         if not writer.locks.try_lock(self._stage.lock_byte(0)):
             raise StripeBusy(self._stage, 0)
-        self._guards = writer.locks
         try:
             self._stage.check_usable()
         except RegionFreedError as error:
