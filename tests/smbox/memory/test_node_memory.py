@@ -135,10 +135,10 @@ def test_the_slot_of_a_dead_client_is_swept_and_a_living_ones_stays(memory):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        Writer.create(memory.name)
-        os.write(writer, b"x")
+        mine = Writer.create(memory.name)
+        os.write(writer, b"%x" % mine.slot_id)
         signal.pause()
-    os.read(reader, 1)
+    os.read(reader, 16)
     alive = Writer.create(memory.name)
     assert memory.sweep_slots() == 0
     os.kill(child, signal.SIGKILL)
