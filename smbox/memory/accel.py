@@ -79,6 +79,10 @@ class Accel:
             return None
         return self.load()
 
+    def loaded(self) -> Engine | None:
+        """Return the engine if it is loaded, at once: where nobody may be kept waiting."""
+        return self.engine
+
     def load(self) -> Engine | None:
         """Return the engine, loading it now if that can be done here; None if it cannot."""
         with self._loading:
@@ -115,6 +119,7 @@ def _load(*, has_runs: bool) -> Engine:
 
 _accel: Final = Accel(os.environ, platform.machine())
 prepare: Final = _accel.prepare
+loaded: Final = _accel.loaded
 load: Final = _accel.load
 
 

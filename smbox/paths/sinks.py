@@ -117,7 +117,7 @@ def _is_done_compiled(
     old: Bytes,
 ) -> bool:
     """Hand back a piece by compiled code, unless ``last`` says so; False: it cannot."""
-    engine, mode = accel.prepare(old.nbytes), _MODES.get(x.dtype.char)
+    engine, mode = accel.loaded(), _MODES.get(x.dtype.char)
     if engine is None or engine.give_back_once is None or mode is None:
         return False
     if not back.nbytes == x.nbytes == old.nbytes:

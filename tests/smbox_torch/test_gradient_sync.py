@@ -55,7 +55,7 @@ def test_all_begin_as_rank_0_and_backward_ends_with_the_mean(run_ranks):
             gradients, results[0][1], alone.parameters(), strict=True
         ):
             assert torch.equal(mine, first)
-            torch.testing.assert_close(mine, expected.grad, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(mine, expected.grad, rtol=1e-6, atol=1e-5)
 
 
 def test_buckets_are_reduced_while_backward_runs(run_ranks):

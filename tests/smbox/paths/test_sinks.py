@@ -24,7 +24,7 @@ def arithmetic(request, monkeypatch):
     if request.param == "compiled":
         pytest.importorskip("numba", reason="without it nothing is compiled")
         engine = Accel({}, platform.machine()).load()
-    monkeypatch.setattr(accel, "prepare", lambda _nbytes: engine)
+    monkeypatch.setattr(accel, "loaded", lambda: engine)
 
 
 def feed(sink, times):
@@ -65,7 +65,7 @@ def test_x_is_whole_before_it_changes(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(accel, "prepare", lambda _nbytes: None)
+    monkeypatch.setattr(accel, "loaded", lambda: None)
     with monkeypatch.context() as patch:
         patch.setattr("smbox.paths.sinks.elastic_delta", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -82,7 +82,7 @@ def test_compiled_and_numpy_give_the_same_bits(dtype, monkeypatch):
     x, old = np.random.default_rng(3).standard_normal((2, 1003)).astype(dtype)
     found = []
     for each in (engine, None):
-        monkeypatch.setattr(accel, "prepare", lambda _nbytes, each=each: each)
+        monkeypatch.setattr(accel, "loaded", lambda each=each: each)
         moved, delta = x.copy(), np.zeros_like(x)
         MoveSink(0, moved, dtype(0.3))(0, x.nbytes, old.view(np.uint8))
         DeltaSink(0, x, dtype(0.3), delta)(0, x.nbytes, old.view(np.uint8))
@@ -93,4 +93,18 @@ def test_compiled_and_numpy_give_the_same_bits(dtype, monkeypatch):
 def test_what_came_back_as_a_message_may_be_read_only():
     x = X.copy()
     MoveSink(0, x, RATE)(0, 16, np.frombuffer(OLD.tobytes(), np.uint8))
+    assert x.tolist() == [3, 5, 3, 2]
+
+
+def test_a_sink_never_waits_for_compiled_code(monkeypatch):
+    """It runs while an interrupted exchange is settled, which has two seconds."""
+
+    def load(*_):
+        pytest.fail("this may take longer")
+
+    for name in ("prepare", "load"):
+        monkeypatch.setattr(accel, name, load)
+    x = X.copy()
+    feed(MoveSink(FIRST, x, RATE), 1)
+    feed(DeltaSink(FIRST, X, RATE, np.zeros(4, np.float32)), 1)
     assert x.tolist() == [3, 5, 3, 2]
