@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from smbox.array import as_bytes, output_array, source_array
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
-from smbox.memory import accel
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.paths import requests, whole
 from smbox.paths.base import Operation, RegionInfo
@@ -67,8 +66,6 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Request[A
     """Check and describe an ``elastic``."""
     info, shape = extent.info, extent.shape
     rate = scale_of(KernelCode.ELASTIC, info.dtype, moving_rate)
-    # Here: the sink runs where an interrupt leaves two seconds, and loading may take longer.
-    accel.prepare(extent.limit - extent.first)
     sink: MoveSink | DeltaSink
     if delta is None:
         array = output_array(x, info.dtype.numpy, shape, called="x")

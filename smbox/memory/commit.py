@@ -62,9 +62,9 @@ def commit_held(writer: Writer, region: MappedRegion, piece: Piece, change: Chan
     """Change a piece whose stripe the caller holds, with nothing open in it; it stays held.
 
     That the region was freed meanwhile does not stop it: what lies under a lock is not taken
-    away. An exception leaves the stripe as ``commit`` does, but held.
+    away. An exception leaves the stripe as ``commit`` does, but held. Compiled code is used if
+    it is loaded: with locks held nobody waits for that.
     """
-    accel.prepare(piece.limit - piece.first)
     try:
         _commit(writer, region, piece, change, None)
     except BaseException:

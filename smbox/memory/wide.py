@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import SegmentError
+from smbox.memory import accel
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import ChannelTable
 from smbox.memory.commit import close_own, commit_held, commits
@@ -75,6 +76,7 @@ def commit_wide(
         StripeBusy: another writer holds a stripe; those before it stay held, call again.
         RegionFreedError: the region was freed; nothing changed.
     """
+    accel.prepare(change.limit - change.first)  # here, for below this stripes are locked
     hold.take()
     try:
         settle_wide(region, writer.locks)

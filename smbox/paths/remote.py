@@ -10,6 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError, SmboxError
+from smbox.memory import accel
+from smbox.memory.kernels import KernelCode
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.link import Link
 from smbox.paths.remote_batch import RemoteBatch
@@ -61,6 +63,9 @@ class RemotePath:
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Begin a change; see DataPath."""
+        if operation.kernel == KernelCode.ELASTIC:
+            # Here: its sink runs where an interrupt leaves two seconds; loading may take more.
+            accel.prepare(operation.limit - operation.first)
         link = self._link()
         return _begun(link, RemoteChange(link, info, operation, sink))
 
