@@ -17,6 +17,7 @@ from numba import carray, float64, int64, njit, types
 from numpy.typing import NDArray
 
 from smbox.memory.compiled_ops import (
+    LINE_NBYTES,
     address_of,
     barrier,
     copy_bytes,
@@ -26,10 +27,9 @@ from smbox.memory.compiled_ops import (
     int64_at,
     prefetch,
 )
+from smbox.memory.layout import PAGE_NBYTES
 from smbox.memory.modes import Back, Mode
 
-PAGE_NBYTES: Final = 4096
-LINE_NBYTES: Final = 64
 BLOCK_PAGES: Final = 2
 BLOCK_NBYTES: Final = BLOCK_PAGES * PAGE_NBYTES
 """Bytes saved, published and changed at a time: from 4 to 16 KiB were measured on 100 and 528

@@ -16,7 +16,9 @@ from numba.extending import intrinsic
 
 F_OFD_SETLK = 37
 _I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
-_VECTOR = ir.VectorType(ir.IntType(8), 32)
+VECTOR_NBYTES = 32
+LINE_NBYTES = 64
+_VECTOR = ir.VectorType(ir.IntType(8), VECTOR_NBYTES)
 # struct flock of 64-bit Linux: type, whence, start, length, pid
 _FLOCK = ir.LiteralStructType([_I16, _I16, _I32, _I64, _I64, _I32, _I32])
 
@@ -79,18 +81,24 @@ def copy_line(_typing: Any, _target: Any, _source: Any) -> Generated:
     """Copy 64 bytes from one address to another, in place of a call."""
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        vector = _VECTOR.as_pointer()
-        steps = [_I64(0), _I64(_VECTOR.count)]
-        loaded = [
-            builder.load(builder.inttoptr(builder.add(args[1], step), vector), align=1)
-            for step in steps
-        ]
-        for step, value in zip(steps, loaded, strict=True):
-            target = builder.inttoptr(builder.add(args[0], step), vector)
-            builder.store(value, target, align=1)
+        move_line(builder, *args, align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+def move_line(builder: Any, target: Any, source: Any, *, align: int) -> list[Any]:
+    """Build the copy of 64 bytes; returns its stores, to which ``align`` is promised."""
+    vector = _VECTOR.as_pointer()
+    steps = [_I64(at) for at in range(0, LINE_NBYTES, VECTOR_NBYTES)]
+    loaded = [
+        builder.load(builder.inttoptr(builder.add(source, step), vector), align=1)
+        for step in steps
+    ]
+    return [
+        builder.store(value, builder.inttoptr(builder.add(target, step), vector), align=align)
+        for step, value in zip(steps, loaded, strict=True)
+    ]
 
 
 @intrinsic

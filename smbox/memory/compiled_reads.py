@@ -64,7 +64,7 @@ def _read_stripe(row: Words, data: int, out: int, nbytes: int, total: int) -> bo
 def read_stripes(
     header: Words, table: Words, data: Bytes, first: int, limit: int, out: Bytes
 ) -> int:
-    """Copy stripe after stripe of ``first..limit``; see ``compiled_read.read_run``.
+    """Copy stripe after stripe of ``first..limit``; see ``read_run.read_run``.
 
     Args:
         header: the region's header words; empty, as the next two, once it is closed.

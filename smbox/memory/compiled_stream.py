@@ -13,20 +13,23 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from smbox.memory.compiled_ops import Generated, copy_bytes
+from smbox.memory.compiled_ops import (
+    LINE_NBYTES,
+    VECTOR_NBYTES,
+    Generated,
+    copy_bytes,
+    move_line,
+)
+from smbox.memory.layout import PAGE_NBYTES
 
-LINE_NBYTES: Final = 64
-VECTOR_NBYTES: Final = 32
 STREAM_ABOVE_NBYTES: Final = 32 * 1024 * 1024
 """Measured: up to 32 MiB memmove wins by some 5 %, from 64 MiB on streaming by a half."""
 
-PAGE_NBYTES: Final = 4096
 PAGES: Final = 4
 """Pages that are copied side by side: alone, each would wait for its address translation and
 for the first lines to be fetched. Four were a third faster than one on shared memory."""
 
 _GROUP: Final = PAGES * PAGE_NBYTES
-_VECTOR: Final = ir.VectorType(ir.IntType(8), VECTOR_NBYTES)
 
 
 @intrinsic
@@ -34,16 +37,9 @@ def stream_line(_typing: Any, _target: Any, _source: Any) -> Generated:
     """Copy 64 bytes to an address that 64 divides, by stores that leave the caches alone."""
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        vector = _VECTOR.as_pointer()
         hint = builder.module.add_metadata([ir.IntType(32)(1)])
-        steps = [ir.IntType(64)(at) for at in range(0, LINE_NBYTES, VECTOR_NBYTES)]
-        loaded = [
-            builder.load(builder.inttoptr(builder.add(args[1], step), vector), align=1)
-            for step in steps
-        ]
-        for step, value in zip(steps, loaded, strict=True):
-            target = builder.inttoptr(builder.add(args[0], step), vector)
-            builder.store(value, target, align=VECTOR_NBYTES).set_metadata("nontemporal", hint)
+        for store in move_line(builder, *args, align=VECTOR_NBYTES):
+            store.set_metadata("nontemporal", hint)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
