@@ -108,12 +108,6 @@ class EASGD(BoxOptimizer):
             region.elastic(x, self.moving_rate, delta=as_array(move))
         self.recorder.behind(self.center.behind())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, with the center as the exchange under way leaves it."""
-        if self._overlap is not None:
-            self._overlap.finish()
-        return super().state_dict()
-
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken; see BoxOptimizer."""
         if self._overlap is not None:

@@ -57,7 +57,7 @@ class Moves:
         before = self._values()
         yield
         if not _same(before, self._values()):
-            self.rebase(stored=True)
+            self.rebase()
             self._given = self._given and self._values()
 
     def gather(self) -> None:
@@ -75,16 +75,11 @@ class Moves:
         for pending in self.pending:
             pending[...] = 0
 
-    def rebase(self, *, stored: bool = False) -> None:
-        """Bring x, which somebody set in the host buffers, to the device; it is no move.
-
-        Args:
-            stored: it is on the device already.
-        """
+    def rebase(self) -> None:
+        """Bring x, which somebody set in the host buffers, to the device; it is no move."""
         for buffer, base in zip(self._flat.buffers, self._base, strict=True):
-            if not stored:
-                buffer.store()
-            base[...] = buffer.load() if stored else buffer.host
+            buffer.store()
+            base[...] = buffer.host
 
     def state(self) -> list[torch.Tensor]:
         """Return everything as bytes, which torch saves whatever the dtype."""

@@ -94,12 +94,9 @@ class MoveSink:
         In numpy the moved piece is whole before x changes, and copying it twice does no harm.
         """
         x = self.x[_elements(first - self.first, limit - self.first, self.x)]
-        is_staged = self._staged_first == first
-        if not is_staged and _is_done_compiled(
-            self._last, first + 1, self.rate, _MOVED, x, x, old
-        ):
-            return
-        if not is_staged:
+        if self._staged_first != first:
+            if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
+                return
             delta = elastic_delta(x, old.view(x.dtype), self.rate)
             with np.errstate(all="ignore"):
                 self._staged = np.subtract(x, delta, out=delta)
