@@ -20,6 +20,7 @@ import zmq
 
 from smbox.config import scheme_of
 from smbox.errors import TransportError
+from smbox.transports import heap
 from smbox.transports.base import Frame
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     """Return this process's own context; a forked child never uses its parent's."""
     pid = os.getpid()
     if pid not in _contexts:
+        heap.learn_large_blocks()
         _contexts[pid] = zmq.Context()
     return _contexts[pid]
 
