@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from memnode.channel import Channel
 from memnode.registry import Registry
-from smbox.errors import (
-    RemoteError,
-    RemoteProtocolError,
-    SessionExpiredError,
-    SmboxError,
-)
+from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.memory.change import Change, Receipt
 from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
@@ -96,7 +91,6 @@ class NumberedTask:
             number=request.number,
             address=request.address,
             nbytes=request.nbytes,
-            version=self._version(),
             payload=_joined(old),
         )
 
@@ -153,14 +147,6 @@ class NumberedTask:
             kept = bytes(_joined(self._answers()))
         return refuse(self.request, error, applied=self._channel.applied, old=kept)
 
-    def _version(self) -> int:
-        if self.request.op is Op.BATCH:
-            return 0
-        try:
-            return self._registry.locate(self.request.address).version()
-        except RemoteError:
-            return 0
-
 
 def apply(
     writer: Writer, region: MappedRegion, piece: Piece, change: Change, receipt: Receipt
@@ -208,4 +194,4 @@ def _joined(old: list[Bytes]) -> Any:
     kept = [each for each in old if each.size]
     if not kept:
         return b""
-    return kept[0].tobytes() if len(kept) == 1 else np.concatenate(kept)
+    return (kept[0].copy() if len(kept) == 1 else np.concatenate(kept)).data

@@ -58,15 +58,14 @@ class ReadTask:
     def advance(self) -> Reply | None:
         """Copy the range; see ``Task``."""
         try:
-            region = self._registry.locate(self.request.address)
-            out = self._copy(region)
+            out = self._copy(self._registry.locate(self.request.address))
         except StripeBusy:
             raise
         except BaseException:
             self._holding.let_go()
             raise
         self._holding.let_go()
-        return _reply(self.request, region, out)
+        return _reply(self.request, out)
 
     def abandon(self) -> None:
         """Let go of the stripes that are held."""
@@ -109,7 +108,7 @@ class GatherTask:
         _check_places(region, first, places, gather.row_nbytes)
         out: NDArray[np.uint8] = np.empty((places.size, gather.row_nbytes), np.uint8)
         RowRead(region, first, places, gather.row_nbytes, out).step(self._locks)
-        return _reply(request, region, out.reshape(-1))
+        return _reply(request, out.reshape(-1))
 
     def abandon(self) -> None:
         """Do nothing."""
@@ -127,13 +126,12 @@ def _check_places(
         )
 
 
-def _reply(request: Request, region: MappedRegion, out: NDArray[Any]) -> Reply:
+def _reply(request: Request, out: NDArray[Any]) -> Reply:
     return Reply(
         request.op,
         request=request.request,
         number=request.number,
         address=request.address,
         nbytes=request.nbytes,
-        version=region.version(),
         payload=out.data,
     )

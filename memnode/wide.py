@@ -131,7 +131,6 @@ class SnapshotTask:
             number=request.number,
             address=request.address,
             nbytes=request.nbytes,
-            version=region.version(),
         )
 
     def abandon(self) -> None:

@@ -82,7 +82,7 @@ class Reply:
     """One reply; op, request, number, address and nbytes repeat the request's.
 
     Attributes:
-        version: of the region after the operation, or 0 where the node cannot tell.
+        version: of the region, in the reply to a WAIT.
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.

@@ -37,12 +37,6 @@ def test_a_reply_is_a_private_copy(bench, peer, address):
     assert np.frombuffer(reply.payload, np.float32).max() == 1
 
 
-def test_a_get_carries_the_version(peer, address):
-    assert peer.ask(Op.GET, address=address, nbytes=4).version == 0
-    peer.put(address, np.ones(1, np.float32))
-    assert peer.ask(Op.GET, address=address, nbytes=4).version == 1
-
-
 @pytest.mark.parametrize(
     ("offset", "nbytes", "status"),
     [

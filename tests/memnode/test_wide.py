@@ -76,7 +76,8 @@ def copy_to(address, target, **fields):
 
 def test_a_wide_changes_all_and_keeps_the_old(bench, peer, whole, stage):
     reply = peer.ask(Op.WIDE, **wide(whole, stage, stage + NBYTES))
-    assert (reply.status, reply.version) == (Status.OK, 4)
+    assert reply.status is Status.OK
+    assert bench.memory.regions[whole].version() == 4
     found = bench.memory.regions[whole].array()
     np.testing.assert_array_equal(found, 1 + np.arange(COUNT, dtype=np.float32) / 2)
     assert (bench.memory.regions[stage].array()[COUNT:] == 1).all()
@@ -157,8 +158,7 @@ def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
     )
     assert bench.waiting(writer)  # the first stripe is held already
     locks.close()
-    reply = peer.reply()
-    assert (reply.status, reply.version) == (Status.OK, 0)
+    assert peer.reply().status is Status.OK
     assert writer.reply().status is Status.OK
     assert (bench.memory.regions[stage].array()[COUNT:] == 1).all()
 
