@@ -17,7 +17,8 @@ class Metrics:
         sent_nbytes: bytes of bodies sent.
         replies_dropped: replies that their client was too slow to take.
         duplicates: changes that had been applied before and were answered again.
-        parked: requests that met a stripe held by a local client.
+        parked: requests that met a stripe held by a local client, or whose channel had too many
+            answers on their way.
         slots_recovered: journal slots of dead local clients rolled back or finished.
         sessions_expired: clients forgotten after long silence.
     """
@@ -31,6 +32,11 @@ class Metrics:
     parked: int = 0
     slots_recovered: int = 0
     sessions_expired: int = 0
+
+    @property
+    def moved_nbytes(self) -> int:
+        """Bytes of bodies received and sent."""
+        return self.received_nbytes + self.sent_nbytes
 
     def request(self, op: str, nbytes: int) -> None:
         """Count a request of ``op`` with ``nbytes`` of body."""
