@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memnode.commands import Connection
+from memnode.unsent import Unsent, nobody
 from memnode.waits import Wait
 from smbox.memory.change import Receipt
 from smbox.memory.channels import ChannelRow, RingFile
@@ -49,18 +51,26 @@ class Channel:
         client_id: of the client.
         row: its row of the channel table.
         queue: tasks in order of arrival; all but the first wait for those before them.
+        unsent: its answers that are on their way.
 
     Args:
         node: name of the memory node.
+        wake: called, from any thread, when ``unsent`` has room for which somebody waits.
     """
 
     def __init__(
-        self, node: str, connection: Connection, client_id: int, row: ChannelRow
+        self,
+        node: str,
+        connection: Connection,
+        client_id: int,
+        row: ChannelRow,
+        wake: Callable[[], None] = nobody,
     ) -> None:
         self.connection = connection
         self.client_id = client_id
         self.row = row
         self.queue: deque[Task] = deque()
+        self.unsent = Unsent(wake)
         self._node = node
         self._ring: RingFile | None = None
 
@@ -85,6 +95,7 @@ class Channel:
         """Forget the parked requests, unexecuted, and drop the ring's mapping."""
         while self.queue:
             self.queue.popleft().abandon()
+        self.unsent.close()
         if self._ring is not None:
             self._ring.close()
             self._ring = None

@@ -1,7 +1,8 @@
 """The lane: runs the requests of all channels on the memory, one after another.
 
 Within a channel requests run in order of arrival. One that meets a stripe held by a local
-client (which may be stopped, not dead) parks its channel, and the lane goes on with others.
+client (which may be stopped, not dead) parks its channel, and the lane goes on with others;
+so does one that answers bytes while too many of the channel's answers are still being sent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request
-from smbox.wire.ops import CHANGES, SOURCES, Op
+from smbox.wire.ops import ANSWERS, CHANGES, SOURCES, Op
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
@@ -49,16 +50,23 @@ class Lane:
         registry: the regions of that memory.
         metrics: counts what happens here.
         facts: gives the node's figures for STATS.
+        wake: called, from any thread, when what is parked can go on.
     """
 
     def __init__(
-        self, memory: NodeMemory, registry: Registry, metrics: Metrics, facts: Facts
+        self,
+        memory: NodeMemory,
+        registry: Registry,
+        metrics: Metrics,
+        facts: Facts,
+        wake: Callable[[], None],
     ) -> None:
         self.waits = Waits()
         self._memory = memory
         self._registry = registry
         self._metrics = metrics
         self._desk = Desk(registry, facts)
+        self._wake = wake
         self._writers = Writers(memory.name)
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
@@ -69,6 +77,11 @@ class Lane:
     def parked_count(self) -> int:
         """How many channels are parked."""
         return len(self._parked)
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether a channel waits for a stripe: nobody tells when that is let go."""
+        return any(not channel.unsent.is_waited_for for channel in self._parked.values())
 
     @property
     def is_building(self) -> bool:
@@ -87,7 +100,7 @@ class Lane:
         """
         is_known = self._memory.channels.find(*key) is not None
         row = self._memory.channels.claim(*key)
-        channel = Channel(self._memory.name, connection, key[0], row)
+        channel = Channel(self._memory.name, connection, key[0], row, self._wake)
         self._channels[connection] = channel
         return channel, is_known
 
@@ -165,6 +178,7 @@ class Lane:
             if isinstance(task, NumberedTask):
                 self._metrics.duplicates += task.duplicates
             if isinstance(outcome, Reply):
+                channel.unsent.add(outcome.payload)
                 replies.append((channel.connection, outcome))
         self._parked.pop(channel.connection, None)
         return replies
@@ -176,6 +190,8 @@ class Lane:
         if request.op not in CHANGES and request.number > applied:
             gap = RemoteProtocolError("changes are missing before this", number=request.number)
             return refuse(request, gap, applied=applied, status=Status.GAP)
+        if request.op in ANSWERS and channel.unsent.is_full():
+            return None
         try:
             outcome = task.advance()
             if isinstance(outcome, Wait):

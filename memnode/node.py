@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Greet, Part
@@ -17,6 +17,7 @@ from memnode.lane import Lane
 from memnode.metrics import Metrics
 from memnode.registry import Registry
 from memnode.state import NodeState, Session
+from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
 from smbox.errors import AccessDeniedError, SmboxError
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
@@ -45,6 +46,7 @@ class Node:
         sessions_max: sessions that there may be.
         regions_max: regions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
+        wake: called, from any thread, when ``tick`` has something to do.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Node:
         sessions_max: int = 1024,
         regions_max: int = 65_536,
         open_binds: frozenset[int] = frozenset(),
+        wake: Callable[[], None] = nobody,
     ) -> None:
         self.metrics = Metrics()
         self._memory = memory
@@ -63,7 +66,7 @@ class Node:
         self._started_s = self._now_s = now_s
         self._housekept_s = now_s
         self._registry = Registry(memory, regions_max)
-        self._lane = Lane(memory, self._registry, self.metrics, self.facts)
+        self._lane = Lane(memory, self._registry, self.metrics, self.facts, wake)
         self._state = NodeState(expiry_s=expiry_s, sessions_max=sessions_max)
         rows = memory.channels.rows()
         self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
@@ -73,7 +76,7 @@ class Node:
         """How long the server may wait for messages before it calls ``tick`` again."""
         if self._lane.is_building:
             return 0.0
-        if self._lane.parked_count or len(self._lane.waits):
+        if self._lane.tries_again or len(self._lane.waits):
             return 0.001
         return HOUSEKEEPING_S
 

@@ -20,6 +20,7 @@ from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.parent import ParentWatch
 from memnode.signals import StopSignal
+from memnode.waker import Waker
 from smbox.memory import accel, layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import DIRECTORY, listing, room_nbytes
@@ -50,6 +51,7 @@ class NodeServer:
         self.addresses: list[str] = []
         self._listeners: list[Listener] = []
         self._stop = StopSignal()
+        self._waker = Waker()
         self._parent = None if config.parent_pid is None else ParentWatch(config.parent_pid)
         self._parent_seen_s = 0.0
         self._node: Node | None = None
@@ -85,11 +87,14 @@ class NodeServer:
         assert node is not None, "run belongs inside opened"
         poller = zmq.Poller()
         poller.register(self._stop.fd, zmq.POLLIN)
+        poller.register(self._waker.fd, zmq.POLLIN)
         for listener in self._listeners:
             poller.register(listener.socket, zmq.POLLIN)
         self._warn()
         while not self._must_stop():
             ready = dict(poller.poll(self._timeout_ms(node)))
+            if self._waker.fd in ready:
+                self._waker.clear()
             for index, listener in enumerate(self._listeners):
                 if listener.socket in ready:  # one each: to ask for a second that is not
                     self._take(node, index, listener)  # there costs more than a poll
@@ -136,7 +141,7 @@ class NodeServer:
             _LOG.exception("what is parked could not be gone on with")
             return
         self._send(node, outgoing)
-        if not self._is_compiling and node.metrics.received_nbytes > accel.LOAD_AFTER_NBYTES:
+        if not self._is_compiling and node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES:
             # Aside: the lane goes on in numpy, whose bits are the same, until they are there.
             self._is_compiling = True
             threading.Thread(target=accel.load, name="memnode-accel", daemon=True).start()
@@ -187,6 +192,7 @@ class NodeServer:
             open_binds=frozenset(
                 index for index, bind in enumerate(config.binds) if not bind.is_private
             ),
+            wake=self._waker.ring,
         )
 
     def _let_go(self, memory: NodeMemory, *, keep: bool) -> None:

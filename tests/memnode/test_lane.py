@@ -5,8 +5,11 @@ import pytest
 
 from memnode import changes
 from memnode.lane import QUEUE_MAX, TASKS
+from memnode.node import HOUSEKEEPING_S
+from memnode.unsent import UNSENT_NBYTES_MAX
 from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile
+from smbox.wire.messages import Empty
 from smbox.wire.ops import UNFENCED, Op
 from smbox.wire.status import Status
 
@@ -137,3 +140,23 @@ def test_a_restarted_lane_goes_on_where_it_was(bench, peer, address):
     assert peer.get(address, 4).tolist() == [6]
     assert peer.add(address, floats(1), number=3).status is Status.OK
     assert peer.get(address, 4).tolist() == [7]
+
+
+def test_a_channel_whose_answers_are_not_sent_waits_without_being_tried(bench, peer):
+    nbytes = 1 << 20
+    address = peer.create("large", (nbytes // 4,), init=2.0).body.address
+    unsent = []
+    bench._sort = unsent.extend  # the frames as they are: whoever keeps them is sending them
+    for _ in range(UNSENT_NBYTES_MAX // nbytes + 2):
+        peer.begin(Op.GET, address=address, nbytes=nbytes)
+    assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
+    peer.begin(Op.PING, body=Empty())  # in its turn, behind those
+    assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
+    assert bench.node.patience_s == HOUSEKEEPING_S
+    del unsent[0]
+    bench.tick()
+    assert len(unsent) == UNSENT_NBYTES_MAX // nbytes
+    unsent.clear()
+    bench.tick()
+    assert len(unsent) == 2
+    assert bench.node.metrics.parked == 1

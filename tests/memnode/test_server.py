@@ -16,6 +16,8 @@ import zmq
 
 from memnode.config import Bind, NodeConfig
 from memnode.server import NodeServer
+from memnode.unsent import UNSENT_NBYTES_MAX
+from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
@@ -169,7 +171,8 @@ def test_garbage_ends_nothing(start, connect):
     assert replies[-1].status is Status.OK
 
 
-def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect):
+def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect, monkeypatch):
+    monkeypatch.setenv("SMBOX_ACCEL", "0")  # compiled code would be loaded meanwhile
     node = start()
     peer, other = connect(node), connect(node)
     address = peer.create("w", (1 << 18,)).body.address
@@ -181,8 +184,20 @@ def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect):
     while other.ask(Op.STATS, body=Stats()).body.facts["requests.GET"] < 301:
         assert time.monotonic() < deadline
     growth = psutil.Process(node.process.pid).memory_info().rss - before
-    assert other.ask(Op.STATS, body=Stats()).body.facts["replies_dropped"] > 0
-    assert growth < 100 << 20
+    assert growth < UNSENT_NBYTES_MAX + (8 << 20)
+    assert other.ask(Op.STATS, body=Stats()).body.facts["parked_now"] == 1
+
+
+def test_a_client_that_reads_late_gets_all_of_its_window(start, connect):
+    peer = connect(start())
+    address = peer.create("w", (1 << 18,), init=3.0).body.address
+    asked = [
+        peer.begin(Op.GET, address=address, nbytes=1 << 20).request for _ in range(WINDOW_MAX)
+    ]
+    time.sleep(0.3)  # the kernel's buffers are full, the channel is parked
+    replies = [peer.reply() for _ in asked]
+    assert [reply.request for reply in replies] == asked
+    assert {np.frombuffer(reply.payload, np.float32).sum() for reply in replies} == {3 << 18}
 
 
 def test_it_listens_on_several_addresses(start, connect, tmp_path):

@@ -29,6 +29,11 @@ class Crowd:
         """Process ids of the workers."""
         return [worker.pid for worker in self.workers]
 
+    def signal(self, number: int) -> None:
+        """Send all workers a signal."""
+        for worker in self.workers:
+            worker.send_signal(number)
+
     def begin(self, seconds: float, count: int) -> None:
         """Let the first ``count`` workers run for ``seconds``."""
         for worker in self.workers[:count]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from smbox.cli.bench.crowd import Crowd, crowd
-from smbox.cli.bench.lab import Lab, ones
+from smbox.cli.bench.lab import Lab, ones, open_lab
 from smbox.cli.bench.measure import percentile
 from smbox.cli.bench.result import (
     GIGABYTE,
@@ -86,30 +87,46 @@ def tcp_crowd(lab: Lab) -> Iterator[Result]:
 
 
 def node_growth(lab: Lab) -> Iterator[Result]:
-    """Watch the node's own memory while eight clients put a large array each."""
-    nbytes = lab.scale.huge_nbytes
+    """Watch a fresh node's own memory while eight clients put, and while they do not read."""
+    for verb, pauses, case in (("put", False, "put"), ("get", True, "stop reading, of")):
+        with open_lab(lab.scale) as fresh:
+            before, most = _growth(fresh, verb, pauses=pauses)
+        yield Result(
+            row="node growth",
+            case=f"{TCP_CLIENTS} clients {case} {size_name(lab.scale.huge_nbytes)}",
+            figure=(most - before) / MEBIBYTE,
+            unit="MiB",
+            goal=figure_at_most(GROWTH_GOAL_MIB),
+            limit=before / MEBIBYTE,
+            limit_name="before, with one client served",
+        )
+
+
+def _growth(lab: Lab, verb: str, *, pauses: bool) -> tuple[int, int]:
+    """Return the node's own bytes before and at most while eight clients do as told.
+
+    With ``pauses`` they are stopped in the middle for half of the time, with replies under way.
+    """
+    nbytes, seconds = lab.scale.huge_nbytes, lab.scale.crowd_s
     with lab.region(lab.remote, nbytes) as region:
         region.put(ones(nbytes))
         before = _settled_nbytes(lab.node_pid)
-        job = Job(lab.address, "tcp", region.name, "put", nbytes)
-        with crowd(job, TCP_CLIENTS) as clients:
-            clients.begin(lab.scale.crowd_s, TCP_CLIENTS)
-            with ThreadPoolExecutor(1) as waiting:
-                ended = waiting.submit(clients.end, TCP_CLIENTS)
-                most = before
-                while not ended.done():
-                    most = max(most, anonymous_nbytes(lab.node_pid))
-                    time.sleep(SAMPLE_S)
-                ended.result()
-    yield Result(
-        row="node growth",
-        case=f"{TCP_CLIENTS} clients put {size_name(nbytes)}",
-        figure=(most - before) / MEBIBYTE,
-        unit="MiB",
-        goal=figure_at_most(GROWTH_GOAL_MIB),
-        limit=before / MEBIBYTE,
-        limit_name="before, with one client served",
-    )
+        job = Job(lab.address, "tcp", region.name, verb, nbytes)
+        with crowd(job, TCP_CLIENTS) as clients, ThreadPoolExecutor(1) as waiting:
+            clients.begin(seconds, TCP_CLIENTS)
+            ended = waiting.submit(clients.end, TCP_CLIENTS)
+            if pauses:
+                time.sleep(seconds / 4)
+                clients.signal(signal.SIGSTOP)
+            goes_on_s = time.monotonic() + seconds / 2
+            most = before
+            while not ended.done():
+                most = max(most, anonymous_nbytes(lab.node_pid))
+                time.sleep(SAMPLE_S)
+                if pauses and time.monotonic() > goes_on_s:
+                    clients.signal(signal.SIGCONT)
+            ended.result()
+    return before, most
 
 
 def anonymous_nbytes(pid: int) -> int:

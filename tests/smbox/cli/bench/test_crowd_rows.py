@@ -38,9 +38,14 @@ def test_clients_over_tcp_stand_beside_the_best_of_four(lab, monkeypatch):
 
 def test_the_nodes_own_memory_is_watched(lab, monkeypatch):
     monkeypatch.setattr(crowd_rows, "TCP_CLIENTS", 2)
-    (found,) = crowd_rows.node_growth(lab)
-    assert (found.unit, found.goal.most) == ("MiB", 32.0)
-    assert found.limit > 1
+    found = list(crowd_rows.node_growth(lab))
+    assert [result.case.split(" 2 MiB")[0] for result in found] == [
+        "2 clients put",
+        "2 clients stop reading, of",
+    ]
+    for result in found:
+        assert (result.unit, result.goal.most) == ("MiB", 32.0)
+        assert result.limit > 1
 
 
 def test_a_process_has_memory_of_its_own():

@@ -1,0 +1,61 @@
+"""Answers of one channel that are still being sent: who does not read cannot fill the node.
+
+ZeroMQ sends an answer from the memory that it was read into, and says nothing when it is
+done. But it lets that memory go then, so the memory's own life tells how much is under way.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from smbox.wire.header import Buffer
+
+UNSENT_NBYTES_MAX: Final = 3 << 20
+"""Of a channel: with as much under way, none of its requests that answers bytes is begun. The
+kernel takes some MiB besides; eight clients that stop reading cost the node 32 MiB at most."""
+
+
+def nobody() -> None:
+    """Wake nobody: whoever drives the node comes back without being told."""
+
+
+class Unsent:
+    """The memory of a channel's answers, as long as somebody sends it.
+
+    Attributes:
+        is_waited_for: whether a request waits until some of it is sent.
+
+    Args:
+        wake: called, from any thread, when an answer is sent that is waited for.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.is_waited_for = False
+        self._wake = wake
+        self._answers: deque[tuple[weakref.ref[Any], int]] = deque()
+        self._nbytes = 0
+
+    def add(self, answer: Buffer) -> None:
+        """Count an answer; one whose memory has no life of its own (bytes) is not counted."""
+        if isinstance(answer, memoryview):
+            self._answers.append((weakref.ref(answer.obj, self._sent), answer.nbytes))
+            self._nbytes += answer.nbytes
+
+    def is_full(self) -> bool:
+        """Tell whether another answer has to wait; ``wake`` is called when it need not."""
+        self.is_waited_for = True  # before the look: an answer sent from here on wakes
+        while self._answers and self._answers[0][0]() is None:  # sent in the order of adding
+            self._nbytes -= self._answers.popleft()[1]
+        self.is_waited_for = self._nbytes >= UNSENT_NBYTES_MAX
+        return self.is_waited_for
+
+    def close(self) -> None:
+        """Count nothing more, and wake nobody."""
+        self._answers.clear()
+
+    def _sent(self, _memory: weakref.ref[Any]) -> None:
+        if self.is_waited_for:
+            self._wake()
