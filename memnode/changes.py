@@ -8,6 +8,7 @@ import numpy as np
 
 from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
 from memnode.numbered import Bytes, NumberedTask, Step, apply
+from memnode.together import commit_together
 from smbox.errors import RemoteProtocolError
 from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
@@ -21,6 +22,12 @@ from smbox.wire.pieces import cut
 
 class ChangeTask(NumberedTask):
     """A change under way: one commit for each stripe, or each item of a batch."""
+
+    def _run_ahead(self) -> None:
+        request, index = self.request, self._channel.applied + 1 - self.request.number
+        if 0 <= index < len(request.items) == request.numbers:
+            region = self._registry.locate(request.items[index].address)
+            commit_together(self._writer, region, self._channel, request)
 
     def _steps(self) -> list[Step]:
         request = self.request

@@ -75,8 +75,11 @@ class NumberedTask:
         try:
             if request.number < 1 or request.numbers < 1:
                 raise RemoteProtocolError("a change takes numbers", op=request.op.name)
-            if request.number + request.numbers - 1 <= self._channel.applied:
+            if self._is_applied():
                 self.duplicates = request.numbers
+            else:
+                self._run_ahead()
+            if self._is_applied():
                 old = self._answers()
             else:
                 for number, step in enumerate(self._counted_steps(), request.number):
@@ -96,6 +99,13 @@ class NumberedTask:
 
     def abandon(self) -> None:
         """Do nothing: what was committed is known by its number."""
+
+    def _is_applied(self) -> bool:
+        request = self.request
+        return request.number + request.numbers - 1 <= self._channel.applied
+
+    def _run_ahead(self) -> None:
+        """Commit steps that need no look at each, in order; the others follow one by one."""
 
     def _steps(self) -> list[Step]:
         """Cut the request into its commits, and refuse at once what can only fail later."""

@@ -40,12 +40,14 @@ class Engine(NamedTuple):
             reorder stores: only x86 keeps the order that readers of ``seq`` rely on.
         read_stripes: see ``compiled_reads.read_stripes``; None likewise.
         give_back_once: see ``compiled.give_back_once``.
+        commit_items: see ``compiled_items.commit_items``; None as ``commit_stripes``.
     """
 
     journaled: Callable[..., None]
     commit_stripes: Callable[..., int] | None
     read_stripes: Callable[..., int] | None
     give_back_once: Callable[..., None] | None = None
+    commit_items: Callable[..., int] | None = None
 
 
 class Accel:
@@ -107,13 +109,18 @@ def _load(*, has_runs: bool) -> Engine:
 
     if not has_runs:
         return Engine(compiled.journaled, None, None, compiled.give_back_once)
-    from smbox.memory import compiled_reads, compiled_runs  # noqa: PLC0415 - import numba
+    from smbox.memory import (  # noqa: PLC0415 - import numba
+        compiled_items,
+        compiled_reads,
+        compiled_runs,
+    )
 
     return Engine(
         compiled.journaled,
         compiled_runs.commit_stripes,
         compiled_reads.read_stripes,
         compiled.give_back_once,
+        compiled_items.commit_items,
     )
 
 

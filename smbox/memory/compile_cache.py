@@ -18,6 +18,7 @@ from typing import Final
 SOURCES: Final = (
     "compile_cache.py",
     "compiled.py",
+    "compiled_items.py",
     "compiled_ops.py",
     "compiled_reads.py",
     "compiled_runs.py",

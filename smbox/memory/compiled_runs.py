@@ -153,7 +153,7 @@ def _close(row: Words, words: Words, note: Note) -> None:
 
 
 @njit
-def _commit_stripe(  # noqa: PLR0913, PLR0917 - it is inlined
+def commit_one(  # noqa: PLR0913, PLR0917 - it is inlined
     header: Words,
     row: Words,
     words: Words,
@@ -203,7 +203,7 @@ def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
         stripe = at // STRIPE_NBYTES
         end = min(limit, (stripe + 1) * STRIPE_NBYTES)
         room, row, ahead = _room(note, old), table[stripe], at - first
-        if not _commit_stripe(
+        if not commit_one(
             header, row, words, fd, stripe, at, end, operand, data, ahead, room, note
         ):
             break

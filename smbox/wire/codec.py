@@ -57,7 +57,8 @@ class Request:
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
         version: that a WAIT waits for.
-        payload: source bytes of a change, or the operand of operands.py.
+        payload: source bytes of a change, or the operand of operands.py; of a BATCH that was
+            received, the frame whose parts its items are.
         body: of a control op.
         items: of a BATCH.
         numbers: how many numbers a change takes: stripes touched, or items.
@@ -161,7 +162,8 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     elif op in OPERANDS:
         found.payload = _limited(body, OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
-        found.items = unpack_items(nbytes, _limited(body, BATCH_NBYTES_MAX))
+        found.payload = _limited(body, BATCH_NBYTES_MAX)
+        found.items = unpack_items(nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     elif op is Op.GET and nbytes > REQUEST_NBYTES_MAX:

@@ -16,6 +16,7 @@ from smbox.memory import accel
 from smbox.memory.building import build
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
+from smbox.memory.item_run import Place, commit_items
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe
@@ -40,23 +41,36 @@ def memory():
     memory.close(keep=False)
 
 
-def add_for_ever(memory, region, row):
-    """In a child: add 1 to both stripes, again and again, each time by one compiled run."""
-    writer, ring = Writer.create(memory.name), RingFile.open(memory.name, row.index)
+def add_run(writer, region, row, ring):
+    """Add 1 to both stripes by one run of stripes; returns whether anything was done."""
     change = Change(KernelCode.SUM, np.ones(COUNT, np.float32))
-    while True:
-        receipt = Receipt(row, row.applied + 1, ring)
-        if commit_run(writer, region, 0, region.nbytes, change, receipt=receipt) == 0:
-            os._exit(1)
+    receipt = Receipt(row, row.applied + 1, ring)
+    return commit_run(writer, region, 0, region.nbytes, change, receipt=receipt) > 0
 
 
-def kill_while_adding(memory, region, row, after_s):
+def add_items(writer, region, row, _ring):
+    """Add 1 to both stripes by one run of items, which answer nothing."""
+    source = np.ones(COUNT, np.float32).view(np.uint8)
+    places = [Place(first, first + STRIPE_NBYTES, first, 1.0) for first in (0, STRIPE_NBYTES)]
+    receipt = Receipt(row, row.applied + 1)
+    return commit_items(writer, region, KernelCode.SUM, places, source, receipt) > 0
+
+
+def add_for_ever(memory, region, row, add):
+    """In a child: add 1 to both stripes, again and again, each time by one compiled call."""
+    writer, ring = Writer.create(memory.name), RingFile.open(memory.name, row.index)
+    while add(writer, region, row, ring):
+        pass
+    os._exit(1)
+
+
+def kill_while_adding(memory, region, row, add, after_s):
     """Start the child, let it commit at least once, and kill it."""
     before = row.applied
     child = os.fork()
     if not child:
         try:
-            add_for_ever(memory, region, row)
+            add_for_ever(memory, region, row, add)
         finally:
             os._exit(1)
     deadline_s = time.monotonic() + WAIT_S
@@ -69,7 +83,8 @@ def kill_while_adding(memory, region, row, after_s):
     assert row.applied > before
 
 
-def test_every_numbered_commit_is_whole_and_counted(memory):
+@pytest.mark.parametrize("add", [add_run, add_items])
+def test_every_numbered_commit_is_whole_and_counted(memory, add):
     spec = RegionSpec("r", dtypes.by_name("float32"), (COUNT,))
     region = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
     memory.add(region)
@@ -77,7 +92,7 @@ def test_every_numbered_commit_is_whole_and_counted(memory):
     torn = 0
     chance = random.Random(5)
     for kills in range(1, KILLS + 1):
-        kill_while_adding(memory, region, row, chance.uniform(0, LATEST_S))
+        kill_while_adding(memory, region, row, add, chance.uniform(0, LATEST_S))
         torn += int((region.table[:, Stripe.SEQ] & 1).any())
         memory.sweep_slots()
         applied = row.applied
@@ -86,11 +101,12 @@ def test_every_numbered_commit_is_whole_and_counted(memory):
         first, second = first.pop(), second.pop()
         assert first + second == applied == region.version()
         assert 0 <= first - second <= kills  # a kill between its stripes leaves one ahead
-        with_answer = RingFile.open(memory.name, row.index)
-        answer = with_answer.answer(applied).view(np.float32)
-        assert set(answer) <= {first - 1, second - 1}
-        assert len(set(answer)) == 1
-        with_answer.close()
+        if add is add_run:
+            with_answer = RingFile.open(memory.name, row.index)
+            answer = with_answer.answer(applied).view(np.float32)
+            assert set(answer) <= {first - 1, second - 1}
+            assert len(set(answer)) == 1
+            with_answer.close()
         assert not (region.table[:, Stripe.SEQ] & 1).any()
     assert torn > 0, "no kill struck inside a commit: nothing was shown"
     assert applied > Ring.ENTRIES

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
 from smbox.wire import header, messages
-from smbox.wire.batch import Item
+from smbox.wire.batch import Item, pack_items
 from smbox.wire.codec import (
     Reply,
     Request,
@@ -65,7 +65,7 @@ REQUESTS = [
     Request(Op.ELASTIC, 6, 3, 4096, 3, 5, header.pack_scale(0.1, "f"), payload=b"abc"),
     Request(Op.FETCH, 7, 4, 4096, 8, kernel=6, payload=bytes(16)),
     Request(Op.WAIT, 8, 4, 4096, 1000, version=12),
-    Request(Op.BATCH, 9, 5, 0, 2, items=ITEMS),
+    Request(Op.BATCH, 9, 5, 0, 2, items=ITEMS, payload=pack_items(ITEMS)),
     Request(Op.GATHER, 10, 5, 4096, 16, payload=bytes(16)),
     Request(Op.FROM, 11, 6, 4096, 16, kernel=2, payload=bytes(8), numbers=1),
     Request(Op.WIDE, 12, 7, 4096, 1 << 30, kernel=1, payload=bytes(16), numbers=1),

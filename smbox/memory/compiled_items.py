@@ -1,0 +1,99 @@
+"""Commits of many small changes of one region, each by itself, in one compiled call.
+
+Imported only through accel.py. An item is committed as a stripe of compiled_runs.py is, under
+a number of its own; the first one where something is in the way ends the call.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import int64, njit, types
+from numpy.typing import NDArray
+
+from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand
+from smbox.memory.compiled_ops import address_of
+from smbox.memory.compiled_runs import TABLE, Note, commit_one
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, Slot, SlotState
+
+Words = NDArray[np.uint64]
+Bytes = NDArray[np.uint8]
+PLACES: Final = types.Array(types.int64, 2, "C")
+SCALES: Final = types.Array(types.float64, 1, "C")
+
+# Compiled code takes numbers from globals, not from classes.
+_CONSISTENCY: Final = RegionHeader.CONSISTENCY
+_BY_STRIPE: Final = np.uint64(Consistency.STRIPE)
+_STATE: Final = Slot.STATE
+_KERNEL: Final = Slot.KERNEL
+_STATE_MASK: Final = np.uint64(SlotState.MASK)
+_FREE: Final = np.uint64(SlotState.FREE)
+
+
+@njit(
+    int64(
+        WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
+        PLACES, SCALES, SOURCE, WORDS, int64, int64, WORDS,
+    ),
+    nogil=True,
+    cache=True,
+)  # fmt: skip
+def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Python
+    header: Words,
+    table: Words,
+    data: Bytes,
+    words: Words,
+    old: Bytes,
+    fd: int,
+    mode: int,
+    kernel: int,
+    places: NDArray[np.int64],
+    scales: NDArray[np.float64],
+    source: Bytes,
+    channel: Words,
+    mark: int,
+    number: int,
+    ring: Words,
+) -> int:
+    """Commit item after item; returns how many, as ``item_run.commit_items``.
+
+    Args:
+        header: the region's header words; none once it is closed.
+        table: ``u64[stripes, 8]``.
+        data: its bytes; none once it is closed.
+        words: the writer's slot words; empty, as the next, in a forked child.
+        old: the writer's room for old bytes.
+        fd: the writer's open lock file.
+        mode: a value of ``Mode``, of all items.
+        kernel: the ``KernelCode``, for the journal.
+        places: ``i64[items, 4]``: first byte in the region, byte behind the last, first byte
+            in the source, the scale of whole numbers.
+        scales: ``f64[items]``: the scale of other numbers.
+        source: bytes of all operands.
+        channel: with the next three a ``compiled_runs.Note``, of the first item.
+        mark: its.
+        number: its.
+        ring: its; empty.
+    """
+    if header.size == 0 or words.size == 0 or old.size < STRIPE_NBYTES:
+        return 0
+    if words[_STATE] & _STATE_MASK != _FREE or header[_CONSISTENCY] != _BY_STRIPE:
+        return 0
+    words[_KERNEL] = kernel
+    begin, to, room = address_of(source), address_of(data), address_of(old)
+    count: int = places.shape[0]
+    for at in range(count):
+        first, limit, ahead = places[at, 0], places[at, 1], places[at, 2]
+        stripe = first // STRIPE_NBYTES
+        if not 0 <= first < limit <= data.size or stripe != (limit - 1) // STRIPE_NBYTES:
+            return at
+        if not 0 <= ahead <= source.size - (limit - first):
+            return at
+        operand = Operand(mode, begin + ahead, scales[at], places[at, 3])
+        note = Note(channel, mark, number + at, ring)
+        if not commit_one(
+            header, table[stripe], words, fd, stripe, first, limit, operand, to, 0, room, note
+        ):
+            return at
+    return count

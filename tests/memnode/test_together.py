@@ -1,0 +1,126 @@
+"""memnode/together.py: alike items of a batch are one compiled call, and still one by one."""
+
+from __future__ import annotations
+
+import platform
+
+import numpy as np
+import pytest
+
+from smbox.memory import accel
+from smbox.memory.accel import Accel
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.locks import LockFile
+from smbox.wire.batch import Item
+from smbox.wire.header import pack_scale
+from smbox.wire.messages import Free
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+STRIPE = STRIPE_NBYTES // 4  # elements
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+@pytest.fixture
+def peer(bench):
+    return bench.peer()
+
+
+@pytest.fixture
+def address(peer):
+    return peer.create("w", (4 * STRIPE,), init=1.0).body.address
+
+
+def item(op, kernel, address, source, scale_by=1.0):
+    raw = pack_scale(scale_by, "f")
+    return Item(op, int(kernel), address, source.nbytes, source.tobytes(), raw)
+
+
+def batch(peer, number, *items):
+    return peer.ask(Op.BATCH, number=number, numbers=len(items), nbytes=len(items), items=items)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """How many items each call of the engine, loaded for this test, has committed."""
+    pytest.importorskip("numba", reason="without it nothing is compiled")
+    engine = Accel({}, platform.machine()).load()
+    if engine is None or engine.commit_items is None:
+        pytest.skip("this machine may reorder stores: it has no runs")
+    counts = []
+
+    def commit_items(*args):
+        counts.append(engine.commit_items(*args))
+        return counts[-1]
+
+    loaded = engine._replace(commit_items=commit_items)
+    monkeypatch.setattr(accel, "loaded", lambda: loaded)
+    return counts
+
+
+@pytest.mark.parametrize("applied", [0, 1, 2, 3, 4])
+def test_items_that_are_alike_are_committed_together_each_once(
+    bench, peer, address, compiled, applied
+):
+    items = (
+        item(Op.ACCUMULATE, KernelCode.SUM, address, floats(1, 2)),
+        item(Op.ACCUMULATE, KernelCode.SUM, address + 4, floats(10), 0.5),
+        item(Op.ACCUMULATE, KernelCode.SUM, address + 2 * STRIPE_NBYTES, floats(7)),
+        item(Op.PUT, KernelCode.REPLACE, address + 8, floats(9)),
+    )
+    if applied:  # the node was killed in the middle of it
+        assert batch(peer, 1, *items[:applied]).error is None
+        compiled.clear()
+    assert batch(peer, 1, *items).error is None
+    assert compiled == [3 - applied] * (applied < 2)  # of the sums; one alone is not worth it
+    assert batch(peer, 1, *items).error is None
+    assert peer.get(address, 12, number=4).tolist() == [2, 8, 9]
+    assert peer.get(address + 2 * STRIPE_NBYTES, 4, number=4).tolist() == [8]
+    assert bench.memory.regions[address].version() == 4
+    assert bench.node.metrics.duplicates == 4 + 4 * (applied == 4)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(
+    ("offset", "source", "scale_by", "status"),
+    [
+        (4 * STRIPE_NBYTES, floats(1), 1, Status.ADDRESS_RANGE),
+        (-4, floats(1), 1, Status.ADDRESS_RANGE),
+        (2, floats(1), 1, Status.LAYOUT_MISMATCH),
+        (STRIPE_NBYTES - 4, floats(1, 1), 1, Status.BAD_MESSAGE),
+        (0, floats(1), float("nan"), Status.ERROR),
+        (0, floats(), 1, Status.BAD_MESSAGE),
+    ],
+)
+def test_items_before_a_wrong_one_are_done(peer, address, offset, source, scale_by, status):
+    good = item(Op.ACCUMULATE, KernelCode.SUM, address, floats(1))
+    wrong = item(Op.ACCUMULATE, KernelCode.SUM, address + offset, source, scale_by)
+    reply = batch(peer, 1, good, good, wrong, good)
+    assert reply.status is status
+    assert reply.error.applied == 2
+    assert peer.get(address, 4, number=2).tolist() == [3]
+
+
+def test_a_batch_of_alike_items_waits_for_a_held_stripe(bench, peer, address, compiled):
+    items = [item(Op.PUT, KernelCode.REPLACE, address, floats(5))]
+    items += [item(Op.PUT, KernelCode.REPLACE, address + STRIPE_NBYTES, floats(6))] * 2
+    locks = LockFile(bench.name)
+    assert locks.try_lock(bench.memory.regions[address].lock_byte(1))
+    peer.begin(Op.BATCH, number=1, numbers=3, nbytes=3, items=tuple(items))
+    assert bench.waiting(peer)
+    assert bench.memory.regions[address].version() == 1
+    assert compiled[:2] == [1, 0]
+    locks.close()
+    assert peer.reply().error is None
+    assert bench.memory.regions[address].version() == 3
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_batch_of_alike_items_on_a_freed_region_is_refused(peer, address):
+    peer.ask(Op.FREE, body=Free(address=address))
+    items = [item(Op.PUT, KernelCode.REPLACE, address, floats(5))] * 2
+    assert batch(peer, 1, *items).status is Status.REGION_FREED
