@@ -59,7 +59,7 @@ class Optimizer:
         self.region = region
         self._paths = paths
         self._code = _code_of(name)
-        self._parameters = _parameters(self._code, given)
+        self._parameters = tuple(complete(self._code, given).values())
         _check_region(region)
         self.states = {
             state: self._state(f"{region.name}/{name}.{state}")
@@ -119,15 +119,20 @@ def _code_of(name: str) -> OptimizerCode:
     return found
 
 
-def _parameters(code: OptimizerCode, given: dict[str, float]) -> tuple[float, ...]:
+def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
+    """Return all parameters of an optimizer, in their order: as given, or by default.
+
+    Raises:
+        ConfigError: an unknown one, one out of range, or no ``lr``.
+    """
     names = OPTIMIZERS[code].parameters
     known = DEFAULTS | ({"eps": EPS[code]} if code in EPS else {}) | given
     if set(given) - set(names) or "lr" not in known:
         raise ConfigError(
             f"{code.name.lower()} takes {', '.join(names)}; lr must be given", given=[*given]
         )
-    parameters = tuple(float(known[name]) for name in names)
-    check_parameters(code, parameters)
+    parameters = {name: float(known[name]) for name in names}
+    check_parameters(code, [*parameters.values()])
     return parameters
 
 

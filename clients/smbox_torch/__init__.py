@@ -24,6 +24,7 @@ from smbox_torch.parameter_server import ParameterServer
 from smbox_torch.ring_all_reduce import RingAllReduce
 from smbox_torch.scalars import Scalars
 from smbox_torch.seasgd import SEASGD
+from smbox_torch.server_downpour import ServerDownpour
 from smbox_torch.ssp import SSP
 from smbox_torch.stats import Stats
 from smbox_torch.stopping import Stopping
@@ -48,6 +49,7 @@ __all__ = [
     "ParameterServer",
     "RingAllReduce",
     "Scalars",
+    "ServerDownpour",
     "StabilityWarning",
     "Stats",
     "Stopping",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from smbox_torch.boxes import BoxLike
-from smbox_torch.center import Center
+from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
 
 __all__ = ["AveragedDownpour"]
@@ -59,6 +59,6 @@ class AveragedDownpour(Downpour):
     def _best(self) -> Center:
         return self.average
 
-    def _shared(self) -> Iterator[Center]:
+    def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()
         yield self.average

@@ -5,11 +5,20 @@ Protocols only. Arrays are numpy arrays of the region's dtype and shape.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-__all__ = ["AddingRegionLike", "Array", "BoxLike", "CounterLike", "RegionLike"]
+__all__ = [
+    "AddingRegionLike",
+    "Array",
+    "BoxLike",
+    "CounterLike",
+    "OptimizerLike",
+    "RegionLike",
+    "SteppingBoxLike",
+]
 
 Array = NDArray[Any]
 
@@ -20,6 +29,10 @@ class RegionLike(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes of its data."""
+
+    @property
+    def dtype(self) -> Any:
+        """Type of its elements."""
 
     @property
     def version(self) -> int:
@@ -91,3 +104,21 @@ class BoxLike(Protocol):
 
     def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
         """Return when so many parties have arrived."""
+
+
+class OptimizerLike(Protocol):
+    """An optimizer at the memory, on one region."""
+
+    @property
+    def states(self) -> Mapping[str, RegionLike]:
+        """The regions of its state, by name."""
+
+    def step(self, gradient: Any, *, lr: float | None = None) -> Any:
+        """Take one step along ``gradient``."""
+
+
+class SteppingBoxLike(BoxLike, Protocol):
+    """A memory whose regions can take optimizer steps by themselves."""
+
+    def optimizer(self, region: Any, name: str, **parameters: float) -> OptimizerLike:
+        """Return the optimizer of this name on a region; its state is shared by all."""

@@ -7,6 +7,7 @@ wins, and all begin with the winner's values.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
@@ -15,7 +16,17 @@ from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.flat import FlatBuffer, FlatParameters
 
-__all__ = ["Center"]
+__all__ = ["Center", "Shared"]
+
+
+class Shared(Protocol):
+    """What workers share and a checkpoint holds."""
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Return a copy of it."""
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        """Overwrite it by what :meth:`values` returned."""
 
 
 class Center:

@@ -30,7 +30,7 @@ from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.center import Center
+from smbox_torch.center import Center, Shared
 from smbox_torch.stream import Stream
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
@@ -139,7 +139,7 @@ class Dogwild(BoxOptimizer):
 
     # ------------------------------------------------------------------ resuming and ending
 
-    def _shared(self) -> Iterator[Center]:
+    def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()
         yield self._sums
 

@@ -22,7 +22,6 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.elastic import default_moving_rate
 from smbox_torch.moves import Moves
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -93,12 +92,6 @@ class Downpour(BoxOptimizer):
             self._moves.pushed()
         if fetch:
             self._moves.rebase()
-
-    def _average_buffers(self) -> None:
-        """Pull batch-norm buffers and their center together."""
-        for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), default_moving_rate(self.workers))
-            buffer.store()
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy what is evaluated into a model; the worker's own goes on from there."""

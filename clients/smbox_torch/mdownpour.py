@@ -23,7 +23,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.center import Center
+from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
 
 __all__ = ["MDownpour"]
@@ -80,6 +80,6 @@ class MDownpour(Downpour):
         v: Array = (s - d / rate) + d
         return v
 
-    def _shared(self) -> Iterator[Center]:
+    def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()
         yield self.velocity

@@ -24,7 +24,6 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.clocks import Clocks
-from smbox_torch.elastic import default_moving_rate
 from smbox_torch.moves import Moves
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
@@ -101,9 +100,7 @@ class SSP(BoxOptimizer):
         for (_, region), moved in zip(self.center, self._moves.pending, strict=True):
             region.accumulate(moved)
         self._moves.pushed()
-        for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), default_moving_rate(self.workers))
-            buffer.store()
+        self._average_buffers()
 
     def _fetch(self) -> None:
         self.center.fetch()

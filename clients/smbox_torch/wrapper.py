@@ -16,8 +16,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.center import Center
-from smbox_torch.elastic import default_workers
+from smbox_torch.center import Center, Shared
+from smbox_torch.elastic import default_moving_rate, default_workers
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
@@ -122,6 +122,12 @@ class BoxOptimizer(WrappedOptimizer):
         if self.buffers is not None:
             yield self.buffers
 
+    def _average_buffers(self) -> None:
+        """Pull batch-norm buffers and their center together."""
+        for buffer, region in self.buffers or ():
+            region.elastic(buffer.load(), default_moving_rate(self.workers))
+            buffer.store()
+
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
         """Return all buffers with their regions: parameters, then batch-norm buffers."""
         return [pair for center in self._centers() for pair in center]
@@ -130,7 +136,7 @@ class BoxOptimizer(WrappedOptimizer):
         """Return what is evaluated in the end: the center, or an average of it."""
         return self.center
 
-    def _shared(self) -> Iterator[Center]:
+    def _shared(self) -> Iterator[Shared]:
         """Iterate over all that a checkpoint must hold of what the workers share."""
         return self._centers()
 

@@ -21,6 +21,9 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
+from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
+from smbox.optimizer import complete
+from smbox.testing.model_optimizer import ModelOptimizer
 from smbox.testing.model_region import ModelRegion, Stored
 
 __all__ = ["Entry", "ModelBox", "ModelCounter", "Store"]
@@ -122,6 +125,28 @@ class ModelBox:
             self.store.log.append(Entry(self.name, op, name))
 
         return ModelRegion(name, self.store.regions[name], self.store, note)
+
+    def optimizer(self, region: ModelRegion, name: str, **parameters: float) -> ModelOptimizer:
+        """Let a region take training steps by itself."""
+        code = OptimizerCode[name.upper()]
+        states = {
+            state: self.create(
+                f"{region.name}/{name}.{state}",
+                shape=region.shape,
+                dtype=region.dtype,
+                exist_ok=True,
+            )
+            for state in OPTIMIZERS[code].states
+        }
+        return ModelOptimizer(
+            self.store,
+            lambda op: self.store.log.append(Entry(self.name, op, region.name)),
+            code,
+            complete(code, parameters),
+            self.store.regions[region.name],
+            states,
+            [self.store.regions[state.name] for state in states.values()],
+        )
 
     def free(self, name: str) -> None:
         """Free a region: its operations raise RegionFreedError from now on."""

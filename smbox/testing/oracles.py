@@ -173,6 +173,36 @@ def downpour(
     return sgd(x, gradient, after=exchange, **by)
 
 
+def server_downpour(
+    x: F32,
+    c: F32,
+    gradient: Gradient,
+    *,
+    server: Callable[[F32, F32], None],
+    n_push: int,
+    n_fetch: int,
+    **by: Unpack[SGD],
+) -> Worker:
+    """Downpour of gradients: ``server`` steps c along what they add up to; fetch c."""
+    gathered = np.zeros_like(x)
+
+    def gathering(x: F32, t: int) -> F32:
+        g = gradient(x, t)
+        gathered[:] += g
+        return g
+
+    def exchange(t: int) -> Worker:
+        if (t + 1) % n_push == 0:
+            yield
+            server(c, gathered)
+            gathered[:] = 0
+        if (t + 1) % n_fetch == 0:
+            yield
+            x[:] = c
+
+    return sgd(x, gathering, after=exchange, **by)
+
+
 def adownpour(
     x: F32,
     c: F32,

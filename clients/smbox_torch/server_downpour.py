@@ -1,0 +1,143 @@
+"""Downpour with an optimizer at the memory: gradients go up, and the center steps by itself.
+
+Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012, algorithm 7.1, with
+the paper's Adagrad at the server. x the worker's parameters, a what its gradients add up to,
+c the center, f the server's step with its state beside c (smbox/memory/optimizers.py):
+
+    every step:            a = a + gradient;   x = x - lr * gradient   (the optimizer inside)
+    after n_push steps:    c = f(c, a);        a = 0
+    after n_fetch steps:   x = c
+
+A step at the memory changes a stripe's parameters and their state in one commit, so no state
+is ever of another step than its parameters, however many workers push.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
+from smbox_torch.center import Shared
+from smbox_torch.wrapper import BoxOptimizer
+
+__all__ = ["ServerDownpour"]
+
+
+class ServerDownpour(BoxOptimizer):
+    """Asynchronous SGD whose center is stepped by an optimizer at the memory.
+
+    Args:
+        optimizer: does the local steps between two fetches; SGD in the paper. Its learning
+            rate, as it is when a push is due, is the server's too, unless ``lr`` is given.
+        box: the memory.
+        name: of the run.
+        server: "adagrad" (the paper's), "momentum", "nesterov" or "adam".
+        lr: step size of the server; None: that of the optimizer's parameter group.
+        n_push: steps between two pushes; gradients add up between.
+        n_fetch: steps between two fetches.
+        workers: number of workers; None: WORLD_SIZE, else 1.
+        model: also average its batch-norm buffers, elastically at each push.
+        parameters: of the server's optimizer: momentum, eps, beta1, beta2; torch's defaults.
+
+    Raises:
+        ConfigError: impossible settings, or several learning rates and no ``lr``; from
+            ``step``: the same, when a scheduler has made them differ.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: SteppingBoxLike,
+        name: str,
+        *,
+        server: str = "adagrad",
+        lr: float | None = None,
+        n_push: int = 1,
+        n_fetch: int = 1,
+        workers: int | None = None,
+        model: torch.nn.Module | None = None,
+        **parameters: float,
+    ) -> None:
+        if n_push < 1 or n_fetch < 1:
+            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        super().__init__(optimizer, box, name, model=model, workers=workers, gradients=True)
+        self.n_push = n_push
+        self.n_fetch = n_fetch
+        self._lr = lr
+        self._servers: list[OptimizerLike] = [
+            box.optimizer(region, server, lr=self.server_lr, **parameters)
+            for region in self.center.regions
+        ]
+        self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
+
+    @property
+    def server_lr(self) -> float:
+        """Step size of the server's next step.
+
+        Raises:
+            ConfigError: the parameter groups have several, and none was given for the server.
+        """
+        rates = {float(group["lr"]) for group in self.inner.param_groups}
+        if self._lr is None and len(rates) > 1:
+            raise ConfigError("several learning rates: give the server's lr", lr=sorted(rates))
+        return rates.pop() if self._lr is None else self._lr
+
+    def _advance(self) -> None:
+        self.flat.attach_gradients()
+        for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
+            if buffer.gradient is not None:
+                np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
+        self._local_step()
+        push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
+        if not (push or fetch):
+            return
+        with self._exchanging((push + fetch) * self.nbytes):
+            if push:
+                self._push()
+            if fetch:
+                self.center.fetch()
+        self.recorder.behind(self.center.behind(mine=int(push)))
+
+    def _push(self) -> None:
+        lr = self.server_lr
+        for server, gathered in zip(self._servers, self.gathered, strict=True):
+            server.step(gathered, lr=lr)
+            gathered[...] = 0
+        self._average_buffers()
+
+    def _shared(self) -> Iterator[Shared]:
+        yield from super()._shared()
+        yield from map(_State, self._servers)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"gathered": [_as_bytes(each) for each in self.gathered]}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        for mine, saved in zip(self.gathered, extra["gathered"], strict=True):
+            mine[...] = saved.numpy().view(mine.dtype)
+
+
+class _State:
+    """What a server's optimizer keeps, as a checkpoint holds it."""
+
+    def __init__(self, server: OptimizerLike) -> None:
+        self._server = server
+
+    def values(self) -> dict[str, torch.Tensor]:
+        states = self._server.states
+        return {name: _as_bytes(state.get()) for name, state in states.items()}
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        for name, state in self._server.states.items():
+            state.put(values[name].numpy().view(state.dtype))
+
+
+def _as_bytes(array: Array) -> torch.Tensor:
+    """Copy an array as bytes, which torch saves whatever the dtype."""
+    return torch.from_numpy(array.view(np.uint8).copy())
