@@ -17,8 +17,8 @@ class Metrics:
         sent_nbytes: bytes of bodies sent.
         replies_dropped: replies that their client was too slow to take.
         duplicates: changes that had been applied before and were answered again.
-        parked: requests that met a stripe held by a local client, or whose channel had too many
-            answers on their way.
+        parked: how often a channel began to wait, for a stripe that a local client held or
+            because too many of its answers were on their way.
         slots_recovered: journal slots of dead local clients rolled back or finished.
         sessions_expired: clients forgotten after long silence.
     """

@@ -28,6 +28,10 @@ from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
+ANSWERS_NBYTES: Final = 4 << 20
+"""What a channel may ask for at a time: with 4 MiB it gets as much a second as with 16, and who
+stops reading costs the node a quarter, whatever the requests bring along."""
+
 HOUSEKEEPING_S: Final = 1.0
 """How often dead local clients and silent remote ones are looked for."""
 
@@ -170,6 +174,7 @@ class Node:
             request_nbytes_max=REQUEST_NBYTES_MAX,
             window=WINDOW_MAX,
             ring_entries=Ring.ENTRIES,
+            answers_nbytes=ANSWERS_NBYTES,
             applied=channel.applied,
             resumed=is_known,
         )

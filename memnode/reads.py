@@ -2,8 +2,7 @@
 
 Each stripe is as it was between two commits; a range of a region of consistency "region" as
 it was between two changes of the region. The copy is the reply's own: the region changes
-while ZeroMQ still sends. Its memory is bounded by the window of requests that a client may
-have unanswered.
+while ZeroMQ still sends. How much of such memory there may be, unsent.py says.
 """
 
 from __future__ import annotations
@@ -96,9 +95,17 @@ class GatherTask:
         self._channel = channel
         self._registry = registry
         self._locks = locks
+        self._begun: tuple[RowRead, NDArray[np.uint8]] | None = None
 
     def advance(self) -> Reply | None:
-        """Copy the rows; see ``Task``."""
+        """Copy the rows, or those that writers were in the way of; see ``Task``."""
+        if self._begun is None:
+            self._begun = self._begin()
+        read, out = self._begun
+        read.step(self._locks)
+        return _reply(self.request, out.reshape(-1))
+
+    def _begin(self) -> tuple[RowRead, NDArray[np.uint8]]:
         request = self.request
         region = self._registry.locate(request.address)
         check_by_stripe(region.spec, region.state)
@@ -107,8 +114,7 @@ class GatherTask:
         first = request.address - region.address
         _check_places(region, first, places, gather.row_nbytes)
         out: NDArray[np.uint8] = np.empty((places.size, gather.row_nbytes), np.uint8)
-        RowRead(region, first, places, gather.row_nbytes, out).step(self._locks)
-        return _reply(request, out.reshape(-1))
+        return RowRead(region, first, places, gather.row_nbytes, out), out
 
     def abandon(self) -> None:
         """Do nothing."""

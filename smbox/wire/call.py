@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smbox.wire.batch import answers_nbytes
 from smbox.wire.codec import Reply, Request, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
@@ -62,6 +63,14 @@ class Call:
         if request.op is Op.BATCH:
             return any(item.op in ANSWERS for item in request.items)
         return self.is_change and request.op in ANSWERS
+
+    @property
+    def answer_nbytes(self) -> int:
+        """Bytes of the answer, if the node says yes."""
+        request = self.request
+        if request.op not in ANSWERS:
+            return 0
+        return answers_nbytes(request.items) if request.op is Op.BATCH else request.nbytes
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

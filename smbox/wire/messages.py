@@ -67,6 +67,7 @@ class Welcome(Body, frozen=True):
         request_nbytes_max: bytes of region data in one request.
         window: requests of one channel that may be unanswered.
         ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
+        answers_nbytes: bytes of data that may be asked for on one channel and not be there.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
         software: the node's release.
@@ -85,6 +86,7 @@ class Welcome(Body, frozen=True):
     memory_format: Count = 0
     resumed: bool = False
     software: str = ""
+    answers_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
 
 
 class Empty(Body, frozen=True):

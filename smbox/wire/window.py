@@ -34,16 +34,21 @@ class Window:
                 return call.last
         return self.acknowledged
 
-    def has_room(self, call: Call, requests: int, answers: int) -> bool:
+    def has_room(self, call: Call, requests: int, answers: int, answers_nbytes: int) -> bool:
         """Tell whether ``call`` may be given out under these limits of the node.
 
         Args:
             call: the next one.
             requests: how many may be unanswered.
             answers: how many numbers back the node still knows what a change answered.
+            answers_nbytes: how many bytes of answers may be under way; one always may.
         """
         if len(self.calls) >= requests:
             return False
+        if nbytes := call.answer_nbytes:
+            others = sum(c.answer_nbytes for c in self.calls.values() if c.reply is None)
+            if others and others + nbytes > answers_nbytes:
+                return False
         return not call.fills_ring or self.last + call.numbers <= self.acknowledged + answers
 
     def add(self, call: Call) -> None:

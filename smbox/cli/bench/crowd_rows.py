@@ -88,7 +88,12 @@ def tcp_crowd(lab: Lab) -> Iterator[Result]:
 
 def node_growth(lab: Lab) -> Iterator[Result]:
     """Watch a fresh node's own memory while eight clients put, and while they do not read."""
-    for verb, pauses, case in (("put", False, "put"), ("get", True, "stop reading, of")):
+    cases = (
+        ("put", False, "put"),
+        ("get", True, "stop in a get of"),
+        ("elastic", True, "stop in an elastic of"),
+    )
+    for verb, pauses, case in cases:
         with open_lab(lab.scale) as fresh:
             before, most = _growth(fresh, verb, pauses=pauses)
         yield Result(
@@ -120,11 +125,14 @@ def _growth(lab: Lab, verb: str, *, pauses: bool) -> tuple[int, int]:
                 clients.signal(signal.SIGSTOP)
             goes_on_s = time.monotonic() + seconds / 2
             most = before
-            while not ended.done():
-                most = max(most, anonymous_nbytes(lab.node_pid))
-                time.sleep(SAMPLE_S)
-                if pauses and time.monotonic() > goes_on_s:
-                    clients.signal(signal.SIGCONT)
+            try:
+                while not ended.done():
+                    most = max(most, anonymous_nbytes(lab.node_pid))
+                    time.sleep(SAMPLE_S)
+                    if time.monotonic() > goes_on_s:
+                        clients.signal(signal.SIGCONT)
+            finally:  # whoever waits for them must not do so for ever
+                clients.signal(signal.SIGCONT)
             ended.result()
     return before, most
 

@@ -20,7 +20,8 @@ import numpy as np
 from smbox.client import connect
 from smbox.region import Region
 
-VERBS: Final = ("get", "put", "accumulate")
+VERBS: Final = ("get", "put", "accumulate", "elastic")
+MOVING_RATE: Final = 0.1
 TIMEOUT_S: Final = 300.0  # eight clients share one node, with half a gigabyte each
 
 
@@ -64,6 +65,8 @@ def verb_of(region: Region, job: Job) -> Callable[[], object]:
         return lambda: target.get(out=mine)
     if job.verb == "put":
         return lambda: target.put(mine)
+    if job.verb == "elastic":
+        return lambda: target.elastic(mine, MOVING_RATE)
     return lambda: target.accumulate(mine)
 
 

@@ -180,15 +180,19 @@ def test_a_cancelled_work_begins_nothing_more_and_others_go_on(node, client):
     assert (found[16 * MIB :] == 1).all()
 
 
-def test_the_window_is_full_and_never_more(node, client):
+@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.ACCUMULATE, 16)])
+def test_the_window_is_full_and_never_more(node, client, op, count):
     info = client.create(40 * MIB)
     out = np.empty(40 * MIB, np.float32)
     client.get(info)
     node.is_down = True
     sent = []
     node.hub.deliver = lambda connection, frames: sent.append(frames) if frames else None
-    client.data.read(info, 0, out.nbytes, out.view(np.uint8))
-    assert [decode_request(frames).op for frames in sent] == [Op.GET] * 16
+    if op is Op.GET:
+        client.data.read(info, 0, out.nbytes, out.view(np.uint8))
+    else:
+        client.change(info, out)
+    assert [decode_request(frames).op for frames in sent] == [op] * count
 
 
 def test_a_restarted_node_goes_on_where_it_was(node, client):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from smbox.wire.batch import Item
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import ErrorBody
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 from smbox.wire.window import Window
+
+MANY = 1 << 20  # bytes of answers
 
 
 def filled(*counts: int) -> tuple[Window, list[Call]]:
@@ -83,6 +86,23 @@ def test_settling_and_lining_up_twice_changes_nothing():
     assert window.acknowledged == 2
 
 
+def test_room_for_bytes_of_answers():
+    window = Window()
+    gets = [Call(Request(Op.GET, number, nbytes=4)) for number in (1, 2)]
+    item = Item(Op.FETCH, 2, 0, 5, bytes(5))
+    batch = Call(Request(Op.BATCH, 3, nbytes=2, items=(item, item)), 2)
+    put = Call(Request(Op.PUT, 4, nbytes=1000), 1)
+    assert window.has_room(batch, 9, 9, 1)
+    window.add(gets[0])
+    assert window.has_room(batch, 9, 9, 14)
+    assert not window.has_room(batch, 9, 9, 13)
+    assert window.has_room(gets[1], 9, 9, 8)
+    assert not window.has_room(gets[1], 9, 9, 7)
+    assert window.has_room(put, 9, 9, 0)
+    gets[0].reply = Reply(Op.GET)
+    assert window.has_room(gets[1], 9, 9, 7)
+
+
 def test_room_for_requests_and_for_answers():
     window, calls = filled(2, 2)
     read, silent, small, large = (
@@ -91,17 +111,17 @@ def test_room_for_requests_and_for_answers():
         Call(Request(Op.ELASTIC), 1),
         Call(Request(Op.ELASTIC), 2),
     )
-    assert window.has_room(silent, 3, 4)
-    assert not window.has_room(read, 2, 9)
-    assert window.has_room(read, 3, 4)
-    assert window.has_room(small, 3, 5)
-    assert not window.has_room(large, 3, 5)
+    assert window.has_room(silent, 3, 4, MANY)
+    assert not window.has_room(read, 2, 9, MANY)
+    assert window.has_room(read, 3, 4, MANY)
+    assert window.has_room(small, 3, 5, MANY)
+    assert not window.has_room(large, 3, 5, MANY)
     calls[1].reply = Reply(Op.PUT)
     window.settle()
-    assert not window.has_room(large, 3, 5)
+    assert not window.has_room(large, 3, 5, MANY)
     calls[0].reply = Reply(Op.PUT)
     window.settle()
-    assert window.has_room(large, 3, 5)
+    assert window.has_room(large, 3, 5, MANY)
 
 
 def test_what_is_removed_gives_its_numbers_to_those_behind():

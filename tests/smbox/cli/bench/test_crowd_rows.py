@@ -41,7 +41,8 @@ def test_the_nodes_own_memory_is_watched(lab, monkeypatch):
     found = list(crowd_rows.node_growth(lab))
     assert [result.case.split(" 2 MiB")[0] for result in found] == [
         "2 clients put",
-        "2 clients stop reading, of",
+        "2 clients stop in a get of",
+        "2 clients stop in an elastic of",
     ]
     for result in found:
         assert (result.unit, result.goal.most) == ("MiB", 32.0)
