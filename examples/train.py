@@ -32,7 +32,7 @@ def cifar(root: str) -> tuple[Dataset, Dataset]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cifar", help="folder of torchvision's CIFAR10, instead of digits")
+    parser.add_argument("--cifar", help="folder of torchvision's CIFAR10 (needs torchvision)")
     parser.add_argument("--epochs", type=int, default=8)
     args = parser.parse_args()
 

@@ -34,7 +34,7 @@ from smbox.wire.messages import Create
 from smbox.wire.ops import Op
 
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
-CONSISTENCIES: Final = frozenset({Consistency.STRIPE, Consistency.REGION, Consistency.NONE})
+CONSISTENCIES: Final = frozenset(Consistency.NAMES)
 
 _SCATTERS: Final = frozenset({KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM})
 _PLAIN: Final = frozenset({KernelCode.REPLACE, KernelCode.SUM, KernelCode.MIN, KernelCode.MAX})
@@ -123,14 +123,15 @@ def check_same_layout(found: RegionSpec, wanted: RegionSpec) -> None:
     have = (found.shape, found.dtype, found.consistency)
     if have != (wanted.shape, wanted.dtype, wanted.consistency):
         raise LayoutMismatchError(
-            "a region of this name exists with another layout",
+            "a region of this name exists with another layout: take another, or free it"
+            " (smbox rm)",
             name=found.name,
             shape=list(found.shape),
             dtype=found.dtype.name,
-            consistency=found.consistency,
+            consistency=Consistency.NAMES[found.consistency],
             wanted_shape=list(wanted.shape),
             wanted_dtype=wanted.dtype.name,
-            wanted_consistency=wanted.consistency,
+            wanted_consistency=Consistency.NAMES[wanted.consistency],
         )
 
 

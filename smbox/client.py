@@ -186,11 +186,12 @@ class Box:
         """List all live regions, counters and barriers of the node, by address."""
         return self._paths.control().regions(self._paths.timeout_s)
 
-    def free(self, region: str | Region | Counter) -> None:
+    def free(self, region: str | Region | Counter | RegionInfo) -> None:
         """Free a region; whoever still uses it is told so by RegionFreedError.
 
         Args:
-            region: the region (not a slice of one), or its name; a counter as an object only.
+            region: the region (not a slice of one), or its name; a counter as an object; or
+                what ``regions()`` told of a region, counter or barrier.
 
         Raises:
             ConfigError: a slice, which is a part of a region; nothing changed.
@@ -201,7 +202,7 @@ class Box:
         if isinstance(region, str):
             info = control.attach(region, RegionKind.ARRAY, 0.0)
         else:
-            info = region.info
+            info = region if isinstance(region, RegionInfo) else region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
                 raise ConfigError("free takes a whole region, not a slice", region=info.name)
         control.free(info.address, timeout_s)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.array import as_bytes
-from smbox.errors import LayoutMismatchError
+from smbox.errors import LayoutMismatchError, RequestTimeoutError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
@@ -98,9 +98,14 @@ class Counter:
             if value >= at_least:
                 return value
             left_s = max(0.0, deadline_s - time.monotonic())
-            requests.wait_version(
-                self._paths, self.info, version + 1, left_s, op="counter.wait"
-            )
+            try:
+                requests.wait_version(
+                    self._paths, self.info, version + 1, left_s, op="counter.wait"
+                )
+            except RequestTimeoutError as error:
+                facts = {"value": value, "at_least": at_least, "timeout_s": wanted_s}
+                error.facts.update(facts)
+                raise
 
     def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
         try:

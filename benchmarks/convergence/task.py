@@ -61,6 +61,8 @@ def decode(data: Path, cache: Path) -> None:
     """
     if all((cache / f"{part}-{what}.npy").is_file() for part in PARTS for what in "xy"):
         return
+    if not data.exists():
+        raise FileNotFoundError(f"no pictures at {data}, nor in {cache}: give --data")
     cache.mkdir(parents=True, exist_ok=True)
     read = _from_torchvision if data.is_dir() else _from_archive
     for part, (x, y) in read(data).items():

@@ -91,7 +91,9 @@ def _dead_memory() -> str:
 def _accel() -> str:
     if accel.load() is not None:
         return "yes"
-    return "no: numpy does the same, slower (pip install 'smbox[accel]'; SMBOX_ACCEL is not 0)"
+    if os.environ.get("SMBOX_ACCEL") == "0":
+        return "no: SMBOX_ACCEL=0 turns them off; numpy does the same, slower"
+    return "no: numpy does the same, slower (the extra `accel` brings them)"
 
 
 def about_node(address: str | None) -> dict[str, Any]:

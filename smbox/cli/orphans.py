@@ -16,6 +16,7 @@ import typer
 from smbox.cli import output
 from smbox.errors import SegmentError
 from smbox.memory import layout, process, segment
+from smbox.memory.journal import alive_byte
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
@@ -37,9 +38,10 @@ class NodeMemory:
         segments: names of its segments.
         nbytes: their size together.
         owner_pid: pid of the node's process, 0 where the superblock is gone.
-        state: ``"alive"``; ``"dead"``: its owner was killed, maybe in removing it; ``"kept"``:
-            its owner left it on purpose (``memnode --keep``); ``"unknown"``: no superblock says
-            who owned it, and it may hold regions.
+        state: ``"alive"``; ``"in use"``: its owner is dead, and a living process still works in
+            it; ``"dead"``: its owner was killed, maybe in removing it; ``"kept"``: its owner
+            left it on purpose (``memnode --keep``); ``"unknown"``: no superblock says who owned
+            it, and it may hold regions.
     """
 
     node: str
@@ -80,6 +82,8 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
     if _is_locked(node):
         return "alive"
+    if _is_in_use(node, segments):
+        return "in use"
     if owner is None:
         return "dead" if _is_remnant(node, segments) else "unknown"
     if process.is_alive(*owner):
@@ -94,6 +98,22 @@ def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
     """
     kinds = {name.removeprefix(f"{layout.PREFIX}{node}.").split(".")[0] for name in segments}
     return kinds <= SERVING
+
+
+def _is_in_use(node: str, segments: tuple[str, ...]) -> bool:
+    """Tell whether a local client of the node lives: it holds its slot's byte meanwhile."""
+    prefix = layout.slot_name(node, 0)[:-16]
+    slots = [name for name in segments if name.startswith(prefix)]
+    try:
+        locks = LockFile(node)
+    except SegmentError:
+        return False
+    try:
+        return any(
+            locks.is_held(alive_byte(int(name.rpartition(".")[2], 16))) for name in slots
+        )
+    finally:
+        locks.close()
 
 
 def _is_locked(node: str) -> bool:
@@ -133,14 +153,12 @@ def remove(memory: NodeMemory) -> bool:
 
 def _remove_locked(node: str) -> bool:
     owner = _recorded_owner(node)
-    if owner is None:
-        segments = segment.listing(f"{layout.PREFIX}{node}.")
-        is_dead = _is_remnant(node, tuple(segments))
-    else:
-        is_dead = not process.is_alive(*owner)
-    if is_dead:
-        unlink_all(node)
-    return is_dead
+    segments = tuple(segment.listing(f"{layout.PREFIX}{node}."))
+    is_dead = _is_remnant(node, segments) if owner is None else not process.is_alive(*owner)
+    if not is_dead or _is_in_use(node, segments):
+        return False
+    unlink_all(node)
+    return True
 
 
 def gc(
@@ -154,7 +172,8 @@ def gc(
     """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
 
     A node that was killed leaves its memory on purpose: started again under its name, it
-    goes on with it. Remove only what nobody will come back for.
+    goes on with it. Remove only what nobody will come back for; what a living process still
+    works in is kept.
     """
     found = survey()
     states = {"dead", "kept"} if kept else {"dead"}

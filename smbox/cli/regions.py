@@ -17,11 +17,6 @@ KINDS: Final = {
     RegionKind.COUNTER: "counter",
     RegionKind.BARRIER: "barrier",
 }
-CONSISTENCIES: Final = {
-    Consistency.STRIPE: "stripe",
-    Consistency.REGION: "region",
-    Consistency.NONE: "none",
-}
 
 Address = Annotated[
     str | None,
@@ -47,7 +42,7 @@ def ls(*, address: Address = None, json: Json = False) -> None:
                 info.dtype.name,
                 "x".join(map(str, info.shape)) or "scalar",
                 output.human_nbytes(info.nbytes),
-                CONSISTENCIES[info.consistency],
+                Consistency.NAMES[info.consistency],
                 f"{int(info.address):#x}",
             ]
             for info in found
@@ -68,9 +63,10 @@ def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
 
 
 def rm(name: Name, *, address: Address = None) -> None:
-    """Free a region; whoever still uses it gets RegionFreedError."""
+    """Free what has this name; whoever still uses it gets RegionFreedError."""
     with connect(address) as box:
-        box.free(name)
+        for info in named(box, name):
+            box.free(info)
 
 
 def named(box: Box, name: str) -> list[RegionInfo]:
@@ -93,7 +89,7 @@ def described(info: RegionInfo) -> dict[str, Any]:
         "dtype": info.dtype.name,
         "shape": list(info.shape),
         "nbytes": info.nbytes,
-        "consistency": CONSISTENCIES[info.consistency],
+        "consistency": Consistency.NAMES[info.consistency],
         "address": int(info.address),
     }
 

@@ -100,6 +100,8 @@ class Consistency:
     REGION: Final = 2  # every operation on the region is one commit
     NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only
 
+    NAMES: Final = {STRIPE: "stripe", REGION: "region", NONE: "none"}
+
 
 class Stripe:
     """Words of one row of a region's stripe table (64 bytes, a cache line)."""

@@ -56,18 +56,19 @@ class Connection:
         self._open_transport = open_transport
         self._config = config
         self._transport: Transport | None = None
-        self._quiet_since_s = 0.0
+        self._quiet_since_s = 0.0  # or since the last try to end the quiet
+        self._heard_s = 0.0
         self._patience_s = config.resend_after_s
 
     def silent_s(self) -> float:
         """Return for how long nothing was heard, or nothing was expected."""
-        return time.monotonic() - self._quiet_since_s
+        return time.monotonic() - self._heard_s
 
     def expect(self, within_s: float) -> None:
         """Let patience begin now; a connection not heard of for ``within_s`` is left."""
         if self._transport is not None and self.silent_s() > within_s:
             self.disconnect()
-        self._quiet_since_s = time.monotonic()
+        self._quiet_since_s = self._heard_s = time.monotonic()
 
     def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.
@@ -116,7 +117,7 @@ class Connection:
                 raise
             message = "the node that answers now does not know us"
             raise SessionExpiredError(message, outcome="unknown") from error
-        self._quiet_since_s = time.monotonic()
+        self._quiet_since_s = self._heard_s = time.monotonic()
         self._patience_s = self._config.resend_after_s
         if call is not None:
             return call
@@ -125,7 +126,7 @@ class Connection:
         return Heard.GREETING if was_greeting and not session.needs_hello else Heard.NOISE
 
     def _check_patience(self) -> None:
-        if self.silent_s() < self._patience_s:
+        if time.monotonic() - self._quiet_since_s < self._patience_s:
             return
         if self.session.is_unanswered or self.session.needs_hello:
             self._patience_s = min(2 * self._patience_s, self._config.resend_after_max_s)

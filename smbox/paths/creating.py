@@ -29,11 +29,7 @@ from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 
 STRIPE: Final = Consistency.STRIPE
-CONSISTENCIES: Final = {
-    "stripe": Consistency.STRIPE,
-    "region": Consistency.REGION,
-    "none": Consistency.NONE,
-}
+CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
 
 
 def describe(
@@ -159,12 +155,14 @@ def _check_same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
     wanted = (request.shape, request.dtype, request.consistency)
     if (found.shape, found.dtype, found.consistency) != wanted:
         raise LayoutMismatchError(
-            "the region exists with another layout",
+            "the region exists with another layout: take another name, or free it (smbox rm)",
             name=found.name,
             shape=found.shape,
             dtype=found.dtype.name,
+            consistency=Consistency.NAMES[found.consistency],
             wanted_shape=request.shape,
             wanted_dtype=request.dtype.name,
+            wanted_consistency=Consistency.NAMES[request.consistency],
         )
     return found
 

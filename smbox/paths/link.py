@@ -74,8 +74,8 @@ class Link:
         return is_mine(self._mutex)
 
     def silent_s(self) -> float:
-        """Return for how long nothing has come although something should."""
-        return self._connection.silent_s() if self._works else 0.0
+        """Return for how long nothing has come, since something was asked for."""
+        return self._connection.silent_s()
 
     def begin(self, work: LinkWork) -> None:
         """Put a work in line, and send of it what can be sent at once."""

@@ -103,7 +103,10 @@ def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
     except RequestTimeoutError as error:
         control.close()
         raise ConnectError(
-            "no memory node answers", address=address, timeout_s=config.timeout_s
+            "no memory node answers: is `memnode` running there, and does it listen at this"
+            " address? (by itself it listens on loopback only; see memnode --bind)",
+            address=address,
+            timeout_s=config.timeout_s,
         ) from error
     except BaseException:
         control.close()

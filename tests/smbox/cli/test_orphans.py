@@ -8,12 +8,14 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from smbox.cli import orphans
 from smbox.memory import layout, process, segment, superblock
 from smbox.memory.channels import RingFile
+from smbox.memory.journal import Writer
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
@@ -64,6 +66,19 @@ def test_memory_of_a_dead_owner_is_removed(node, dead_pid):
     assert (found.state, found.owner_pid) == ("dead", dead_pid)
     assert orphans.remove(found)
     assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
+def test_memory_in_which_a_client_still_works_is_kept(node, dead_pid):
+    make(node, dead_pid, 12345)
+    writer = Writer.create(node)
+    found = find(node)
+    assert found.state == "in use"
+    assert not orphans.remove(found)
+    doomed = replace(found, state="dead")  # it began after the look
+    assert not orphans.remove(doomed)
+    assert find(node) == found
+    writer.close()
+    assert orphans.remove(find(node))
 
 
 def test_a_pid_that_is_used_again_protects_nothing(node):

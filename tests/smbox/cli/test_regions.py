@@ -73,3 +73,14 @@ def test_no_node_is_exit_code_3(capsys, monkeypatch):
     code, _, err = run(capsys, "ls", "-a", "ipc:///tmp/no-smbox-node-listens-here")
     assert code == 3
     assert err.startswith("smbox: ")
+
+
+def test_rm_frees_whatever_has_the_name(box, capsys):
+    box.create("gone", shape=2)
+    box.counter("gone")
+    box.barrier("gone", parties=1)
+    assert len([info for info in box.regions() if info.name == "gone"]) == 3
+    code, _, _ = run(capsys, "rm", "gone", "-a", box.address)
+    assert code == 0
+    assert not [info for info in box.regions() if info.name == "gone"]
+    assert run(capsys, "rm", "gone", "-a", box.address)[0] == 5
