@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cifar", help="folder of torchvision's CIFAR10 (needs torchvision)")
     parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--lr", type=float, default=0.05)
     args = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -51,7 +52,7 @@ def main() -> None:
         nn.Flatten(),
         nn.Linear(32 * 4 * 4, 10),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     optimizer = HybridSGD(optimizer, smbox.connect(), "pictures")
     for _ in range(args.epochs):
         for x, y in DataLoader(train, batch_size=16, shuffle=True):
