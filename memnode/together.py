@@ -46,10 +46,8 @@ def commit_together(
     ahead = len(items) * ITEM_NBYTES + sum(len(item.source) for item in items[:begin])
     places = _places(region, items[begin:], ahead)
     if len(places) > 1:
-        kernel, source = (
-            KERNEL_OF[items[begin].kernel],
-            np.frombuffer(request.payload, np.uint8),
-        )
+        kernel = KERNEL_OF[items[begin].kernel]
+        source = np.frombuffer(request.payload, np.uint8)
         receipt = channel.receipt(next_number, answers=False)
         commit_items(writer, region, kernel, places, source, receipt)
 

@@ -15,7 +15,7 @@ from smbox.wire.header import Buffer
 
 UNSENT_NBYTES_MAX: Final = 3 << 20
 """Of a channel: with as much under way, none of its requests that answers bytes is begun. The
-kernel takes some MiB besides; eight clients that stop reading cost the node 32 MiB at most."""
+kernel takes some MiB besides; eight clients that stop in a large get cost the node 26 MiB."""
 
 
 def nobody() -> None:

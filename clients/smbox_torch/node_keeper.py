@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from smbox.errors import ConnectError
+from smbox.errors import ConfigError, ConnectError
 from smbox.memory import segment
 from smbox.memory.layout import PREFIX
 from smbox_torch.children import Child, described, end_all, forget, listen
@@ -20,6 +20,8 @@ from smbox_torch.reporter import parse
 READY_S: Final = 60.0
 RESTARTS_MAX: Final = 5
 LOOK_S: Final = 0.1
+USAGE_ERROR: Final = 2
+"""The exit code of a memnode whose arguments can never work."""
 
 
 class NodeKeeper:
@@ -54,12 +56,15 @@ class NodeKeeper:
         """Wait for the node's ready line.
 
         Raises:
-            ConnectError: the node ended, or said nothing for READY_S.
+            ConfigError: the node refused its arguments.
+            ConnectError: it ended, or said nothing for READY_S.
         """
         deadline_s = time.monotonic() + READY_S
         while "address" not in self._ready:
             if self.child.reap():
                 how = described(self.child.exit_code or 0)
+                if self.child.exit_code == USAGE_ERROR:
+                    raise ConfigError(f"the memory node refused its arguments: {how}")
                 raise ConnectError(f"the memory node did not start: {how}")
             if time.monotonic() > deadline_s:
                 raise ConnectError("the memory node is not ready", timeout_s=READY_S)

@@ -12,7 +12,7 @@ import typer
 from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
 from smbox.client import Box, connect
-from smbox.errors import SegmentError, SmboxError
+from smbox.errors import RemoteError, SegmentError, SmboxError
 from smbox.memory import accel, segment
 
 PACKAGES: Final = (
@@ -31,9 +31,10 @@ SMALL_SHM_NBYTES: Final = 1 << 30
 def doctor(*, address: Address = None, json: Json = False) -> None:
     """Show versions, room in shared memory, compiled kernels and how a node is reached.
 
-    Exits with 3 where an address is known and no node answers there.
+    Exits with 3 where an address is known and no node answers there, and as the other commands
+    where it says no or the settings are impossible.
     """
-    node = about_node(address)
+    node, code = about_node(address)
     report = {"versions": versions(), "host": about_host(), "node": node}
     if json:
         output.print_json(report)
@@ -41,8 +42,8 @@ def doctor(*, address: Address = None, json: Json = False) -> None:
         for title, facts in report.items():
             print(title)
             output.print_facts({f"  {name}": value for name, value in facts.items()})
-    if node.get("reachable") is False:
-        raise typer.Exit(3)
+    if code:
+        raise typer.Exit(code)
 
 
 def versions() -> dict[str, str]:
@@ -96,16 +97,20 @@ def _accel() -> str:
     return "no: numpy does the same, slower (the extra `accel` brings them)"
 
 
-def about_node(address: str | None) -> dict[str, Any]:
-    """Return where a memory node is, how it is reached and why not faster."""
+def about_node(address: str | None) -> tuple[dict[str, Any], int]:
+    """Return where a memory node is, how it is reached and why not faster; the exit code."""
     known = address or os.environ.get("SMBOX_ADDRESS")
     if known is None:
-        return {"address": "none: pass --address or set SMBOX_ADDRESS"}
+        return {"address": "none: pass --address or set SMBOX_ADDRESS"}, 0
     try:
         with connect(known) as box:
-            return _about_box(box, known)
+            return _about_box(box, known), 0
+    except RemoteError as error:  # it answered, and said no
+        facts = {"address": known, "reachable": True, "error": str(error)}
+        return facts, output.exit_code(error)
     except SmboxError as error:
-        return {"address": known, "reachable": False, "error": str(error)}
+        facts = {"address": known, "reachable": False, "error": str(error)}
+        return facts, output.exit_code(error)
 
 
 def _about_box(box: Box, address: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from smbox.errors import ConnectError
+from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.cluster import Plan
 from smbox_torch.node_keeper import RESTARTS_MAX, NodeKeeper
@@ -94,3 +94,9 @@ def test_what_a_node_could_not_remove_is_removed_with_it(keep):
     keeper.close()
     assert listing(f"smbox.{keeper._name}") == [other]
     unlink(other)
+
+
+def test_arguments_that_the_node_refuses_are_no_failure_to_connect(keep):
+    keeper, _ = keep("import sys; sys.exit(2)", memory="5X")
+    with pytest.raises(ConfigError, match="refused its arguments"):
+        keeper.await_ready()

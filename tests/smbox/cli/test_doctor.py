@@ -9,6 +9,7 @@ import pytest
 import smbox
 from smbox.cli import doctor, main, orphans
 from smbox.cli.orphans import NodeMemory
+from smbox.errors import AccessDeniedError
 from smbox.memory import segment
 
 
@@ -49,6 +50,28 @@ def test_a_node_that_does_not_answer_is_exit_code_3(capsys, monkeypatch):
     code, out = run(capsys, "--address", "ipc:///tmp/no-smbox-node-listens-here")
     assert code == 3
     assert "reachable" in out
+
+
+def test_a_node_that_says_no_was_reached(monkeypatch):
+    def refuse(_address):
+        raise AccessDeniedError("not you")
+
+    monkeypatch.setattr(doctor, "connect", refuse)
+    facts, code = doctor.about_node("tcp://127.0.0.1:1")
+    assert (facts["reachable"], code) == (True, 1)
+
+
+def test_impossible_settings_are_exit_code_2(capsys, monkeypatch):
+    monkeypatch.setenv("SMBOX_TIMEOUT_S", "soon")
+    assert run(capsys, "--address", "tcp://127.0.0.1:1")[0] == 2
+
+
+def test_compiled_kernels_that_were_turned_off_are_not_said_to_be_missing(monkeypatch):
+    monkeypatch.setattr(doctor.accel, "load", lambda: None)
+    monkeypatch.setenv("SMBOX_ACCEL", "0")
+    assert "SMBOX_ACCEL=0" in doctor._accel()
+    monkeypatch.delenv("SMBOX_ACCEL")
+    assert "extra" in doctor._accel()
 
 
 def test_what_is_not_installed_is_said():
