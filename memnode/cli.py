@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
@@ -59,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
     add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
     add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
+    add("--version", action="version", version=f"memnode {metadata.version('smbox')}")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
     return made
 

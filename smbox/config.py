@@ -9,6 +9,20 @@ from typing import Final
 
 from smbox.errors import ConfigError
 
+VARIABLES: Final = frozenset(
+    f"SMBOX_{name}"
+    for name in (
+        "ACCEL",
+        "ADDRESS",
+        "REPORT_FD",  # by which `smbox run` hears of its workers
+        "RESEND_AFTER_MAX_S",
+        "RESEND_AFTER_S",
+        "TIMEOUT_S",
+        "TRANSPORT",
+    )
+)
+"""The environment variables that smbox reads."""
+
 TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
 SCHEMES: Final = ("tcp", "ipc", "inproc")
 WINDOW_MAX: Final = 16

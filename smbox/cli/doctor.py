@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import typer
 from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
 from smbox.client import Box, connect
+from smbox.config import VARIABLES
 from smbox.errors import RemoteError, SegmentError, SmboxError
 from smbox.memory import accel, segment
 
@@ -66,7 +68,16 @@ def about_host() -> dict[str, Any]:
         "shared memory": _room(),
         "dead memory": _dead_memory(),
         "compiled kernels": _accel(),
+        "settings": _settings(os.environ),
     }
+
+
+def _settings(environment: Mapping[str, str]) -> str:
+    """Tell the variables that are set, and those that nothing reads."""
+    names = sorted(name for name in environment if name.startswith("SMBOX_"))
+    known = [f"{name}={environment[name]}" for name in names if name in VARIABLES]
+    unknown = [f"{name} (unknown: misspelt?)" for name in names if name not in VARIABLES]
+    return ", ".join(known + unknown) or "no SMBOX_ variable is set"
 
 
 def _room() -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from importlib import metadata
+from typing import Annotated, Final
 
 import typer
 
@@ -34,11 +35,30 @@ def build(argv: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
+    app.callback()(_options)
     for name, function in COMMANDS.items():
         app.command(name)(function)
     for point in plugins.wanted(argv, plugins.available()):
         plugins.add(app, point)
     return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"smbox {metadata.version('smbox')}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the release.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    """A shared memory box: named arrays outside your processes."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -74,6 +74,12 @@ def test_compiled_kernels_that_were_turned_off_are_not_said_to_be_missing(monkey
     assert "extra" in doctor._accel()
 
 
+def test_settings_are_told_and_misspelt_ones_pointed_at():
+    told = doctor._settings({"SMBOX_TIMEOUT_S": "3", "SMBOX_ADRESS": "x", "HOME": "/"})
+    assert told == "SMBOX_TIMEOUT_S=3, SMBOX_ADRESS (unknown: misspelt?)"
+    assert doctor._settings({}) == "no SMBOX_ variable is set"
+
+
 def test_what_is_not_installed_is_said():
     assert doctor._version("no-such-package-of-ours") == "not installed"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_help_lists_every_command(capsys):
     code, out, _ = run(capsys, "--help")
     assert code == 0
     assert all(name in out for name in main.COMMANDS)
+
+
+def test_the_release_is_told(capsys):
+    code, out, _ = run(capsys, "--version")
+    assert (code, out.split()) == (0, ["smbox", metadata.version("smbox")])
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
