@@ -68,13 +68,16 @@ class RemoteBatch(RemoteWork):
             yield packed
 
     def _take(self, first: int, limit: int, payload: Buffer) -> None:
+        """Hand on item by item: a sink knows its last piece again, and none before."""
         at = 0
         old = np.frombuffer(payload, np.uint8)
-        for item in self._items[first:limit]:
+        for index, item in enumerate(self._items[first:limit], first):
             if item.sink is not None:
                 nbytes = item.operation.limit - item.operation.first
-                item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
+                if index >= self._at:
+                    item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
                 at += nbytes
+            self._at = max(self._at, index + 1)
 
     def _refused(self, call: WorkCall, reply: Reply) -> None:
         """Go on behind the refused change; what it was refused for is raised at the end."""

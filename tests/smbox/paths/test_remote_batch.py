@@ -47,6 +47,23 @@ def test_sinks_get_the_old_bytes_of_their_own_item(client):
     assert seen == [(0, 4, 6.0), (4, 8, 5.0)]
 
 
+def test_an_interrupt_in_handing_on_repeats_the_piece_it_struck_and_none_before(client):
+    info = client.create(4)
+    seen = []
+
+    def strike(first, limit, old):
+        seen.append(first)
+        if seen == [0, 4]:
+            raise KeyboardInterrupt
+
+    work = client.data.batch([item(info, 1, at, strike) for at in (0, 4, 8)])
+    with pytest.raises(KeyboardInterrupt):
+        work.advance(time.monotonic() + WAIT_S)
+    work.cancel()  # as whoever waited does: what is at the node is handed on all the same
+    assert seen == [0, 4, 4, 8]
+    assert np.array_equal(client.get(info), [1, 1, 1, 0])
+
+
 def test_large_items_share_requests_as_they_fit(node, client):
     info = client.create(STRIPE_NBYTES, "uint8")
     x = np.ones(STRIPE_NBYTES, np.uint8)
