@@ -24,10 +24,7 @@ class ChangeTask(NumberedTask):
     """A change under way: one commit for each stripe, or each item of a batch."""
 
     def _run_ahead(self) -> None:
-        request, index = self.request, self._channel.applied + 1 - self.request.number
-        if 0 <= index < len(request.items) == request.numbers:
-            region = self._registry.locate(request.items[index].address)
-            commit_together(self._writer, region, self._channel, request)
+        commit_together(self._writer, self._registry, self._channel, self.request)
 
     def _steps(self) -> list[Step]:
         request = self.request

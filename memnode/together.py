@@ -11,6 +11,7 @@ import numpy as np
 
 from memnode.channel import Channel
 from memnode.checks import KERNEL_OF, scale_from
+from memnode.registry import Registry
 from smbox.errors import SmboxError
 from smbox.memory.item_run import Place, commit_items
 from smbox.memory.journal import Writer
@@ -28,21 +29,27 @@ _ALIKE: Final = frozenset(
 
 
 def commit_together(
-    writer: Writer, region: MappedRegion, channel: Channel, request: Request
+    writer: Writer, registry: Registry, channel: Channel, request: Request
 ) -> None:
     """Commit items of a batch, from the first that is not applied on, as far as they are alike.
 
     Args:
         writer: the lane's.
-        region: of that item.
+        registry: finds the item's region.
         channel: whose numbers the batch takes; the next one is that item's.
-        request: a BATCH with one number for each item.
+        request: any change; of one without items, or with another count of numbers, nothing.
+
+    Raises:
+        RemoteError: the item's region is not there; nothing changed.
     """
     next_number = channel.applied + 1
     begin = next_number - request.number
     items = request.items
-    if not 0 <= begin < len(items) or (items[begin].op, items[begin].kernel) not in _ALIKE:
+    if not 0 <= begin < len(items) == request.numbers:
         return
+    if (items[begin].op, items[begin].kernel) not in _ALIKE:
+        return
+    region = registry.locate(items[begin].address)
     ahead = len(items) * ITEM_NBYTES + sum(len(item.source) for item in items[:begin])
     places = _places(region, items[begin:], ahead)
     if len(places) > 1:

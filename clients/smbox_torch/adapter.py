@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smbox.array import register_adapter
 from smbox.errors import ConfigError
 
-__all__ = ["as_array", "dtype_name", "register"]
+__all__ = ["as_array", "dtype_name", "register", "saved"]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -57,6 +57,11 @@ def _bfloat16(data: torch.Tensor) -> NDArray[Any]:
         raise ConfigError("bfloat16 needs ml_dtypes: pip install smbox[bf16]") from missing
     bits: NDArray[np.int16] = data.view(torch.int16).numpy()
     return bits.view(ml_dtypes.bfloat16)
+
+
+def saved(array: NDArray[Any]) -> torch.Tensor:
+    """Copy an array as bytes, which torch saves whatever the dtype."""
+    return torch.from_numpy(array.view(np.uint8).copy())
 
 
 def register() -> None:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
+from smbox_torch.adapter import saved
 from smbox_torch.boxes import Array
 from smbox_torch.flat import FlatParameters
 
@@ -82,13 +83,13 @@ class Moves:
             base[...] = buffer.host
 
     def state(self) -> list[torch.Tensor]:
-        """Return everything as bytes, which torch saves whatever the dtype."""
-        return [torch.from_numpy(_bytes(a).copy()) for a in self._base + self.pending]
+        """Return everything, as torch can save it."""
+        return [saved(array) for array in self._base + self.pending]
 
     def load_state(self, state: list[torch.Tensor]) -> None:
         """Take back what :meth:`state` returned."""
-        for mine, saved in zip(self._base + self.pending, state, strict=True):
-            _bytes(mine)[...] = saved.numpy()
+        for mine, kept in zip(self._base + self.pending, state, strict=True):
+            _bytes(mine)[...] = kept.numpy()
         self._given = self._values()
 
 

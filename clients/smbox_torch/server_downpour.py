@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.adapter import as_array
+from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.center import Shared
 from smbox_torch.wrapper import BoxOptimizer
@@ -116,11 +116,11 @@ class ServerDownpour(BoxOptimizer):
         yield from map(_State, self._servers)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"gathered": [_as_bytes(each) for each in self.gathered]}
+        return {"gathered": [saved(each) for each in self.gathered]}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        for mine, saved in zip(self.gathered, extra["gathered"], strict=True):
-            mine[...] = saved.numpy().view(mine.dtype)
+        for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
+            mine[...] = kept.numpy().view(mine.dtype)
 
 
 class _State:
@@ -131,13 +131,8 @@ class _State:
 
     def values(self) -> dict[str, torch.Tensor]:
         states = self._server.states
-        return {name: _as_bytes(state.get()) for name, state in states.items()}
+        return {name: saved(state.get()) for name, state in states.items()}
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
         for name, state in self._server.states.items():
             state.put(values[name].numpy().view(state.dtype))
-
-
-def _as_bytes(array: Array) -> torch.Tensor:
-    """Copy an array as bytes, which torch saves whatever the dtype."""
-    return torch.from_numpy(array.view(np.uint8).copy())

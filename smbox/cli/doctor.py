@@ -116,11 +116,9 @@ def about_node(address: str | None) -> tuple[dict[str, Any], int]:
     try:
         with connect(known) as box:
             return _about_box(box, known), 0
-    except RemoteError as error:  # it answered, and said no
-        facts = {"address": known, "reachable": True, "error": str(error)}
-        return facts, output.exit_code(error)
     except SmboxError as error:
-        facts = {"address": known, "reachable": False, "error": str(error)}
+        answered = isinstance(error, RemoteError)  # and said no
+        facts = {"address": known, "reachable": answered, "error": str(error)}
         return facts, output.exit_code(error)
 
 

@@ -15,8 +15,7 @@ import typer
 
 from smbox.cli import output
 from smbox.errors import SegmentError
-from smbox.memory import layout, process, segment
-from smbox.memory.journal import alive_byte
+from smbox.memory import journal, layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
@@ -82,7 +81,7 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
     if _is_locked(node):
         return "alive"
-    if _is_in_use(node, segments):
+    if _is_in_use(node):
         return "in use"
     if owner is None:
         return "dead" if _is_remnant(node, segments) else "unknown"
@@ -100,20 +99,9 @@ def _is_remnant(node: str, segments: tuple[str, ...]) -> bool:
     return kinds <= SERVING
 
 
-def _is_in_use(node: str, segments: tuple[str, ...]) -> bool:
-    """Tell whether a local client of the node lives: it holds its slot's byte meanwhile."""
-    prefix = layout.slot_name(node, 0)[:-16]
-    slots = [name for name in segments if name.startswith(prefix)]
-    try:
-        locks = LockFile(node)
-    except SegmentError:
-        return False
-    try:
-        return any(
-            locks.is_held(alive_byte(int(name.rpartition(".")[2], 16))) for name in slots
-        )
-    finally:
-        locks.close()
+def _is_in_use(node: str) -> bool:
+    """Tell whether a local client of the node lives."""
+    return any(journal.is_alive(node, slot_id) for slot_id in journal.slot_ids(node))
 
 
 def _is_locked(node: str) -> bool:
@@ -155,7 +143,7 @@ def _remove_locked(node: str) -> bool:
     owner = _recorded_owner(node)
     segments = tuple(segment.listing(f"{layout.PREFIX}{node}."))
     is_dead = _is_remnant(node, segments) if owner is None else not process.is_alive(*owner)
-    if not is_dead or _is_in_use(node, segments):
+    if not is_dead or _is_in_use(node):
         return False
     unlink_all(node)
     return True

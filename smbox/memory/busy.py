@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from smbox.errors import SegmentError
 from smbox.memory import journal
 from smbox.memory.layout import RegionHeader, Stripe
-from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
 
@@ -32,7 +30,7 @@ class StripeBusy(Exception):
         who only waits with the stripe in hand has left no name. Who wrote last may be anybody.
         """
         slot_id = self._owner()
-        if slot_id == 0 or not _is_alive(self.region.node, slot_id):
+        if slot_id == 0 or not journal.is_alive(self.region.node, slot_id):
             return 0
         return journal.holder_pid(self.region.node, slot_id)
 
@@ -41,15 +39,3 @@ class StripeBusy(Exception):
         row = region.table[self.stripe]
         is_open = int(row[Stripe.SEQ]) & 1
         return int(row[Stripe.WRITER] if is_open else region.header[RegionHeader.WIDE])
-
-
-def _is_alive(node: str, slot_id: int) -> bool:
-    """Tell whether the slot's writer lives: what a dead one left open, another one closes."""
-    try:
-        locks = LockFile(node)
-    except SegmentError:
-        return False
-    try:
-        return locks.is_held(journal.alive_byte(slot_id))
-    finally:
-        locks.close()

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand
 from smbox.memory.compiled_ops import address_of
-from smbox.memory.compiled_runs import TABLE, Note, commit_one
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, Slot, SlotState
+from smbox.memory.compiled_runs import TABLE, Note, commit_one, is_ready
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, Slot
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -25,16 +25,13 @@ SCALES: Final = types.Array(types.float64, 1, "C")
 # Compiled code takes numbers from globals, not from classes.
 _CONSISTENCY: Final = RegionHeader.CONSISTENCY
 _BY_STRIPE: Final = np.uint64(Consistency.STRIPE)
-_STATE: Final = Slot.STATE
 _KERNEL: Final = Slot.KERNEL
-_STATE_MASK: Final = np.uint64(SlotState.MASK)
-_FREE: Final = np.uint64(SlotState.FREE)
 
 
 @njit(
     int64(
         WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
-        PLACES, SCALES, SOURCE, WORDS, int64, int64, WORDS,
+        PLACES, SCALES, SOURCE, WORDS, int64, int64,
     ),
     nogil=True,
     cache=True,
@@ -54,7 +51,6 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
     channel: Words,
     mark: int,
     number: int,
-    ring: Words,
 ) -> int:
     """Commit item after item; returns how many, as ``item_run.commit_items``.
 
@@ -71,16 +67,14 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
             in the source, the scale of whole numbers.
         scales: ``f64[items]``: the scale of other numbers.
         source: bytes of all operands.
-        channel: with the next three a ``compiled_runs.Note``, of the first item.
+        channel: with the next two a ``compiled_runs.Note``, of the first item.
         mark: its.
         number: its.
-        ring: its; empty.
     """
-    if header.size == 0 or words.size == 0 or old.size < STRIPE_NBYTES:
-        return 0
-    if words[_STATE] & _STATE_MASK != _FREE or header[_CONSISTENCY] != _BY_STRIPE:
+    if header.size == 0 or header[_CONSISTENCY] != _BY_STRIPE or not is_ready(words, old):
         return 0
     words[_KERNEL] = kernel
+    no_ring = words[:0]  # none of them answers
     begin, to, room = address_of(source), address_of(data), address_of(old)
     count: int = places.shape[0]
     for at in range(count):
@@ -91,7 +85,7 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
         if not 0 <= ahead <= source.size - (limit - first):
             return at
         operand = Operand(mode, begin + ahead, scales[at], places[at, 3])
-        note = Note(channel, mark, number + at, ring)
+        note = Note(channel, mark, number + at, no_ring)
         if not commit_one(
             header, table[stripe], words, fd, stripe, first, limit, operand, to, 0, room, note
         ):

@@ -153,6 +153,15 @@ def _close(row: Words, words: Words, note: Note) -> None:
 
 
 @njit
+def is_ready(words: Words, old: Bytes) -> bool:
+    """Tell whether a writer's slot is there, in this process, and has nothing open."""
+    if words.size == 0 or old.size < STRIPE_NBYTES:
+        return False
+    is_free: bool = words[_STATE] & _STATE_MASK == _FREE
+    return is_free
+
+
+@njit
 def commit_one(  # noqa: PLR0913, PLR0917 - it is inlined
     header: Words,
     row: Words,
@@ -270,7 +279,7 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
     """
     if header.size == 0 or limit > data.size or source.size != limit - first:
         return first
-    if words.size == 0 or old.size < STRIPE_NBYTES or words[_STATE] & _STATE_MASK != _FREE:
+    if not is_ready(words, old):
         return first
     operand = Operand(mode, address_of(source), scale, whole)
     to, room, answer = address_of(data), address_of(old), address_of(back)

@@ -16,7 +16,6 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.modes import Mode, factors, mode_of
 
 _NUMPY: Final = int(Mode.NUMPY)
-_NO_WORDS: Final = np.empty(0, np.uint64)
 
 
 class Place(NamedTuple):
@@ -83,5 +82,4 @@ def commit_items(
         receipt.row.words,
         receipt.row.index + 1,
         receipt.number,
-        _NO_WORDS,
     )

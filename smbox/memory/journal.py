@@ -16,7 +16,7 @@ from smbox.errors import SegmentError
 from smbox.memory import layout, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
-from smbox.memory.segment import Segment
+from smbox.memory.segment import Segment, listing
 
 
 class Writer:
@@ -87,6 +87,24 @@ def _new_id(locks: LockFile) -> int:
 def alive_byte(slot_id: int) -> int:
     """Return the lock byte that the slot's writer holds while it lives."""
     return LockByte.SLOTS + slot_id
+
+
+def slot_ids(node: str) -> list[int]:
+    """List the slots of a node's writers, living and dead."""
+    prefix = layout.slot_name(node, 0)[:-16]
+    return [int(name.removeprefix(prefix), 16) for name in listing(prefix)]
+
+
+def is_alive(node: str, slot_id: int) -> bool:
+    """Tell whether the slot's writer lives: what a dead one left open, another one closes."""
+    try:
+        locks = LockFile(node)
+    except SegmentError:
+        return False
+    try:
+        return locks.is_held(alive_byte(slot_id))
+    finally:
+        locks.close()
 
 
 def _make_slot(node: str, slot_id: int) -> Segment:

@@ -45,7 +45,7 @@ class NodeMemory:
         self.channels = ChannelTable.open(name)
         self.regions: dict[int, MappedRegion] = {}
         self._retired: list[MappedRegion] = []  # freed; somebody may still need their bytes
-        self._damaged: set[str] = set()  # slots of which was logged that they are
+        self._damaged: set[int] = set()  # slots of which was logged that they are
         self._recover()
         self._attach_regions()
         self.writer = Writer.create(name)
@@ -144,12 +144,13 @@ class NodeMemory:
         One that cannot be recovered is logged, once, and left: what it left open stays so.
         """
         swept = 0
-        for name in listing(layout.slot_name(self.name, 0)[:-16]):
+        for slot_id in journal.slot_ids(self.name):
             try:
-                swept += self._sweep(name)
+                swept += self._sweep(slot_id)
             except SmboxError:
-                if name not in self._damaged:
-                    self._damaged.add(name)
+                if slot_id not in self._damaged:
+                    self._damaged.add(slot_id)
+                    name = layout.slot_name(self.name, slot_id)
                     _LOG.exception("a dead writer's slot cannot be recovered: %s", name)
         self._remove_retired()
         return swept
@@ -179,8 +180,7 @@ class NodeMemory:
             unlink(name)
         self.sweep_slots()
 
-    def _sweep(self, name: str) -> bool:
-        slot_id = int(name.rpartition(".")[2], 16)
+    def _sweep(self, slot_id: int) -> bool:
         locks = self.superblock.locks
         byte = journal.alive_byte(slot_id)
         if not locks.try_lock(byte):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from smbox.errors import RegionFreedError, SegmentError
-from smbox.memory import journal, layout, recovery
+from smbox.memory import journal, recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold
 from smbox.memory.layout import Intent, RegionHeader, Slot
 from smbox.memory.locks import LockFile
-from smbox.memory.segment import NoSegmentError, Segment, listing
+from smbox.memory.segment import NoSegmentError, Segment
 from smbox.memory.wide import settle_wide
 
 
@@ -32,9 +32,9 @@ def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
 
 def is_operand(node: str, address: int) -> bool:
     """Tell whether a whole change that is not closed takes its operand from a region."""
-    for name in listing(layout.slot_name(node, 0)[:-16]):
+    for slot_id in journal.slot_ids(node):
         try:
-            slot = journal.attach_slot(node, int(name.rpartition(".")[2], 16))
+            slot = journal.attach_slot(node, slot_id)
         except NoSegmentError:  # taken away meanwhile
             continue
         except SegmentError:  # not to be read, at least just now: it may be

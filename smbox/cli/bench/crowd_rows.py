@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from smbox.cli.bench.result import (
     figure_at_most,
     size_name,
 )
-from smbox.cli.bench.worker import Job
+from smbox.cli.bench.worker import Job, Share
 
 LOCAL_CLIENTS: Final = 4
 TCP_CLIENTS: Final = 8
@@ -120,21 +122,33 @@ def _growth(lab: Lab, verb: str, *, pauses: bool) -> tuple[int, int]:
         with crowd(job, TCP_CLIENTS) as clients, ThreadPoolExecutor(1) as waiting:
             clients.begin(seconds, TCP_CLIENTS)
             ended = waiting.submit(clients.end, TCP_CLIENTS)
+            most = before
             if pauses:
                 time.sleep(seconds / 4)
-                clients.signal(signal.SIGSTOP)
-            goes_on_s = time.monotonic() + seconds / 2
-            most = before
-            try:
-                while not ended.done():
-                    most = max(most, anonymous_nbytes(lab.node_pid))
-                    time.sleep(SAMPLE_S)
-                    if time.monotonic() > goes_on_s:
-                        clients.signal(signal.SIGCONT)
-            finally:  # whoever waits for them must not do so for ever
-                clients.signal(signal.SIGCONT)
+                with _stopped(clients):
+                    most = _most(lab.node_pid, time.monotonic() + seconds / 2, ended)
+            most = max(most, _most(lab.node_pid, math.inf, ended))
             ended.result()
     return before, most
+
+
+@contextmanager
+def _stopped(clients: Crowd) -> Iterator[None]:
+    """Stop all clients in this block; whoever waits for them must not do so for ever."""
+    try:
+        clients.signal(signal.SIGSTOP)
+        yield
+    finally:
+        clients.signal(signal.SIGCONT)
+
+
+def _most(pid: int, until_s: float, ended: Future[list[Share]]) -> int:
+    """Return the most that a process's own memory is until a time, or until the end."""
+    most = anonymous_nbytes(pid)
+    while not ended.done() and time.monotonic() < until_s:
+        time.sleep(SAMPLE_S)
+        most = max(most, anonymous_nbytes(pid))
+    return most
 
 
 def anonymous_nbytes(pid: int) -> int:

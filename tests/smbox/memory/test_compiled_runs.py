@@ -5,7 +5,6 @@ What a run does when it is alone is tested through its doors, commit_run and rea
 
 from __future__ import annotations
 
-import platform
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from smbox.memory import accel, recovery
-from smbox.memory.accel import Accel, Engine
+from smbox.memory.accel import Engine
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.read_run import read_run
@@ -49,15 +48,6 @@ while True:
             os.sched_yield()  # another writer holds the stripe
         at = done
 """
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.commit_stripes is None:
-        pytest.skip("this machine may reorder stores: it has no runs")
-    return engine
 
 
 @pytest.fixture(autouse=True)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import platform
-
 import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
 from smbox.memory import accel
-from smbox.memory.accel import Accel, Engine
+from smbox.memory.accel import Engine
 from smbox.memory.change import Change, Receipt
 from smbox.memory.commit import commit
 from smbox.memory.item_run import Place, commit_items
@@ -17,15 +15,6 @@ from smbox.memory.mapped import Piece
 
 pytest.importorskip("numba", reason="without it there are no runs")
 COUNT = 3 * STRIPE_NBYTES // 8
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.commit_items is None:
-        pytest.skip("this machine may reorder stores: it has no runs")
-    return engine
 
 
 @pytest.fixture(autouse=True)

@@ -33,3 +33,19 @@ def test_there_is_no_slot_without_memory():
         Writer.create("no-such-node")
     with pytest.raises(SegmentError):
         journal.attach_slot("no-such-node", 1)
+
+
+def test_slots_are_listed_with_who_lives(memory):
+    alive, dead = Writer.create(memory.name), Writer.create(memory.name)
+    dead.abandon()
+    ids = journal.slot_ids(memory.name)
+    assert {slot_id: journal.is_alive(memory.name, slot_id) for slot_id in ids} == {
+        memory.writer.slot_id: True,
+        alive.slot_id: True,
+        dead.slot_id: False,
+    }
+    assert not journal.is_alive(memory.name, 5)
+    assert not journal.is_alive("no-such-node", 5)
+    alive.close()
+    memory.sweep_slots()
+    assert journal.slot_ids(memory.name) == [memory.writer.slot_id]

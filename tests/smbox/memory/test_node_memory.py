@@ -157,8 +157,7 @@ def test_a_refused_memory_is_left_alone(memory):
 
 
 def test_a_slot_that_its_writer_takes_away_meanwhile_stops_no_sweep(memory, monkeypatch):
-    gone = layout.slot_name(memory.name, 5)
-    monkeypatch.setattr("smbox.memory.node_memory.listing", lambda prefix: [gone])
+    monkeypatch.setattr("smbox.memory.journal.slot_ids", lambda node: [5])
     assert memory.sweep_slots() == 0
 
 

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import platform
-
 import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
 from smbox.memory import accel
-from smbox.memory.accel import Accel, Engine
+from smbox.memory.accel import Engine
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Consistency,
@@ -21,15 +19,6 @@ pytest.importorskip("numba", reason="without it there are no runs")
 COUNT = 2 * STRIPE_NBYTES // 8 + 1001  # float64: two stripes and a piece of a third
 ALL = 8 * COUNT
 DATA = np.random.default_rng(1).standard_normal(COUNT)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.read_stripes is None:
-        pytest.skip("this machine may reorder loads: it has no runs")
-    return engine
 
 
 @pytest.fixture(autouse=True)

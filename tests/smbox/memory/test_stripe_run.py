@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import platform
-
 import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
 from smbox.memory import accel
-from smbox.memory.accel import Accel, Engine
+from smbox.memory.accel import Engine
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
 from smbox.memory.commit import commit, commits
@@ -31,15 +29,6 @@ pytest.importorskip("numba", reason="without it there are no runs")
 COUNT = 2 * STRIPE_NBYTES // 4 + 1002  # float32: two stripes and a piece of a third
 ALL = 4 * COUNT
 FIRST, LIMIT = 8 * 501, ALL - 24
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.commit_stripes is None:
-        pytest.skip("this machine may reorder stores: it has no runs")
-    return engine
 
 
 @pytest.fixture(autouse=True)

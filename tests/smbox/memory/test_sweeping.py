@@ -15,7 +15,6 @@ from smbox.memory.layout import (
     RegionState,
     Slot,
     Stripe,
-    slot_name,
 )
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import Piece
@@ -93,11 +92,11 @@ def test_an_operand_is_one_as_long_as_its_change_is_open(memory, make, dead, mon
     assert not is_operand(memory.name, region.address)
     dead.words[Intent.OPEN] = 0
     assert not is_operand(memory.name, source.address)
-    names = [slot_name(memory.name, 5)]  # of a writer that took it away since it was listed
-    monkeypatch.setattr("smbox.memory.sweeping.listing", lambda prefix: names)
+    slots = [5]  # of a writer that took it away since it was listed
+    monkeypatch.setattr("smbox.memory.journal.slot_ids", lambda node: slots)
     assert not is_operand(memory.name, source.address)
     dead.words[Slot.MAGIC] = 0
-    names.append(slot_name(memory.name, dead.slot_id))
+    slots.append(dead.slot_id)
     assert is_operand(memory.name, source.address)
 
 
