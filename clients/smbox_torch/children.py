@@ -7,7 +7,6 @@ by a signal (PR_SET_PDEATHSIG) when the launcher dies, even if that is killed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
 import os
@@ -18,18 +17,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from smbox.memory import process
 from smbox_torch.reporter import REPORT_FD
 
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 CHUNK_NBYTES: Final = 1 << 16
 LINE_NBYTES_MAX: Final = 1 << 16
 """Output without a newline is shown in pieces of this size."""
 
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
-
 
 def _heed_launcher(at_its_death: signal.Signals) -> None:
-    _LIBC.prctl(PR_SET_PDEATHSIG, at_its_death)
+    process.heed_parent(at_its_death)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 from pathlib import Path
+from typing import Final
+
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def started(pid: int) -> int:
@@ -23,6 +28,14 @@ def started(pid: int) -> int:
 def is_alive(pid: int, pid_started: int) -> bool:
     """Tell whether this very process still runs; a zombie does not."""
     return pid_started != 0 and started(pid) == pid_started
+
+
+def heed_parent(at_its_death: int) -> None:
+    """Have this process sent a signal when its parent dies, even if that is killed (prctl(2)).
+
+    It is the death of the thread that made this process which counts.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, at_its_death)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ JSON telling how many bytes it moved in how many seconds; ends when its input do
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import msgspec
 import numpy as np
 
 from smbox.client import connect
+from smbox.memory import process
 from smbox.region import Region
 
 VERBS: Final = ("get", "put", "accumulate", "elastic")
@@ -84,6 +86,7 @@ def repeat(call: Callable[[], object], nbytes: int, seconds: float) -> Share:
 
 def main() -> None:
     """Do the job of the command line whenever a line of standard input asks for it."""
+    process.heed_parent(signal.SIGKILL)  # for one that is stopped never sees its input end
     job = msgspec.json.decode(sys.argv[1], type=Job)
     with connect(job.address, transport=job.transport, timeout_s=TIMEOUT_S) as box:
         call = verb_of(box.attach(job.region, timeout_s=1.0), job)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 from smbox.memory import process
 
@@ -24,3 +25,28 @@ def test_a_zombie_does_not_live():
     assert not process.is_alive(child.pid, began)
     child.communicate()
     assert process.started(child.pid) == 0
+
+
+PARENT = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", '''
+import os, signal
+from smbox.memory import process
+process.heed_parent(signal.SIGKILL)
+print(os.getpid(), flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+'''])
+os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_stopped_child_ends_with_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    parent.wait(60)
+    parent.stdout.close()
+    deadline_s = time.monotonic() + 60
+    while process.started(child):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
