@@ -17,7 +17,7 @@ from smbox.memory.mapped import MappedRegion, Piece
 from smbox.wire.batch import Item
 from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
-from smbox.wire.pieces import cut
+from smbox.wire.pieces import cut, unit_of
 
 
 class ChangeTask(NumberedTask):
@@ -39,7 +39,7 @@ class ChangeTask(NumberedTask):
         limit = first + request.nbytes
         if first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES:  # its commit checks it all
             return [self._item(request.address, request.nbytes, request.payload)]
-        check_range(first, request.nbytes, region.nbytes)
+        check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
         code = kernel_of(request.op, request.kernel)
         source = memoryview(request.payload)
         check_source(code, region.spec, first, request.nbytes, len(source))

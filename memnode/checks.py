@@ -151,12 +151,15 @@ def check_init(dtype: DType, init: float | None) -> None:
         raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)
 
 
-def check_range(first: int, nbytes: int, region_nbytes: int) -> None:
+def check_range(
+    first: int, nbytes: int, region_nbytes: int, unit: int = REQUEST_NBYTES_MAX
+) -> None:
     """Check a byte range of a region's data, as one request may cover it.
 
     Raises:
         AddressRangeError: it leaves the region.
-        RemoteProtocolError: empty, or across the multiples of 1 MiB where requests are cut.
+        RemoteProtocolError: empty, or across the multiples of ``unit`` where requests of its
+            op are cut.
     """
     if first < 0 or first + nbytes > region_nbytes:
         raise AddressRangeError(
@@ -165,12 +168,12 @@ def check_range(first: int, nbytes: int, region_nbytes: int) -> None:
             limit=first + nbytes,
             region_nbytes=region_nbytes,
         )
-    block = first // REQUEST_NBYTES_MAX
-    if nbytes <= 0 or block != (first + nbytes - 1) // REQUEST_NBYTES_MAX:
+    if nbytes <= 0 or first // unit != (first + nbytes - 1) // unit:
         raise RemoteProtocolError(
-            "a request covers part of one aligned MiB of its region",
+            "a request covers part of one aligned piece of its region",
             first=first,
             nbytes=nbytes,
+            piece_nbytes=unit,
         )
 
 

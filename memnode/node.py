@@ -23,14 +23,18 @@ from smbox.errors import AccessDeniedError, SmboxError
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request, encode_reply
-from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.header import REQUEST_NBYTES_MAX, SOURCE_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 ANSWERS_NBYTES: Final = 4 << 20
-"""What a channel may ask for at a time: with 4 MiB it gets as much a second as with 16, and who
-stops reading costs the node a quarter, whatever the requests bring along."""
+"""What may be under way of a channel's requests that data answers. With 4 MiB it gets as much a
+second as with 16, and who stops reading costs the node a quarter; what an elastic exchange
+brings is counted, too, because it waits at the node like its answer."""
+
+SOURCES_NBYTES: Final = WINDOW_MAX << 20
+"""What a channel may have under way to the node, which keeps it while a stripe is held."""
 
 HOUSEKEEPING_S: Final = 1.0
 """How often dead local clients and silent remote ones are looked for."""
@@ -172,9 +176,11 @@ class Node:
             memory_format=FORMAT,
             stripe_nbytes=STRIPE_NBYTES,
             request_nbytes_max=REQUEST_NBYTES_MAX,
+            source_nbytes_max=SOURCE_NBYTES_MAX,
             window=WINDOW_MAX,
             ring_entries=Ring.ENTRIES,
             answers_nbytes=ANSWERS_NBYTES,
+            sources_nbytes=SOURCES_NBYTES,
             applied=channel.applied,
             resumed=is_known,
         )

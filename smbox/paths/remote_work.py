@@ -1,6 +1,6 @@
 """Changes and reads over the wire: a range cut into requests, replies taken in order.
 
-Requests cover at most 1 MiB of the region's data, cut at its multiples. A reply is taken
+Requests cover at most 1 or 2 MiB of the region's data, cut at its multiples. A reply is taken
 exactly once: the place up to which all is taken moves after the taking, and a sink that was
 interrupted before that is called again with the same piece.
 """
@@ -199,6 +199,7 @@ class RemoteChange(RemoteWork):
         self._operation = operation
         self._sink = sink
         self._op = op_of(operation.kernel, sink)
+        self._unit = pieces.unit_of(self._op)
         self._scale = scale_of(operation, info)
         self._is_whole = KERNELS[operation.kernel].is_whole
         self._hands_on = sink is not None
@@ -210,7 +211,7 @@ class RemoteChange(RemoteWork):
 
     def _call(self, first: int) -> WorkCall:
         operation = self._operation
-        limit = min(operation.limit, (first // REQUEST_NBYTES_MAX + 1) * REQUEST_NBYTES_MAX)
+        limit = min(operation.limit, (first // self._unit + 1) * self._unit)
         source = operation.source
         if not self._is_whole:
             source = source[first - operation.first : limit - operation.first]

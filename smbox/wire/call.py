@@ -65,12 +65,15 @@ class Call:
         return self.is_change and request.op in ANSWERS
 
     @property
-    def answer_nbytes(self) -> int:
-        """Bytes of the answer, if the node says yes."""
+    def held_nbytes(self) -> int:
+        """Bytes that the node holds while a peer does not read: source and answer, or none."""
         request = self.request
         if request.op not in ANSWERS:
             return 0
-        return answers_nbytes(request.items) if request.op is Op.BATCH else request.nbytes
+        if request.op is not Op.BATCH:
+            return request.nbytes + len(request.payload)
+        answers = answers_nbytes(request.items)
+        return answers and answers + sum(len(item.source) for item in request.items)
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

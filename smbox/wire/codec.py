@@ -33,6 +33,7 @@ from smbox.wire.ops import (
     WHOLE_SOURCE_NBYTES_MAX,
     Op,
 )
+from smbox.wire.pieces import unit_of
 from smbox.wire.status import STATUS_OF, Status, error_of
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
@@ -158,7 +159,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
-        found.payload = _source(kernel, nbytes, body)
+        found.payload = _source(op, kernel, nbytes, body)
     elif op in OPERANDS:
         found.payload = _limited(body, OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
@@ -255,15 +256,16 @@ def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
 
 
-def _source(kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
+def _source(op: Op, kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
     """Check the source bytes of a change of ``nbytes``."""
-    source = _limited(body, REQUEST_NBYTES_MAX)
-    if nbytes > REQUEST_NBYTES_MAX:
+    longest = unit_of(op)
+    source = _limited(body, longest)
+    if nbytes > longest:
         raise RemoteProtocolError("too long a range", nbytes=nbytes)
     if kernel in WHOLE_KERNELS:
         return _limited(source, WHOLE_SOURCE_NBYTES_MAX)
     if kernel in SCATTER_KERNELS:
-        return source
+        return _limited(source, REQUEST_NBYTES_MAX)
     if len(source) != nbytes:
         raise RemoteProtocolError("source and range differ", source=len(source), nbytes=nbytes)
     return source

@@ -23,7 +23,12 @@ HEADER_NBYTES: Final = 64
 NO_SCALE: Final = bytes(8)
 
 REQUEST_NBYTES_MAX: Final = 1 << 20
-"""Bytes of region data in one request, and the alignment at which requests are cut."""
+"""Bytes of region data in one request, and the alignment at which requests are cut; but see
+SOURCE_NBYTES_MAX."""
+
+SOURCE_NBYTES_MAX: Final = 2 << 20
+"""The same of a change that answers no bytes. Half as many requests take a sixth less time, and
+of what they bring the node keeps nothing; answers it keeps until the peer reads."""
 
 _LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
 _SCALES: Final = {

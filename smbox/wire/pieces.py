@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from smbox.wire.header import REQUEST_NBYTES_MAX
+from smbox.wire.header import REQUEST_NBYTES_MAX, SOURCE_NBYTES_MAX
+from smbox.wire.ops import PLAIN_SOURCES, Op
+
+
+def unit_of(op: Op) -> int:
+    """Return how many bytes a request of ``op`` covers at most, and where it is cut."""
+    return SOURCE_NBYTES_MAX if op in PLAIN_SOURCES else REQUEST_NBYTES_MAX
 
 
 def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:

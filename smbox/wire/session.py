@@ -269,8 +269,7 @@ class ClientSession:
         if not self._waiting or welcome is None:
             return None
         call = self._waiting[0]
-        limits = welcome.window, welcome.ring_entries, welcome.answers_nbytes
-        if not self._window.has_room(call, *limits):
+        if not self._window.has_room(call, welcome):
             return None
         self._window.add(call)
         self._drop_opened()

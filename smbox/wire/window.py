@@ -7,6 +7,7 @@ number that follows from the requests before it is right whenever it is asked fo
 from __future__ import annotations
 
 from smbox.wire.call import Call
+from smbox.wire.messages import Welcome
 
 
 class Window:
@@ -34,22 +35,20 @@ class Window:
                 return call.last
         return self.acknowledged
 
-    def has_room(self, call: Call, requests: int, answers: int, answers_nbytes: int) -> bool:
-        """Tell whether ``call`` may be given out under these limits of the node.
-
-        Args:
-            call: the next one.
-            requests: how many may be unanswered.
-            answers: how many numbers back the node still knows what a change answered.
-            answers_nbytes: how many bytes of answers may be under way; one always may.
-        """
-        if len(self.calls) >= requests:
+    def has_room(self, call: Call, node: Welcome) -> bool:
+        """Tell whether ``call``, the next one, may be given out within the node's limits."""
+        if len(self.calls) >= node.window:
             return False
-        if nbytes := call.answer_nbytes:
-            others = sum(c.answer_nbytes for c in self.calls.values() if c.reply is None)
-            if others and others + nbytes > answers_nbytes:
+        others = [other for other in self.calls.values() if other.reply is None]
+        if others:
+            held, source = call.held_nbytes, len(call.request.payload)
+            if held and sum(other.held_nbytes for other in others) > node.answers_nbytes - held:
+                return False  # if there are any: one request may always be under way
+            sources = sum(len(other.request.payload) for other in others)
+            if source and sources > node.sources_nbytes - source:
                 return False
-        return not call.fills_ring or self.last + call.numbers <= self.acknowledged + answers
+        last_kept = self.acknowledged + node.ring_entries
+        return not call.fills_ring or self.last + call.numbers <= last_kept
 
     def add(self, call: Call) -> None:
         """Put a call behind all others; adding it again changes nothing."""

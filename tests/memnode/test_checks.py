@@ -113,6 +113,10 @@ def test_ranges():
     for first, nbytes in ((0, 0), (0, mib + 1), (mib - 4, 8)):
         with pytest.raises(RemoteProtocolError):
             checks.check_range(first, nbytes, 4 * mib)
+    checks.check_range(2 * mib, 2 * mib, 4 * mib, 2 * mib)
+    for first, nbytes in ((0, 2 * mib + 1), (mib, 2 * mib)):
+        with pytest.raises(RemoteProtocolError):
+            checks.check_range(first, nbytes, 4 * mib, 2 * mib)
     for first, nbytes in ((4 * mib - 4, 8), (-4, 4), (8 * mib, 4)):
         with pytest.raises(AddressRangeError):
             checks.check_range(first, nbytes, 4 * mib)

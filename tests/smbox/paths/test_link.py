@@ -16,10 +16,11 @@ from smbox.memory.kernels import KernelCode
 from smbox.paths import link
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
+from smbox.wire.header import SOURCE_NBYTES_MAX
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
-MIB = (1 << 20) // 4  # float32 elements
+PIECE = SOURCE_NBYTES_MAX // 4  # float32 elements: the longest request there is
 TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.wire))
 
 
@@ -52,9 +53,9 @@ def test_every_change_happens_once_whatever_messages_suffer(node, clients, fault
     script = FaultScript()
     fault(script, op, nth=2, side=side)
     client = clients(script.around(node.connect))
-    info = client.create(3 * MIB)
-    x = np.ones(3 * MIB, np.float32)
-    expected = np.zeros(3 * MIB, np.float32)
+    info = client.create(3 * PIECE)
+    x = np.ones(3 * PIECE, np.float32)
+    expected = np.zeros(3 * PIECE, np.float32)
     kernel = KernelCode.ELASTIC if op is Op.ELASTIC else KernelCode.SUM
     for _ in range(3):
         sink = None if op is Op.ACCUMULATE else OldBytes()
@@ -73,7 +74,7 @@ def test_greetings_and_reads_get_through(node, clients, fault, side, op):
     script = FaultScript()
     fault(script, op, side=side)
     client = clients(script.around(node.connect))
-    info = client.create(MIB, init=3)
+    info = client.create(PIECE, init=3)
     for _ in range(2):
         assert (client.get(info) == 3).all()
     assert script.is_over()
@@ -118,8 +119,8 @@ def interrupted(nth, function):
 
 
 def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client):
-    info = client.create(2 * MIB)
-    x = np.ones(2 * MIB, np.float32)
+    info = client.create(2 * PIECE)
+    x = np.ones(2 * PIECE, np.float32)
     lines, was_struck, total = 0, True, 0
     while was_struck:
         lines += 3 if lines > 150 else 1  # all of the way there, then samples
@@ -134,8 +135,8 @@ def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client):
 
 
 def test_an_interrupt_in_beginning_leaves_whole_numbers_at_any_line(client):
-    info = client.create(MIB)
-    x = np.ones(MIB, np.float32)
+    info = client.create(PIECE)
+    x = np.ones(PIECE, np.float32)
     lines, was_struck, least = 0, True, 0
     while was_struck:
         lines += 1
@@ -151,8 +152,8 @@ def test_an_interrupt_in_beginning_leaves_whole_numbers_at_any_line(client):
 
 
 def test_a_timeout_gives_the_callers_array_back(node, client):
-    info = client.create(2 * MIB)
-    x = np.ones(2 * MIB, np.float32)
+    info = client.create(2 * PIECE)
+    x = np.ones(2 * PIECE, np.float32)
     client.finish(client.change(info, x, KernelCode.REPLACE))
     node.is_down = True
     x[:] = 2
@@ -165,25 +166,25 @@ def test_a_timeout_gives_the_callers_array_back(node, client):
 
 
 def test_a_cancelled_work_begins_nothing_more_and_others_go_on(node, client):
-    info = client.create(20 * MIB)
-    x = np.ones(20 * MIB, np.float32)
-    client.finish(client.change(info, x[:MIB]))
+    info = client.create(20 * PIECE)
+    x = np.ones(20 * PIECE, np.float32)
+    client.finish(client.change(info, x[:PIECE]))
     node.is_down = True
     work = client.change(info, x)
     work.cancel()
     x[:] = 7
     node.is_down = False
-    client.finish(client.change(info, np.ones(20 * MIB, np.float32)))
+    client.finish(client.change(info, np.ones(20 * PIECE, np.float32)))
     found = client.get(info)
-    assert (np.ptp(found[: 16 * MIB].reshape(16, -1), axis=1) == 0).all()
-    assert set(np.unique(found[MIB:])) <= {1.0, 2.0}
-    assert (found[16 * MIB :] == 1).all()
+    assert (np.ptp(found[: 8 * PIECE].reshape(8, -1), axis=1) == 0).all()
+    assert set(np.unique(found[PIECE:])) <= {1.0, 2.0}
+    assert (found[8 * PIECE :] == 1).all()
 
 
-@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.ACCUMULATE, 16)])
+@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.ACCUMULATE, 8)])
 def test_the_window_is_full_and_never_more(node, client, op, count):
-    info = client.create(40 * MIB)
-    out = np.empty(40 * MIB, np.float32)
+    info = client.create(40 * PIECE)
+    out = np.empty(40 * PIECE, np.float32)
     client.get(info)
     node.is_down = True
     sent = []
@@ -196,8 +197,8 @@ def test_the_window_is_full_and_never_more(node, client, op, count):
 
 
 def test_a_restarted_node_goes_on_where_it_was(node, client):
-    info = client.create(2 * MIB)
-    x = np.ones(2 * MIB, np.float32)
+    info = client.create(2 * PIECE)
+    x = np.ones(2 * PIECE, np.float32)
     client.finish(client.change(info, x))
     node.is_down = True
     sink = OldBytes()
@@ -212,8 +213,8 @@ def test_a_restarted_node_goes_on_where_it_was(node, client):
 
 
 def test_other_memory_ends_the_session_and_the_next_one_works(node, client):
-    info = client.create(MIB)
-    x = np.ones(MIB, np.float32)
+    info = client.create(PIECE)
+    x = np.ones(PIECE, np.float32)
     client.finish(client.change(info, x))
     node.is_down = True
     work = client.change(info, x)
@@ -224,14 +225,14 @@ def test_other_memory_ends_the_session_and_the_next_one_works(node, client):
             client.finish(work)
     assert caught.value.facts["outcome"] == "unknown"
     with pytest.raises(SessionExpiredError):
-        client.create(MIB)
-    assert (client.get(client.create(MIB, init=5)) == 5).all()
+        client.create(PIECE)
+    assert (client.get(client.create(PIECE, init=5)) == 5).all()
 
 
 def test_a_silent_client_comes_back_to_a_node_that_forgot_it(node, client, monkeypatch):
     monkeypatch.setattr(link, "IDLE_S", 0.0)
-    info = client.create(MIB)
-    x = np.ones(MIB, np.float32)
+    info = client.create(PIECE)
+    x = np.ones(PIECE, np.float32)
     client.finish(client.change(info, x))
     node.node.tick(now_s=time.monotonic() + 1000)
     client.finish(client.change(info, x))
@@ -239,9 +240,9 @@ def test_a_silent_client_comes_back_to_a_node_that_forgot_it(node, client, monke
 
 
 def test_a_refusal_moves_later_changes_up(client):
-    gone, info = client.create(MIB), client.create(MIB)
+    gone, info = client.create(PIECE), client.create(PIECE)
     client.control.free(gone.address, WAIT_S)
-    x = np.ones(MIB, np.float32)
+    x = np.ones(PIECE, np.float32)
     refused = client.change(gone, x)
     later = client.change(info, x)
     client.finish(later)
@@ -252,17 +253,17 @@ def test_a_refusal_moves_later_changes_up(client):
 
 
 def test_flush_tells_of_a_failure_that_nobody_waited_for_once(client):
-    gone = client.create(MIB)
+    gone = client.create(PIECE)
     client.control.free(gone.address, WAIT_S)
-    client.change(gone, np.ones(MIB, np.float32))
+    client.change(gone, np.ones(PIECE, np.float32))
     with pytest.raises(RegionFreedError):
         client.data.flush(time.monotonic() + WAIT_S)
     assert client.data.flush(time.monotonic() + WAIT_S)
 
 
 def test_any_thread_may_drive(client):
-    info = client.create(20 * MIB)
-    x = np.ones(20 * MIB, np.float32)
+    info = client.create(20 * PIECE)
+    x = np.ones(20 * PIECE, np.float32)
     works = [client.change(info, x) for _ in range(2)]
     threads = [threading.Thread(target=client.finish, args=(work,)) for work in works * 2]
     for thread in threads:
@@ -274,9 +275,9 @@ def test_any_thread_may_drive(client):
 
 def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
     client = clients()
-    info = client.create(MIB)
+    info = client.create(PIECE)
     client.get(info)
-    work = client.change(info, np.ones(MIB, np.float32))
+    work = client.change(info, np.ones(PIECE, np.float32))
     client.close()
     with pytest.raises(PeerLostError):
         work.advance(time.monotonic() + WAIT_S)
@@ -286,8 +287,8 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
 
 
 def test_a_forked_child_lets_go_and_the_parent_goes_on(client):
-    info = client.create(MIB)
-    x = np.ones(MIB, np.float32)
+    info = client.create(PIECE)
+    x = np.ones(PIECE, np.float32)
     work = client.change(info, x)
     child = os.fork()
     if child == 0:

@@ -56,13 +56,13 @@ def data_requests(node):
 
 
 def test_a_range_is_cut_at_the_regions_mebibytes(node, client):
-    info = client.create(3 * MIB, "uint8")
-    x = np.arange(2 * MIB, dtype=np.uint64).astype(np.uint8)
-    client.finish(client.change(info, x, KernelCode.REPLACE, first=MIB // 2))
+    info = client.create(5 * MIB, "uint8")
+    x, half = np.arange(4 * MIB, dtype=np.uint64).astype(np.uint8), MIB // 2
+    client.finish(client.change(info, x, KernelCode.REPLACE, first=half))
+    assert np.array_equal(client.get(info)[half : half + 4 * MIB], x)
     found = [(r.address - info.address, r.nbytes, r.numbers) for r in data_requests(node)]
-    half = MIB // 2
-    assert found == [(half, half, 1), (MIB, MIB, 2), (2 * MIB, half, 1)]
-    assert np.array_equal(client.get(info)[half : half + 2 * MIB], x)
+    assert found[:3] == [(half, 3 * half, 3), (2 * MIB, 2 * MIB, 4), (4 * MIB, half, 1)]
+    assert found[3:] == [(at * MIB, MIB, 0) for at in range(5)]
 
 
 def test_the_sink_is_called_in_order_once_for_each_piece(client):

@@ -40,6 +40,15 @@ def test_who_fills_the_ring():
     assert Call(Request(Op.BATCH, items=(put, fetch)), 2).fills_ring
 
 
+def test_what_the_node_holds_of_a_call_while_nobody_reads():
+    put, fetch = (Item(op, 1, 0, 4, bytes(4)) for op in (Op.PUT, Op.FETCH))
+    assert Call(Request(Op.GET, nbytes=8)).held_nbytes == 8
+    assert Call(Request(Op.PUT, nbytes=8, payload=bytes(8)), 1).held_nbytes == 0
+    assert Call(Request(Op.ELASTIC, nbytes=8, payload=bytes(8)), 1).held_nbytes == 16
+    assert Call(Request(Op.BATCH, items=(put, put)), 2).held_nbytes == 0
+    assert Call(Request(Op.BATCH, items=(put, fetch)), 2).held_nbytes == 12
+
+
 def test_frames_are_the_request():
     request = Request(Op.PUT, 3, 4, 4096, 2, kernel=1, payload=b"ab")
     assert decode_request(Call(request, 1).frames()) == request

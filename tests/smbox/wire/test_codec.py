@@ -159,12 +159,24 @@ def test_noise_behind_a_legal_header_is_a_message_or_a_typed_error(
         assert decode(encode(found)) == found
 
 
+LONG = header.REQUEST_NBYTES_MAX + 1
+
+
+@pytest.mark.parametrize("op", [Op.PUT, Op.ACCUMULATE])
+def test_what_no_data_answers_may_be_longer(op):
+    request = Request(op, nbytes=LONG, kernel=1, payload=bytes(LONG))
+    assert len(decode_request(encode_request(request)).payload) == LONG
+
+
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(Op.GET, nbytes=header.REQUEST_NBYTES_MAX + 1),
+        Request(Op.GET, nbytes=LONG),
+        Request(Op.ELASTIC, nbytes=LONG, payload=bytes(LONG)),
+        Request(Op.PUT, nbytes=2 * LONG, payload=bytes(2 * LONG)),
+        Request(Op.PUT, nbytes=4, kernel=9, payload=bytes(LONG)),
         Request(Op.PUT, nbytes=3, payload=b"four"),
-        Request(Op.FETCH, nbytes=header.REQUEST_NBYTES_MAX + 1, kernel=6),
+        Request(Op.FETCH, nbytes=LONG, kernel=6),
         Request(Op.FETCH, nbytes=8, kernel=6, payload=bytes(65)),
         Request(Op.FREE, body=messages.Free(address=-1)),
         Request(Op.CREATE, body=messages.Create(name="", dtype="int8", shape=(), token=ID)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from smbox.wire.pieces import count, cut
+from smbox.wire.ops import Op
+from smbox.wire.pieces import count, cut, unit_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,11 @@ def test_pieces_join_to_the_range(first, nbytes, unit):
     assert [at for at, _ in pieces] + [limit] == [first] + [end for _, end in pieces]
     assert all(at // unit == (end - 1) // unit for at, end in pieces)
     assert count(first, limit, unit) == len(pieces)
+
+
+def test_what_data_answers_is_cut_shorter():
+    assert [unit_of(op) >> 20 for op in (Op.PUT, Op.ACCUMULATE)] == [2, 2]
+    assert [unit_of(op) >> 20 for op in (Op.GET, Op.ELASTIC, Op.FETCH, Op.FROM)] == [1] * 4
 
 
 def test_a_request_touches_at_most_two_stripes_of_half_its_size():

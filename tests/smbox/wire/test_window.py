@@ -5,12 +5,10 @@ from __future__ import annotations
 from smbox.wire.batch import Item
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request
-from smbox.wire.messages import ErrorBody
+from smbox.wire.messages import ErrorBody, Welcome
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 from smbox.wire.window import Window
-
-MANY = 1 << 20  # bytes of answers
 
 
 def filled(*counts: int) -> tuple[Window, list[Call]]:
@@ -86,21 +84,49 @@ def test_settling_and_lining_up_twice_changes_nothing():
     assert window.acknowledged == 2
 
 
+def limits(requests: int = 9, answers: int = 9, **nbytes: int) -> Welcome:
+    """What a node says that takes so many requests, and keeps so many answers."""
+    return Welcome(
+        node_name="n",
+        node_uuid=bytes(16),
+        node_id=1,
+        incarnation=1,
+        stripe_nbytes=4,
+        request_nbytes_max=8,
+        window=requests,
+        ring_entries=answers,
+        applied=0,
+        **nbytes,
+    )
+
+
 def test_room_for_bytes_of_answers():
     window = Window()
     gets = [Call(Request(Op.GET, number, nbytes=4)) for number in (1, 2)]
     item = Item(Op.FETCH, 2, 0, 5, bytes(5))
     batch = Call(Request(Op.BATCH, 3, nbytes=2, items=(item, item)), 2)
-    put = Call(Request(Op.PUT, 4, nbytes=1000), 1)
-    assert window.has_room(batch, 9, 9, 1)
+    elastic = Call(Request(Op.ELASTIC, 4, nbytes=4, payload=bytes(4)), 1)
+    put = Call(Request(Op.PUT, 5, nbytes=1000, payload=bytes(1000)), 1)
+    assert window.has_room(batch, limits(answers_nbytes=1))
     window.add(gets[0])
-    assert window.has_room(batch, 9, 9, 14)
-    assert not window.has_room(batch, 9, 9, 13)
-    assert window.has_room(gets[1], 9, 9, 8)
-    assert not window.has_room(gets[1], 9, 9, 7)
-    assert window.has_room(put, 9, 9, 0)
+    for call, most in ((batch, 24), (elastic, 12), (gets[1], 8)):
+        assert window.has_room(call, limits(answers_nbytes=most))
+        assert not window.has_room(call, limits(answers_nbytes=most - 1))
+    assert window.has_room(put, limits(answers_nbytes=1))
     gets[0].reply = Reply(Op.GET)
-    assert window.has_room(gets[1], 9, 9, 7)
+    assert window.has_room(gets[1], limits(answers_nbytes=7))
+
+
+def test_room_for_bytes_of_sources():
+    window = Window()
+    puts = [Call(Request(Op.PUT, at, nbytes=4, payload=bytes(4)), 1) for at in (1, 2)]
+    assert window.has_room(puts[0], limits(sources_nbytes=1))
+    window.add(puts[0])
+    assert window.has_room(puts[1], limits(sources_nbytes=8))
+    assert not window.has_room(puts[1], limits(sources_nbytes=7))
+    assert window.has_room(Call(Request(Op.GET, 3, nbytes=1000)), limits(sources_nbytes=1))
+    puts[0].reply = Reply(Op.PUT)
+    assert window.has_room(puts[1], limits(sources_nbytes=7))
 
 
 def test_room_for_requests_and_for_answers():
@@ -111,17 +137,17 @@ def test_room_for_requests_and_for_answers():
         Call(Request(Op.ELASTIC), 1),
         Call(Request(Op.ELASTIC), 2),
     )
-    assert window.has_room(silent, 3, 4, MANY)
-    assert not window.has_room(read, 2, 9, MANY)
-    assert window.has_room(read, 3, 4, MANY)
-    assert window.has_room(small, 3, 5, MANY)
-    assert not window.has_room(large, 3, 5, MANY)
+    assert window.has_room(silent, limits(3, 4))
+    assert not window.has_room(read, limits(2, 9))
+    assert window.has_room(read, limits(3, 4))
+    assert window.has_room(small, limits(3, 5))
+    assert not window.has_room(large, limits(3, 5))
     calls[1].reply = Reply(Op.PUT)
     window.settle()
-    assert not window.has_room(large, 3, 5, MANY)
+    assert not window.has_room(large, limits(3, 5))
     calls[0].reply = Reply(Op.PUT)
     window.settle()
-    assert window.has_room(large, 3, 5, MANY)
+    assert window.has_room(large, limits(3, 5))
 
 
 def test_what_is_removed_gives_its_numbers_to_those_behind():
