@@ -38,10 +38,11 @@ class ClientConfig:
         transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
             ``$SMBOX_TRANSPORT``.
         timeout_s: how long a call waits when it is not told otherwise; ``$SMBOX_TIMEOUT_S``.
-        resend_after_s: without any reply for so long, a thread opens a fresh connection and
-            sends again what is unanswered; doubles up to ``resend_after_max_s``;
-            ``$SMBOX_RESEND_AFTER_S``.
-        resend_after_max_s: the longest such pause; ``$SMBOX_RESEND_AFTER_MAX_S``.
+        resend_after_s: without any reply for so long (or twice as long as the last one took,
+            or after a try in vain), a thread opens a fresh connection and sends again what is
+            unanswered; ``$SMBOX_RESEND_AFTER_S``.
+        resend_after_max_s: the longest such pause while the node does not answer at all;
+            ``$SMBOX_RESEND_AFTER_MAX_S``.
 
     Raises:
         ConfigError: a value that can never work.

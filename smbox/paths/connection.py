@@ -2,7 +2,12 @@
 
 When nothing has been heard for too long although something should, or when the node does not
 know the connection, it is closed and a fresh one opened; the session then sends again what
-needs it. Patience doubles from ``resend_after_s`` to ``resend_after_max_s`` in silence.
+needs it.
+
+A node that is away is greeted again after ``resend_after_s``, doubling to
+``resend_after_max_s``. One that greets and then is silent may be behind a slow network, where a
+message takes many seconds and a fresh connection begins it anew: so patience with it is twice
+as long as its last answer took, and doubles in silence up to SILENCE_MAX_S.
 """
 
 from __future__ import annotations
@@ -27,6 +32,10 @@ from smbox.wire.ops import Op
 from smbox.wire.session import ClientSession
 
 FAREWELL_S: Final = 0.5
+
+SILENCE_MAX_S: Final = 20.0
+"""The longest patience with a node that has greeted: 2 MiB over 1 Mbit/s. It is how long it may
+take to see that a node was killed which had long been silent, as when a stripe is held."""
 
 MakeHello: TypeAlias = Callable[[], Hello]
 
@@ -58,7 +67,8 @@ class Connection:
         self._transport: Transport | None = None
         self._quiet_since_s = 0.0  # or since the last try to end the quiet
         self._heard_s = 0.0
-        self._patience_s = config.resend_after_s
+        self._patience_s = config.resend_after_s  # with a node that has greeted
+        self._greeting_s = config.resend_after_s  # with one that has not
 
     def silent_s(self) -> float:
         """Return for how long nothing was heard, or nothing was expected."""
@@ -117,21 +127,31 @@ class Connection:
                 raise
             message = "the node that answers now does not know us"
             raise SessionExpiredError(message, outcome="unknown") from error
-        self._quiet_since_s = self._heard_s = time.monotonic()
-        self._patience_s = self._config.resend_after_s
+        quiet_since_s, self._quiet_since_s = self._quiet_since_s, time.monotonic()
+        self._heard_s = self._quiet_since_s
         if call is not None:
+            self._patience_s = self._patience_after(self._heard_s - quiet_since_s)
             return call
+        self._greeting_s = self._config.resend_after_s
         if session.needs_hello and not was_greeting:
             self._open()
         return Heard.GREETING if was_greeting and not session.needs_hello else Heard.NOISE
 
+    def _patience_after(self, quiet_s: float) -> float:
+        return max(self._config.resend_after_s, min(2 * quiet_s, SILENCE_MAX_S))
+
     def _check_patience(self) -> None:
-        if time.monotonic() - self._quiet_since_s < self._patience_s:
+        quiet_s = time.monotonic() - self._quiet_since_s
+        if self.session.needs_hello:
+            if quiet_s < self._greeting_s:
+                return
+            self._greeting_s = min(2 * self._greeting_s, self._config.resend_after_max_s)
+        elif self.session.is_unanswered and quiet_s >= self._patience_s:
+            self._patience_s = self._patience_after(quiet_s)
+        else:
             return
-        if self.session.is_unanswered or self.session.needs_hello:
-            self._patience_s = min(2 * self._patience_s, self._config.resend_after_max_s)
-            self._quiet_since_s = time.monotonic()
-            self._open()
+        self._quiet_since_s = time.monotonic()
+        self._open()
 
     def _open(self) -> Transport:
         """Open a fresh connection, on which the greeting is the first message."""

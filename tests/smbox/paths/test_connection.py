@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -117,6 +118,47 @@ def test_silence_is_answered_by_a_fresh_connection(script, connection):
     assert script.opened >= 3
     assert [op for _, op in script.seen].count(Op.HELLO) == script.opened
     assert len({peer for peer, _ in script.seen}) == script.opened
+
+
+class SlowLine:
+    """A connection whose every message but a greeting takes its time, each time anew."""
+
+    def __init__(self, inner, takes_s):
+        self.name = inner.name
+        self._inner = inner
+        self._takes_s = takes_s
+        self._ready_s = 0.0
+        self.close, self.abandon = inner.close, inner.abandon
+
+    def send(self, frames, *, lent=False):
+        is_greeting = decode_request(frames).op is Op.HELLO
+        self._ready_s = 0.0 if is_greeting else time.monotonic() + self._takes_s
+        return self._inner.send(frames, lent=lent)
+
+    def receive(self, timeout_s):
+        time.sleep(max(0.0, min(timeout_s, self._ready_s - time.monotonic())))
+        return self._inner.receive(0.0) if time.monotonic() >= self._ready_s else None
+
+
+def test_what_takes_longer_than_a_greeting_may_take_arrives(script, connection, monkeypatch):
+    takes_s = 3 * CONFIG.resend_after_max_s
+    monkeypatch.setattr(
+        connection, "_open_transport", lambda: SlowLine(script.connect(), takes_s)
+    )
+    heard_until(connection, ping(connection))
+    opened = script.opened
+    assert opened > 1  # or the line was not slow
+    for _ in range(3):
+        heard_until(connection, ping(connection))
+    assert script.opened == opened  # it knows by now
+
+
+def test_patience_with_a_node_that_greets_and_is_silent_doubles(script, connection):
+    begun_s = time.monotonic()
+    script.answers = [plainly, silently] * 6
+    heard_until(connection, ping(connection))
+    assert script.opened == 7
+    assert time.monotonic() - begun_s >= (2**6 - 1) * CONFIG.resend_after_s
 
 
 def test_patience_waits_only_when_something_is_due(script, connection):
