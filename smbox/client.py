@@ -43,7 +43,8 @@ def connect(
         transport: "auto" maps the memory where this host shares it; "shm", "tcp" and "ipc"
             force a way.
         key: reserved for encrypted nodes.
-        timeout_s: how long connecting, and later every verb, waits when not told; 10.
+        timeout_s: how long connecting, and later every verb, waits when not told; 10. Verbs
+            of regions begin it anew as long as some of their array gets through.
 
     Raises:
         ConfigError: no address, or the transport that was asked for cannot work here.
@@ -120,7 +121,8 @@ class Box:
                 its contents stay.
             consistency: "stripe"; "region": each operation is all or nothing over its whole
                 range; "none": no locks, no journal, atomic by word only.
-            timeout_s: seconds to wait for the node; None: the timeout of the box.
+            timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
+                long as some of ``init`` gets through.
 
         Raises:
             RegionExistsError: the name is taken.
@@ -129,7 +131,7 @@ class Box:
         """
         request, values = creating.describe(name, shape, dtype, init, consistency)
         request = replace(request, exist_ok=exist_ok)
-        info = creating.create(self._paths, request, values, self._timeout(timeout_s))
+        info = creating.create(self._paths, request, values, timeout_s)
         return Region(self._paths, info)
 
     def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:

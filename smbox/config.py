@@ -37,7 +37,8 @@ class ClientConfig:
         address: of the memory node, ``tcp://host:port`` or ``ipc://path``; ``$SMBOX_ADDRESS``.
         transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
             ``$SMBOX_TRANSPORT``.
-        timeout_s: how long a call waits when it is not told otherwise; ``$SMBOX_TIMEOUT_S``.
+        timeout_s: how long a call waits when it is not told otherwise, begun anew as long as
+            some of a large array gets through; ``$SMBOX_TIMEOUT_S``.
         resend_after_s: without any reply for so long (or twice as long as the last one took,
             or after a try in vain), a thread opens a fresh connection and sends again what is
             unanswered; ``$SMBOX_RESEND_AFTER_S``.

@@ -18,6 +18,12 @@ class Drive(Protocol):
     def advance(self, deadline_s: float) -> bool:
         """Go on until done (True) or the monotonic deadline (False)."""
 
+    def progress(self) -> int:
+        """Return a number, 0 at first, that grows as long as the request gets on."""
+
+    def let_go(self) -> None:
+        """Stop using the caller's arrays: nobody waits just now."""
+
     def outcome(self) -> str:
         """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
 
@@ -44,7 +50,16 @@ class Handle(Generic[T]):
         timeout_s: how long ``wait`` waits when it is not told.
     """
 
-    __slots__ = ("_drive", "_error", "_is_done", "_op", "_result", "_timeout_s", "_value")
+    __slots__ = (
+        "_drive",
+        "_error",
+        "_is_done",
+        "_op",
+        "_progress",
+        "_result",
+        "_timeout_s",
+        "_value",
+    )
 
     def __init__(
         self, op: str, drive: Drive, result: Callable[[], T], timeout_s: float = math.inf
@@ -54,6 +69,7 @@ class Handle(Generic[T]):
         self._result: Callable[[], T] | None = result
         self._timeout_s = timeout_s
         self._is_done = False
+        self._progress = 0
         self._error: SmboxError | None = None
         self._value: T | None = None
 
@@ -70,7 +86,8 @@ class Handle(Generic[T]):
         """Wait until the request is done.
 
         Args:
-            timeout_s: seconds; None: the timeout of the box; ``math.inf`` waits for ever.
+            timeout_s: seconds; None: the timeout of the box, again and again as long as the
+                request gets on: large arrays on a slow network; ``math.inf`` waits for ever.
 
         Raises:
             RequestTimeoutError: not done in time. ``error.facts["outcome"]`` tells what is
@@ -83,16 +100,19 @@ class Handle(Generic[T]):
             raise self._error
         if self._is_done:
             return
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if math.isnan(timeout_s):  # it would never be over
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if math.isnan(limit_s):  # it would never be over
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=limit_s)
         try:
-            self._is_done = self._drive.advance(time.monotonic() + timeout_s)
+            self._is_done = self._drive.advance(time.monotonic() + limit_s)
+            while timeout_s is None and not self._is_done and self._gets_on():
+                self._is_done = self._drive.advance(time.monotonic() + limit_s)
         except SmboxError as error:
             self._fail(error)
             raise
         if not self._is_done:
-            raise self._timeout(timeout_s)
+            self._drive.let_go()
+            raise self._timeout(limit_s)
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
@@ -116,6 +136,11 @@ class Handle(Generic[T]):
             self._value = self._result()
             self._result = None
         return cast(T, self._value)
+
+    def _gets_on(self) -> bool:
+        """Tell whether the request has got on since this was asked last."""
+        before, self._progress = self._progress, self._drive.progress()
+        return self._progress != before
 
     def _fail(self, error: SmboxError) -> None:
         self._error = error

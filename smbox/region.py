@@ -5,7 +5,7 @@ untouchable. Verbs of one thread on one region take effect in program order. Wha
 a crash leaves stands in docs/memory_model.md. Everywhere below:
 
     x         an array of the region's (or slice's) shape and dtype; see smbox.array
-    timeout_s seconds to wait; None: the timeout of the box; math.inf: for ever
+    timeout_s seconds to wait; None: the box's, anew while x gets through; math.inf: for ever
 
 and every verb may raise
 

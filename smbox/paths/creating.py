@@ -62,9 +62,11 @@ def create(
     paths: PathPair,
     request: CreateRequest,
     values: NDArray[Any] | None,
-    timeout_s: float,
+    timeout_s: float | None,
 ) -> RegionInfo:
     """Create a region; with ``values`` it becomes visible once they are in it.
+
+    Without ``timeout_s``, that of the box begins anew as long as some of them get through.
 
     Raises:
         RegionExistsError, LayoutMismatchError: the name is taken.
@@ -73,14 +75,18 @@ def create(
             time was up; nothing is left.
     """
     if values is None:
-        return paths.control().create(request, timeout_s)
+        return paths.control().create(request, _given(paths, timeout_s))
     if request.exist_ok:
         return _find_or_create(paths, request, values, timeout_s)
     return _create_filled(paths, request, values, timeout_s)
 
 
+def _given(paths: PathPair, timeout_s: float | None) -> float:
+    return paths.timeout_s if timeout_s is None else timeout_s
+
+
 def _find_or_create(
-    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
+    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float | None
 ) -> RegionInfo:
     """Return the region of this name, or create it with ``values``.
 
@@ -98,7 +104,7 @@ def _find_or_create(
 
 
 def _create_filled(
-    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float
+    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float | None
 ) -> RegionInfo:
     """Make a region, fill it and publish it; again where a restart of the node takes it away.
 
@@ -106,13 +112,14 @@ def _create_filled(
     ours before, so that making it once more is no second one.
     """
     control = paths.control()
-    limit_s = time.monotonic() + timeout_s
-    left_s = timeout_s
+    left_s = _given(paths, timeout_s)
+    limit_s = time.monotonic() + left_s
     while True:
         incarnation = control.node.incarnation
         ours = control.create(replace(request, publish=False, exist_ok=False), left_s)
         try:
-            return _check_same(_fill(paths, request, ours, values, left_s), request)
+            fill_s = None if timeout_s is None else left_s
+            return _check_same(_fill(paths, request, ours, values, fill_s), request)
         except RegionFreedError:
             left_s = limit_s - time.monotonic()
             if left_s <= 0 or not _is_restarted(control, incarnation, left_s):
@@ -124,19 +131,20 @@ def _fill(
     request: CreateRequest,
     ours: RegionInfo,
     values: NDArray[Any],
-    timeout_s: float,
+    timeout_s: float | None,
 ) -> RegionInfo:
     """Fill our region and publish it; returns the region that has the name now."""
+    control_s = _given(paths, timeout_s)
     try:
         source = as_bytes(values)
         operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
         unseen = replace(ours, consistency=STRIPE)  # nobody sees it half filled
         requests.change(paths, Request(unseen, operation, None, None), timeout_s)
-        return paths.control().publish(ours, timeout_s, exist_ok=request.exist_ok)
+        return paths.control().publish(ours, control_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):
         raise  # ours is gone
     except BaseException:
-        _give_up(paths, ours, timeout_s)
+        _give_up(paths, ours, control_s)
         raise
 
 

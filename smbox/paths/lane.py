@@ -65,6 +65,13 @@ class LaneWork:
         """List the ranges that are done."""
         raise NotImplementedError
 
+    def progress(self) -> int:
+        """Return how many bytes are done."""
+        return sum(limit - first for first, limit in self.ranges_done())
+
+    def let_go(self) -> None:
+        """Nothing to do: arrays are used inside ``advance`` only."""
+
     def outcome(self) -> str:
         """Tell what is known of the effect; a local request never ends in doubt."""
         return "partial" if self.ranges_done() else "not-sent"

@@ -194,6 +194,13 @@ class LocalBatch:
             raise first_error
         return True
 
+    def progress(self) -> int:
+        """Return how many bytes are done."""
+        return sum(work.progress() for work in self._works)
+
+    def let_go(self) -> None:
+        """Nothing to do: arrays are used inside ``advance`` only."""
+
     def outcome(self) -> str:
         """Tell what is known of the effect of the batch as a whole."""
         return "partial" if self.ranges_done() else "not-sent"
@@ -232,6 +239,13 @@ class LocalWait:
                 return True
             if not pause.sleep(deadline_s):
                 return False
+
+    def progress(self) -> int:
+        """Waiting gets nowhere until it is over."""
+        return 0
+
+    def let_go(self) -> None:
+        """Nothing is used."""
 
     def outcome(self) -> str:
         """Waiting changes nothing."""

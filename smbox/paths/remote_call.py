@@ -132,6 +132,13 @@ class RemoteWait:
             self._slice.cancel()
             self._slice = None
 
+    def progress(self) -> int:
+        """Waiting gets nowhere until it is over."""
+        return 0
+
+    def let_go(self) -> None:
+        """Nothing is used."""
+
     def outcome(self) -> str:
         """Waiting changes nothing."""
         return "not-sent"

@@ -144,8 +144,6 @@ class RemoteWork:
         if not self.is_done:
             try:
                 if not self._link.drive(self, deadline_s):
-                    if deadline_s > 0:  # a timeout, not a question: the caller gets its arrays
-                        self._link.let_go(self)
                     return False
             except BaseException:
                 self._link.let_go(self)
@@ -176,6 +174,14 @@ class RemoteWork:
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""
         return [(self._first, self._at)] if self._at > self._first else []
+
+    def progress(self) -> int:
+        """Return how many units are done."""
+        return self._at - self._first
+
+    def let_go(self) -> None:
+        """Copy what is on its way, and leave the connection that may still be sending it."""
+        self._link.let_go(self)
 
     def outcome(self) -> str:
         """Tell what is known of the effect."""

@@ -89,6 +89,12 @@ class Work(Protocol):
             SmboxError: the request failed for good, and fails the same way when asked again.
         """
 
+    def progress(self) -> int:
+        """Return a number, 0 at first, that grows as long as the request gets on."""
+
+    def let_go(self) -> None:
+        """Stop using the caller's arrays for what is on its way; ``advance`` goes on."""
+
     def outcome(self) -> str:
         """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
 

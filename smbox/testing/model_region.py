@@ -229,6 +229,12 @@ class _Done:
     def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to wait for
         return True
 
+    def progress(self) -> int:
+        return 0
+
+    def let_go(self) -> None:
+        return None
+
     def outcome(self) -> str:
         return "not-sent"
 

@@ -18,6 +18,9 @@ class Script:
         self.steps = list(steps)
         self.deadlines = []
         self.cancelled = False
+        self.has_let_go = False
+        self.moves = []  # what becomes of ``moved`` whenever it is asked for
+        self.moved = 0
 
     def advance(self, deadline_s):
         self.deadlines.append(deadline_s)
@@ -25,6 +28,13 @@ class Script:
         if isinstance(step, BaseException):
             raise step
         return step
+
+    def progress(self):
+        self.moved = self.moves.pop(0) if self.moves else self.moved
+        return self.moved
+
+    def let_go(self):
+        self.has_let_go = True
 
     def outcome(self):
         return "partial"
@@ -62,6 +72,30 @@ def test_wait_has_the_timeout_of_the_box_or_its_own():
     request, script = handle(True, timeout_s=100.0)
     request.wait(timeout_s=math.inf)
     assert script.deadlines == [math.inf]
+
+
+def test_the_timeout_of_the_box_begins_anew_while_the_request_gets_on():
+    request, script = handle(False, False, False, True, timeout_s=100.0)
+    script.moves = [1, 5]
+    with pytest.raises(RequestTimeoutError) as caught:
+        request.wait()
+    assert (script.steps, script.has_let_go) == ([True], True)
+    assert caught.value.facts["timeout_s"] == 100.0
+    request.wait()
+
+
+def test_a_timeout_that_was_asked_for_is_kept():
+    request, script = handle(False, True)
+    script.moves = [1]
+    with pytest.raises(RequestTimeoutError):
+        request.wait(timeout_s=0.0)
+    assert script.has_let_go
+
+
+def test_a_question_takes_no_array_away():
+    request, script = handle(False, True)
+    assert not request.done()
+    assert not script.has_let_go
 
 
 def test_a_timeout_tells_what_is_known_and_can_be_continued():

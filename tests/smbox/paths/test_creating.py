@@ -199,3 +199,17 @@ def test_restarts_without_end_are_an_error_in_the_end(node, boxes, monkeypatch):
         box.create("some", init=F32, timeout_s=2.5)
     assert now[0] == 3.0
     assert node.memory.regions == {}
+
+
+@pytest.mark.parametrize("told", [None, 2.5])
+def test_filling_has_the_time_that_was_given_or_the_boxes_own(boxes, monkeypatch, told):
+    box = boxes()
+    given, change = [], creating.requests.change
+
+    def look(paths, request, timeout_s):
+        given.append(timeout_s)
+        return change(paths, request, timeout_s)
+
+    monkeypatch.setattr(creating.requests, "change", look)
+    box.create("some", init=F32, timeout_s=told)
+    assert given == [pytest.approx(told)]  # None: anew as long as the filling gets on
