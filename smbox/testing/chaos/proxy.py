@@ -1,12 +1,13 @@
-"""A tcp link in front of a node's unix socket, which can be cut and held at any byte."""
+"""A tcp link in front of a node's unix socket, which can be cut, held and slow, at any byte."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,10 +16,13 @@ START_S: Final = 30.0
 
 
 class _Pair:
-    """One connection and its other half."""
+    """One connection and its other half; ``pace`` gives bytes a second, each way."""
 
-    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, near: asyncio.StreamWriter, far: asyncio.StreamWriter, pace: Callable[[], float]
+    ) -> None:
         self.ends = (near, far)
+        self._pace = pace
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -27,6 +31,7 @@ class _Pair:
         with contextlib.suppress(OSError):
             while data := await source.read(CHUNK_NBYTES):
                 await self.gate.wait()
+                await asyncio.sleep(len(data) / self._pace())
                 target.write(data)
                 await target.drain()
         self.cut()
@@ -41,12 +46,17 @@ class _Pair:
 class Proxy:
     """Forwards ``address`` to a unix socket, from a thread of its own; a context manager.
 
+    Attributes:
+        address: to connect to.
+        pace: bytes a second that each connection carries each way; may change at any time.
+
     Args:
         path: of the unix socket; nobody needs to listen there yet.
     """
 
     def __init__(self, path: str) -> None:
         self.address = ""
+        self.pace = math.inf
         self._path = path
         self._loop = asyncio.new_event_loop()
         self._pairs: list[_Pair] = []
@@ -95,7 +105,7 @@ class Proxy:
             near.transport.abort()
             self._tasks.discard(task)
             return
-        pair = _Pair(near, far)
+        pair = _Pair(near, far, lambda: self.pace)
         self._pairs.append(pair)
         await asyncio.gather(pair.pump(reader, far), pair.pump(far_reader, near))
         self._pairs.remove(pair)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+import time
 from contextlib import closing, suppress
 
 import pytest
@@ -75,6 +76,14 @@ def test_held_bytes_come_later(echo):
         assert ask(peer, b"first") == b"first"
         assert proxy.hold(RNG, 0.05)
         assert ask(peer, b"second") == b"second"
+
+
+def test_a_slow_line_takes_its_time(echo):
+    with Proxy(echo) as proxy, dial(proxy) as peer:
+        proxy.pace = 1e6
+        begun_s = time.monotonic()
+        assert ask(peer, bytes(300_000)) == bytes(300_000)
+        assert time.monotonic() - begun_s >= 0.3
 
 
 def test_nobody_behind_it(tmp_path):
