@@ -73,6 +73,7 @@ class NodeServer:
         _raise_file_limit()
         with ExitStack() as stack:
             stack.enter_context(self._stop.installed())
+            stack.enter_context(accel.aside())
             memory = self._own(stack)
             try:
                 yield
@@ -141,7 +142,8 @@ class NodeServer:
             _LOG.exception("what is parked could not be gone on with")
             return
         self._send(node, outgoing)
-        if not self._is_compiling and node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES:
+        is_due = accel.is_due() or node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES
+        if is_due and not self._is_compiling:
             # Aside: the lane goes on in numpy, whose bits are the same, until they are there.
             self._is_compiling = True
             threading.Thread(target=accel.load, name="memnode-accel", daemon=True).start()

@@ -1,18 +1,19 @@
 """Whether the compiled kernels are there, and the door through which a commit reaches them.
 
 They are: with numba installed, unless SMBOX_ACCEL=0. Everything works without them, at some
-half of the speed. Importing numba takes a process a third of a second (and the first one on
-a host two seconds more), so it happens once enough work has come by to pay for it, or when
-``load`` asks for it.
+half of the speed. Importing numba takes a process a third of a second, and the first one on a
+host, which compiles, some seconds more. So it happens once enough work has come by to pay for
+it, or when ``load`` asks for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -63,13 +64,14 @@ class Accel:
         self._is_settled = environ.get("SMBOX_ACCEL") == "0"
         self._machine = machine
         self._seen_nbytes = 0
+        self._is_aside = False
         self._loading = threading.Lock()
 
     def prepare(self, nbytes: int) -> Engine | None:
         """Return the engine if it is loaded; load it once enough has been asked for.
 
         May take seconds, once: not to be called with a lock held. While another thread
-        loads it, this one goes on in numpy.
+        loads it, or where that is to happen ``aside``, this one goes on in numpy.
 
         Args:
             nbytes: bytes that the caller is about to change or read.
@@ -77,9 +79,25 @@ class Accel:
         if self._is_settled:
             return self.engine
         self._seen_nbytes += nbytes + CALL_NBYTES
-        if self._seen_nbytes < LOAD_AFTER_NBYTES or self._loading.locked():
+        if not self.is_due() or self._is_aside or self._loading.locked():
             return None
         return self.load()
+
+    def is_due(self) -> bool:
+        """Tell whether enough has been asked for, and nothing was loaded."""
+        return self._seen_nbytes >= LOAD_AFTER_NBYTES and not self._is_settled
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Load nothing in ``prepare`` inside this block, whose owner calls ``load`` when due.
+
+        For a thread that many wait for: it would keep them all waiting.
+        """
+        self._is_aside = True
+        try:
+            yield
+        finally:
+            self._is_aside = False
 
     def loaded(self) -> Engine | None:
         """Return the engine if it is loaded, at once: where nobody may be kept waiting."""
@@ -128,6 +146,8 @@ _accel: Final = Accel(os.environ, platform.machine())
 prepare: Final = _accel.prepare
 loaded: Final = _accel.loaded
 load: Final = _accel.load
+is_due: Final = _accel.is_due
+aside: Final = _accel.aside
 
 
 def journaled(

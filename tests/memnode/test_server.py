@@ -251,15 +251,24 @@ def server():
         yield made
 
 
-def test_the_kernels_are_compiled_aside_and_once(server, monkeypatch):
+@pytest.mark.parametrize("sign", ["many bytes", "many changes"])
+def test_the_kernels_are_compiled_aside_and_once(server, monkeypatch, sign):
     loads = threading.Semaphore(0)
     monkeypatch.setattr(accel, "load", loads.release)
+    monkeypatch.setattr(accel, "is_due", lambda: sign == "many changes" and ticks > 0)
+    ticks = 0
     server._tick(server._node)
-    server._node.metrics.received_nbytes = accel.LOAD_AFTER_NBYTES + 1
+    ticks = 1
+    if sign == "many bytes":
+        server._node.metrics.received_nbytes = accel.LOAD_AFTER_NBYTES + 1
     server._tick(server._node)
     assert loads.acquire(timeout=WAIT_S)
     server._tick(server._node)
     assert not loads.acquire(blocking=False)
+
+
+def test_no_request_waits_for_the_compiler(server):
+    assert accel._accel._is_aside
 
 
 def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):

@@ -64,6 +64,19 @@ def test_many_calls_load_it(loader: Recorder):
     assert 1000 < calls <= LOAD_AFTER_NBYTES // CALL_NBYTES
 
 
+def test_where_many_wait_it_is_only_said_to_be_due(loader: Recorder):
+    pytest.importorskip("numba", reason="without it nothing can be loaded")
+    it = Accel({}, MACHINE)
+    with it.aside():
+        assert it.prepare(LOAD_AFTER_NBYTES // 2) is None
+        assert not it.is_due()
+        assert it.prepare(LOAD_AFTER_NBYTES // 2) is None
+        assert it.is_due()
+        assert loader.calls == []
+    assert it.prepare(8) is not None
+    assert not it.is_due()
+
+
 def test_whoever_comes_while_it_is_loaded_does_not_wait(loader: Recorder):
     it = Accel({}, MACHINE)
     with it._loading:
