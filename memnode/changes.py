@@ -9,22 +9,40 @@ import numpy as np
 from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
 from memnode.numbered import Bytes, NumberedTask, Step, apply
 from memnode.together import commit_together
-from smbox.errors import RemoteProtocolError
 from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion, Piece
+from smbox.memory.stripe_run import commit_run
 from smbox.wire.batch import Item
 from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
-from smbox.wire.pieces import cut, unit_of
+from smbox.wire.pieces import count, cut, unit_of
 
 
 class ChangeTask(NumberedTask):
     """A change under way: one commit for each stripe, or each item of a batch."""
 
     def _run_ahead(self) -> None:
-        commit_together(self._writer, self._registry, self._channel, self.request)
+        if self.request.op is Op.BATCH:
+            commit_together(self._writer, self._registry, self._channel, self.request)
+        elif self.request.numbers > 1:
+            self._commit_stripes()
+
+    def _commit_stripes(self) -> None:
+        """Commit what is not applied yet in one compiled call, up to the first obstacle."""
+        request, number = self.request, self._channel.applied + 1
+        done = number - request.number
+        if not 0 <= done < request.numbers:
+            return
+        region = self._registry.locate(request.address)
+        item = self._item(request.address, request.nbytes, request.payload)
+        first, limit, change = _checked(region, item, unit_of(request.op))
+        if count(first, limit, STRIPE_NBYTES) == request.numbers:
+            at = first if not done else (first // STRIPE_NBYTES + done) * STRIPE_NBYTES
+            rest = change._replace(source=change.source[at - first :])
+            receipt = self._channel.receipt(number, answers=request.op in ANSWERS)
+            commit_run(self._writer, region, at, limit, rest, receipt=receipt)
 
     def _steps(self) -> list[Step]:
         request = self.request
@@ -56,13 +74,17 @@ class ChangeTask(NumberedTask):
 
     def _commit(self, item: Item, number: int) -> Bytes:
         region = self._registry.locate(item.address)
-        piece, change = _checked(region, item)
+        first, limit, change = _checked(region, item, STRIPE_NBYTES)
         receipt = self._channel.receipt(number, answers=item.op in ANSWERS)
+        piece = Piece(first // STRIPE_NBYTES, first, limit)
         return apply(self._writer, region, piece, change, receipt)
 
 
-def _checked(region: MappedRegion, item: Item) -> tuple[Piece, Change]:
-    """Check an item against its region.
+def _checked(region: MappedRegion, item: Item, unit: int) -> tuple[int, int, Change]:
+    """Check an item against its region, of which it lies within one ``unit`` of bytes.
+
+    Returns:
+        First byte of the region's data, byte behind the last, and what is done to them.
 
     Raises:
         SmboxError: it may not run; see checks.py.
@@ -70,13 +92,10 @@ def _checked(region: MappedRegion, item: Item) -> tuple[Piece, Change]:
     spec = region.spec
     check_by_stripe(spec, region.state)
     first = item.address - region.address
-    check_range(first, item.nbytes, region.nbytes)
-    stripe = first // STRIPE_NBYTES
-    if stripe != (first + item.nbytes - 1) // STRIPE_NBYTES:
-        raise RemoteProtocolError("an item lies within one stripe", first=first)
+    check_range(first, item.nbytes, region.nbytes, unit)
     code = kernel_of(item.op, item.kernel)
     check_source(code, spec, first, item.nbytes, len(item.source))
     change = Change(
         code, np.frombuffer(item.source, np.uint8), scale_from(code, spec.dtype, item.scale)
     )
-    return Piece(stripe, first, first + item.nbytes), change
+    return first, first + item.nbytes, change

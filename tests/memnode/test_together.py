@@ -1,4 +1,4 @@
-"""memnode/together.py: alike items of a batch are one compiled call, and still one by one."""
+"""Items of a batch that are alike, and stripes of a request: one call, and still one by one."""
 
 from __future__ import annotations
 
@@ -45,12 +45,32 @@ def batch(peer, number, *items):
 
 
 @pytest.fixture
-def compiled(monkeypatch):
-    """How many items each call of the engine, loaded for this test, has committed."""
+def engine():
     pytest.importorskip("numba", reason="without it nothing is compiled")
     engine = Accel({}, platform.machine()).load()
     if engine is None or engine.commit_items is None:
         pytest.skip("this machine may reorder stores: it has no runs")
+    return engine
+
+
+@pytest.fixture
+def runs(engine, monkeypatch):
+    """Which bytes each call of the engine, loaded for this test, has committed."""
+    reached = []
+
+    def commit_stripes(*args):
+        limit = engine.commit_stripes(*args)
+        reached.append((args[6], limit))
+        return limit
+
+    loaded = engine._replace(commit_stripes=commit_stripes)
+    monkeypatch.setattr(accel, "prepare", lambda _nbytes: loaded)
+    return reached
+
+
+@pytest.fixture
+def compiled(engine, monkeypatch):
+    """How many items each call of the engine, loaded for this test, has committed."""
     counts = []
 
     def commit_items(*args):
@@ -124,3 +144,63 @@ def test_a_batch_of_alike_items_on_a_freed_region_is_refused(peer, address):
     peer.ask(Op.FREE, body=Free(address=address))
     items = [item(Op.PUT, KernelCode.REPLACE, address, floats(5))] * 2
     assert batch(peer, 1, *items).status is Status.REGION_FREED
+
+
+@pytest.mark.parametrize("applied", [0, 1, 2, 3, 4])
+def test_stripes_of_a_request_are_committed_together_each_once(
+    bench, peer, address, runs, applied
+):
+    x = np.arange(4 * STRIPE, dtype=np.float32)
+    first = STRIPE // 2  # so that the first one is cut
+    for number, end in enumerate((1, 2, 3, 4)[:applied], 1):
+        begin = max(first, (end - 1) * STRIPE)
+        peer.add(address + 4 * begin, x[begin : end * STRIPE], number=number)
+    runs.clear()
+    reply = peer.add(address + 4 * first, x[first:], number=1, numbers=4)
+    assert reply.error is None
+    begin = 4 * max(first, applied * STRIPE)
+    assert runs == ([(begin, 16 * STRIPE)] if applied < 4 else [])
+    assert bench.memory.regions[address].version() == 4
+    half = 2 * STRIPE
+    expected = np.where(np.arange(4 * STRIPE) < first, 1, 1 + x).astype(np.float32)
+    for at in (0, half):  # a GET is shorter
+        found = peer.get(address + 4 * at, 4 * half, number=4)
+        np.testing.assert_array_equal(found, expected[at : at + half])
+
+
+def test_old_bytes_of_stripes_that_were_committed_together_are_kept(peer, address, runs):
+    x = np.arange(2 * STRIPE, dtype=np.float32)
+    peer.put(address, x, number=1, numbers=2)
+    answers = [peer.fetch_add(address, x, number=3, numbers=2) for _ in range(2)]
+    assert runs == [(0, 8 * STRIPE)] * 2
+    for answer in answers:
+        np.testing.assert_array_equal(np.frombuffer(answer.payload, np.float32), x)
+    np.testing.assert_array_equal(peer.get(address, 8 * STRIPE, number=4), 2 * x)
+
+
+def test_stripes_wait_for_one_that_is_held(bench, peer, address, runs):
+    x = np.full(4 * STRIPE, 5, np.float32).data.cast("B")
+    region, locks = bench.memory.regions[address], LockFile(bench.name)
+    assert locks.try_lock(region.lock_byte(2))
+    peer.begin(
+        Op.PUT, number=1, numbers=4, address=address, nbytes=x.nbytes, kernel=1, payload=x
+    )
+    assert bench.waiting(peer)
+    assert region.version() == 2
+    assert runs[0] == (0, 8 * STRIPE)
+    locks.close()
+    assert peer.reply().error is None
+    assert region.version() == 4
+    assert (region.array() == 5).all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "nbytes"), [(3, 16 * STRIPE), (4, 12 * STRIPE), (4, 16 * STRIPE + 8)]
+)
+def test_stripes_that_are_counted_wrong_are_refused_whole(
+    bench, peer, address, runs, numbers, nbytes
+):
+    reply = peer.put(address, np.zeros(nbytes, np.uint8), number=1, numbers=numbers)
+    assert reply.status in {Status.BAD_MESSAGE, Status.ADDRESS_RANGE}
+    assert bench.memory.regions[address].version() == 0
+    assert runs == []
