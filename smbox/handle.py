@@ -19,7 +19,7 @@ class Drive(Protocol):
         """Go on until done (True) or the monotonic deadline (False)."""
 
     def progress(self) -> int:
-        """Return a number, 0 at first, that grows as long as the request gets on."""
+        """Return a number that grows as long as the request, or what is before it, gets on."""
 
     def let_go(self) -> None:
         """Stop using the caller's arrays: nobody waits just now."""
@@ -50,16 +50,7 @@ class Handle(Generic[T]):
         timeout_s: how long ``wait`` waits when it is not told.
     """
 
-    __slots__ = (
-        "_drive",
-        "_error",
-        "_is_done",
-        "_op",
-        "_progress",
-        "_result",
-        "_timeout_s",
-        "_value",
-    )
+    __slots__ = ("_drive", "_error", "_is_done", "_op", "_result", "_timeout_s", "_value")
 
     def __init__(
         self, op: str, drive: Drive, result: Callable[[], T], timeout_s: float = math.inf
@@ -69,7 +60,6 @@ class Handle(Generic[T]):
         self._result: Callable[[], T] | None = result
         self._timeout_s = timeout_s
         self._is_done = False
-        self._progress = 0
         self._error: SmboxError | None = None
         self._value: T | None = None
 
@@ -104,9 +94,7 @@ class Handle(Generic[T]):
         if math.isnan(limit_s):  # it would never be over
             raise ConfigError("timeout_s is a number of seconds", timeout_s=limit_s)
         try:
-            self._is_done = self._drive.advance(time.monotonic() + limit_s)
-            while timeout_s is None and not self._is_done and self._gets_on():
-                self._is_done = self._drive.advance(time.monotonic() + limit_s)
+            self._is_done = self._advance(limit_s, renews=timeout_s is None)
         except SmboxError as error:
             self._fail(error)
             raise
@@ -137,10 +125,14 @@ class Handle(Generic[T]):
             self._result = None
         return cast(T, self._value)
 
-    def _gets_on(self) -> bool:
-        """Tell whether the request has got on since this was asked last."""
-        before, self._progress = self._progress, self._drive.progress()
-        return self._progress != before
+    def _advance(self, limit_s: float, *, renews: bool) -> bool:
+        """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
+        while True:
+            before = self._drive.progress()
+            if self._drive.advance(time.monotonic() + limit_s):
+                return True
+            if not renews or self._drive.progress() == before:
+                return False
 
     def _fail(self, error: SmboxError) -> None:
         self._error = error

@@ -67,6 +67,7 @@ class Connection:
         self._transport: Transport | None = None
         self._quiet_since_s = 0.0  # or since the last try to end the quiet
         self._heard_s = 0.0
+        self._waited_s = 0.0  # of that, in here: a caller that computes hears nothing either
         self._patience_s = config.resend_after_s  # with a node that has greeted
         self._greeting_s = config.resend_after_s  # with one that has not
 
@@ -110,7 +111,9 @@ class Connection:
             SmboxError: the session cannot go on; see ``ClientSession.receive``.
         """
         transport = self._transport or self._open()
+        begun_s = time.monotonic()
         frames = transport.receive(timeout_s)
+        self._waited_s += time.monotonic() - begun_s
         if frames is None:
             self._check_patience()
             return Heard.NOTHING
@@ -127,18 +130,18 @@ class Connection:
                 raise
             message = "the node that answers now does not know us"
             raise SessionExpiredError(message, outcome="unknown") from error
-        quiet_since_s, self._quiet_since_s = self._quiet_since_s, time.monotonic()
-        self._heard_s = self._quiet_since_s
+        self._quiet_since_s = self._heard_s = time.monotonic()
+        waited_s, self._waited_s = self._waited_s, 0.0
         if call is not None:
-            self._patience_s = self._patience_after(self._heard_s - quiet_since_s)
+            self._patience_s = self._patience_after(waited_s)
             return call
         self._greeting_s = self._config.resend_after_s
         if session.needs_hello and not was_greeting:
             self._open()
         return Heard.GREETING if was_greeting and not session.needs_hello else Heard.NOISE
 
-    def _patience_after(self, quiet_s: float) -> float:
-        return max(self._config.resend_after_s, min(2 * quiet_s, SILENCE_MAX_S))
+    def _patience_after(self, waited_s: float) -> float:
+        return max(self._config.resend_after_s, min(2 * waited_s, SILENCE_MAX_S))
 
     def _check_patience(self) -> None:
         quiet_s = time.monotonic() - self._quiet_since_s
@@ -150,7 +153,7 @@ class Connection:
             self._patience_s = self._patience_after(quiet_s)
         else:
             return
-        self._quiet_since_s = time.monotonic()
+        self._quiet_since_s, self._waited_s = time.monotonic(), 0.0
         self._open()
 
     def _open(self) -> Transport:

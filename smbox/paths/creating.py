@@ -121,6 +121,8 @@ def _create_filled(
             fill_s = None if timeout_s is None else left_s
             return _check_same(_fill(paths, request, ours, values, fill_s), request)
         except RegionFreedError:
+            if timeout_s is None and time.monotonic() > limit_s:
+                limit_s = time.monotonic() + _given(paths, None)  # it got on until then
             left_s = limit_s - time.monotonic()
             if left_s <= 0 or not _is_restarted(control, incarnation, left_s):
                 raise

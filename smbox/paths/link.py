@@ -39,6 +39,10 @@ it first costs a round trip, a change that meets no session an error."""
 class Link:
     """One thread's line; any thread may drive it.
 
+    Attributes:
+        thread: whose it is.
+        answered: how many of its requests have been answered.
+
     Args:
         open_transport: opens a fresh connection to the node.
         make_hello: names the client and this channel, for each new session.
@@ -49,6 +53,7 @@ class Link:
         self, open_transport: OpenTransport, make_hello: MakeHello, config: ClientConfig
     ) -> None:
         self.thread = threading.current_thread()
+        self.answered = 0
         self._mutex = threading.RLock()
         self._connection = Connection(open_transport, make_hello, config)
         self._works: deque[LinkWork] = deque()
@@ -220,6 +225,7 @@ class Link:
         """Take one message; False when none came."""
         heard = self._connection.receive(timeout_s)
         if isinstance(heard, WorkCall):
+            self.answered += 1
             self._collect(heard.work)
         elif heard is Heard.GREETING:
             for work in list(self._works):

@@ -176,8 +176,8 @@ class RemoteWork:
         return [(self._first, self._at)] if self._at > self._first else []
 
     def progress(self) -> int:
-        """Return how many units are done."""
-        return self._at - self._first
+        """Return how many replies have come on the link: those before it have their turn."""
+        return self._link.answered
 
     def let_go(self) -> None:
         """Copy what is on its way, and leave the connection that may still be sending it."""

@@ -90,7 +90,7 @@ class Work(Protocol):
         """
 
     def progress(self) -> int:
-        """Return a number, 0 at first, that grows as long as the request gets on."""
+        """Return a number that grows as long as the request, or what is before it, gets on."""
 
     def let_go(self) -> None:
         """Stop using the caller's arrays for what is on its way; ``advance`` goes on."""

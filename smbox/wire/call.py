@@ -65,15 +65,22 @@ class Call:
         return self.is_change and request.op in ANSWERS
 
     @property
+    def source_nbytes(self) -> int:
+        """Bytes of data that the request brings."""
+        request = self.request
+        if request.op is Op.BATCH:
+            return sum(len(item.source) for item in request.items)
+        return len(request.payload)
+
+    @property
     def held_nbytes(self) -> int:
         """Bytes that the node holds while a peer does not read: source and answer, or none."""
         request = self.request
         if request.op not in ANSWERS:
             return 0
-        if request.op is not Op.BATCH:
-            return request.nbytes + len(request.payload)
-        answers = answers_nbytes(request.items)
-        return answers and answers + sum(len(item.source) for item in request.items)
+        is_batch = request.op is Op.BATCH
+        answers = answers_nbytes(request.items) if is_batch else request.nbytes
+        return answers and answers + self.source_nbytes
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

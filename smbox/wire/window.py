@@ -40,12 +40,13 @@ class Window:
         if len(self.calls) >= node.window:
             return False
         others = [other for other in self.calls.values() if other.reply is None]
-        if others:
-            held, source = call.held_nbytes, len(call.request.payload)
-            if held and sum(other.held_nbytes for other in others) > node.answers_nbytes - held:
-                return False  # if there are any: one request may always be under way
-            sources = sum(len(other.request.payload) for other in others)
-            if source and sources > node.sources_nbytes - source:
+        if others:  # one request may always be under way
+            held, source = call.held_nbytes, call.source_nbytes
+            others_held = sum(other.held_nbytes for other in others) if held else 0
+            if others_held + held > node.answers_nbytes:
+                return False
+            sources = sum(other.source_nbytes for other in others) if source else 0
+            if sources + source > node.sources_nbytes:
                 return False
         last_kept = self.acknowledged + node.ring_entries
         return not call.fills_ring or self.last + call.numbers <= last_kept

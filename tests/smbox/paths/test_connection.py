@@ -161,6 +161,15 @@ def test_patience_with_a_node_that_greets_and_is_silent_doubles(script, connecti
     assert time.monotonic() - begun_s >= (2**6 - 1) * CONFIG.resend_after_s
 
 
+def test_a_caller_that_computes_does_not_make_the_node_slow(script, connection):
+    heard_until(connection, ping(connection))
+    call = ping(connection)
+    connection.send(nothing)
+    time.sleep(20 * CONFIG.resend_after_s)
+    assert connection.receive(WAIT_S) is call
+    assert connection._patience_s == CONFIG.resend_after_s
+
+
 def test_patience_waits_only_when_something_is_due(script, connection):
     heard_until(connection, ping(connection))
     for _ in range(10):

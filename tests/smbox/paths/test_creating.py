@@ -213,3 +213,20 @@ def test_filling_has_the_time_that_was_given_or_the_boxes_own(boxes, monkeypatch
     monkeypatch.setattr(creating.requests, "change", look)
     box.create("some", init=F32, timeout_s=told)
     assert given == [pytest.approx(told)]  # None: anew as long as the filling gets on
+
+
+def test_a_restart_after_long_filling_is_not_noticed_either(node, boxes, monkeypatch):
+    box = boxes()
+    now, change, fills = [0.0], creating.requests.change, []
+
+    def slow(*arguments):
+        now[0] += 1e6  # far beyond the timeout of the box
+        fills.append(1)
+        if len(fills) == 1:
+            node.restart()
+        return change(*arguments)
+
+    monkeypatch.setattr(creating.requests, "change", slow)
+    monkeypatch.setattr(creating, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    np.testing.assert_array_equal(box.create("some", init=F32).get(), F32)
+    assert len(fills) == 2

@@ -49,6 +49,13 @@ def test_what_the_node_holds_of_a_call_while_nobody_reads():
     assert Call(Request(Op.BATCH, items=(put, fetch)), 2).held_nbytes == 12
 
 
+def test_what_a_call_brings():
+    item = Item(Op.PUT, 1, 0, 4, bytes(4))
+    assert Call(Request(Op.PUT, nbytes=8, payload=bytes(8)), 1).source_nbytes == 8
+    assert Call(Request(Op.BATCH, items=(item, item)), 2).source_nbytes == 8
+    assert Call(Request(Op.GET, nbytes=8)).source_nbytes == 0
+
+
 def test_frames_are_the_request():
     request = Request(Op.PUT, 3, 4, 4096, 2, kernel=1, payload=b"ab")
     assert decode_request(Call(request, 1).frames()) == request
