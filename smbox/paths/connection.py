@@ -79,7 +79,7 @@ class Connection:
         """Let patience begin now; a connection not heard of for ``within_s`` is left."""
         if self._transport is not None and self.silent_s() > within_s:
             self.disconnect()
-        self._quiet_since_s = self._heard_s = time.monotonic()
+        self._heard_s = self._begin_quiet()
 
     def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.
@@ -130,8 +130,8 @@ class Connection:
                 raise
             message = "the node that answers now does not know us"
             raise SessionExpiredError(message, outcome="unknown") from error
-        self._quiet_since_s = self._heard_s = time.monotonic()
-        waited_s, self._waited_s = self._waited_s, 0.0
+        waited_s = self._waited_s
+        self._heard_s = self._begin_quiet()
         if call is not None:
             self._patience_s = self._patience_after(waited_s)
             return call
@@ -139,6 +139,12 @@ class Connection:
         if session.needs_hello and not was_greeting:
             self._open()
         return Heard.GREETING if was_greeting and not session.needs_hello else Heard.NOISE
+
+    def _begin_quiet(self) -> float:
+        """Let patience begin; returns the time."""
+        self._waited_s = 0.0
+        self._quiet_since_s = time.monotonic()
+        return self._quiet_since_s
 
     def _patience_after(self, waited_s: float) -> float:
         return max(self._config.resend_after_s, min(2 * waited_s, SILENCE_MAX_S))
@@ -153,7 +159,7 @@ class Connection:
             self._patience_s = self._patience_after(quiet_s)
         else:
             return
-        self._quiet_since_s, self._waited_s = time.monotonic(), 0.0
+        self._begin_quiet()
         self._open()
 
     def _open(self) -> Transport:
