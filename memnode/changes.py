@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,6 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.stripe_run import commit_run
 from smbox.wire.batch import Item
-from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.pieces import count, cut, unit_of
 
@@ -36,8 +36,7 @@ class ChangeTask(NumberedTask):
         if not 0 <= done < request.numbers:
             return
         region = self._registry.locate(request.address)
-        item = self._item(request.address, request.nbytes, request.payload)
-        first, limit, change = _checked(region, item, unit_of(request.op))
+        first, limit, change = _checked(region, self._whole(), unit_of(request.op))
         if count(first, limit, STRIPE_NBYTES) == request.numbers:
             at = first if not done else (first // STRIPE_NBYTES + done) * STRIPE_NBYTES
             rest = change._replace(source=change.source[at - first :])
@@ -51,25 +50,28 @@ class ChangeTask(NumberedTask):
 
     def _stripes(self) -> list[Item]:
         """Cut the request as a batch would have been: an item for each stripe."""
-        request = self.request
+        request, whole = self.request, self._whole()
         region = self._registry.locate(request.address)
         first = request.address - region.address
-        limit = first + request.nbytes
-        if first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES:  # its commit checks it all
-            return [self._item(request.address, request.nbytes, request.payload)]
-        check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
-        code = kernel_of(request.op, request.kernel)
+        if count(first, first + request.nbytes, STRIPE_NBYTES) == 1:  # its commit checks it all
+            return [whole]
+        first, limit, change = _checked(region, whole, unit_of(request.op))
+        if KERNELS[change.kernel].is_whole:
+            return [whole]
         source = memoryview(request.payload)
-        check_source(code, region.spec, first, request.nbytes, len(source))
-        if KERNELS[code].is_whole:
-            return [self._item(request.address, request.nbytes, source)]
         return [
-            self._item(region.address + begin, end - begin, source[begin - first : end - first])
+            replace(
+                whole,
+                address=region.address + begin,
+                nbytes=end - begin,
+                source=source[begin - first : end - first],
+            )
             for begin, end in cut(first, limit, STRIPE_NBYTES)
         ]
 
-    def _item(self, address: int, nbytes: int, source: Buffer) -> Item:
+    def _whole(self) -> Item:
         request = self.request
+        address, nbytes, source = request.address, request.nbytes, request.payload
         return Item(request.op, request.kernel, address, nbytes, source, request.scale)
 
     def _commit(self, item: Item, number: int) -> Bytes:

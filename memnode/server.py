@@ -142,8 +142,7 @@ class NodeServer:
             _LOG.exception("what is parked could not be gone on with")
             return
         self._send(node, outgoing)
-        is_due = accel.is_due() or node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES
-        if is_due and not self._is_compiling:
+        if not self._is_compiling and _is_compiling_due(node):
             # Aside: the lane goes on in numpy, whose bits are the same, until they are there.
             self._is_compiling = True
             threading.Thread(target=accel.load, name="memnode-accel", daemon=True).start()
@@ -216,6 +215,11 @@ class NodeServer:
                     " node; nothing is encrypted",
                     bind.address,
                 )
+
+
+def _is_compiling_due(node: Node) -> bool:
+    """Tell whether enough was changed (which accel counts) or moved, for reads."""
+    return accel.is_due() or node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES
 
 
 def _fresh_name(port: str) -> str:

@@ -117,7 +117,7 @@ class RemoteStriped(RemoteWork):
         return self.error
 
     def _call(self, first: int) -> WorkCall:
-        limit = min(self._limit, (first // REQUEST_NBYTES_MAX + 1) * REQUEST_NBYTES_MAX)
+        limit = pieces.end_of(first, self._limit, REQUEST_NBYTES_MAX)
         request = Request(
             self._template.op,
             address=self._address + first,

@@ -69,7 +69,7 @@ class StagedWork(RemoteWork):
         return self._call_out(first)
 
     def _call_in(self, first: int) -> WorkCall:
-        limit = min(self._put_nbytes, (first // SOURCE_NBYTES_MAX + 1) * SOURCE_NBYTES_MAX)
+        limit = pieces.end_of(first, self._put_nbytes, SOURCE_NBYTES_MAX)
         request = Request(
             Op.PUT,
             address=self._stage + first,
@@ -82,7 +82,7 @@ class StagedWork(RemoteWork):
 
     def _call_out(self, first: int) -> WorkCall:
         at = first - 1
-        end = min(self._limit - 1, (at // REQUEST_NBYTES_MAX + 1) * REQUEST_NBYTES_MAX)
+        end = pieces.end_of(at, self._limit - 1, REQUEST_NBYTES_MAX)
         request = Request(Op.GET, address=self._stage + at, nbytes=end - at)
         return WorkCall(request, work=self, first=first, limit=end + 1)
 

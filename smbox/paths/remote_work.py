@@ -217,7 +217,7 @@ class RemoteChange(RemoteWork):
 
     def _call(self, first: int) -> WorkCall:
         operation = self._operation
-        limit = min(operation.limit, (first // self._unit + 1) * self._unit)
+        limit = pieces.end_of(first, operation.limit, self._unit)
         source = operation.source
         if not self._is_whole:
             source = source[first - operation.first : limit - operation.first]
@@ -256,7 +256,7 @@ class RemoteRead(RemoteWork):
         self._out = out
 
     def _call(self, first: int) -> WorkCall:
-        limit = min(self._limit, (first // REQUEST_NBYTES_MAX + 1) * REQUEST_NBYTES_MAX)
+        limit = pieces.end_of(first, self._limit, REQUEST_NBYTES_MAX)
         request = Request(Op.GET, address=self._address + first, nbytes=limit - first)
         return WorkCall(request, work=self, first=first, limit=limit)
 

@@ -17,10 +17,15 @@ def unit_of(op: Op) -> int:
     return SOURCE_NBYTES_MAX if op in PLAIN_SOURCES else REQUEST_NBYTES_MAX
 
 
+def end_of(first: int, limit: int, unit: int) -> int:
+    """Return where the piece that begins at ``first`` ends."""
+    return min(limit, (first // unit + 1) * unit)
+
+
 def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:
     """Cut a range at the multiples of ``unit``, ascending; an empty range gives nothing."""
     while first < limit:
-        end = min(limit, (first // unit + 1) * unit)
+        end = end_of(first, limit, unit)
         yield first, end
         first = end
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from smbox.wire.ops import Op
-from smbox.wire.pieces import count, cut, unit_of
+from smbox.wire.pieces import count, cut, end_of, unit_of
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ from smbox.wire.pieces import count, cut, unit_of
 def test_cuts_at_multiples(first, limit, pieces):
     assert list(cut(first, limit, 4)) == pieces
     assert count(first, limit, 4) == len(pieces)
+    assert all(end_of(at, limit, 4) == end for at, end in pieces)
 
 
 @settings(max_examples=100, deadline=None)
