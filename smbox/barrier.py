@@ -70,7 +70,7 @@ def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
         RequestTimeoutError: the others did not come in time, and this arrival is undone.
         RegionFreedError: the barrier was freed meanwhile.
     """
-    wanted_s = paths.timeout_s if timeout_s is None else timeout_s
+    wanted_s = paths.seconds(timeout_s)
     deadline_s = requests.deadline_of(wanted_s)
     member = secrets.randbits(64)
     generation = _NEVER

@@ -241,7 +241,7 @@ class Box:
             RequestTimeoutError: some are not, in time; they go on.
             SmboxError: what an earlier operation failed with that nobody waited for.
         """
-        wanted_s = self._timeout(timeout_s)
+        wanted_s = self._paths.seconds(timeout_s)
         if not self._paths.data().flush(requests.deadline_of(wanted_s)):
             raise RequestTimeoutError(
                 "not all operations were complete in time; flush again to go on",
@@ -257,9 +257,6 @@ class Box:
     def close(self) -> None:
         """Let go of everything; regions stay at the node, local views stay valid."""
         self._paths.close()
-
-    def _timeout(self, timeout_s: float | None) -> float:
-        return self._paths.timeout_s if timeout_s is None else timeout_s
 
     def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
         wanted = GlobalAddress(address)

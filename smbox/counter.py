@@ -90,7 +90,7 @@ class Counter:
             RequestTimeoutError: it was not, in time; nothing changed.
             RegionFreedError: the counter was freed meanwhile.
         """
-        wanted_s = self._paths.timeout_s if timeout_s is None else timeout_s
+        wanted_s = self._paths.seconds(timeout_s)
         deadline_s = requests.deadline_of(wanted_s)
         while True:
             version = self._paths.data().version(self.info)

@@ -12,29 +12,42 @@ from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 T = TypeVar("T")
 
 
-class Drive(Protocol):
-    """What a handle needs of the request it stands for."""
+class Work(Protocol):
+    """A request under way."""
 
     def advance(self, deadline_s: float) -> bool:
-        """Go on until done (True) or the monotonic deadline (False)."""
+        """Drive the request until it is done or the monotonic clock passes ``deadline_s``.
+
+        A deadline in the past is one try without waiting. May be called again, by any
+        thread, after False and after an interrupt: it goes on exactly once.
+
+        Returns:
+            True when done; False at the deadline.
+
+        Raises:
+            SmboxError: the request failed for good, and fails the same way when asked again.
+        """
 
     def progress(self) -> int:
         """Return a number that grows as long as the request, or what is before it, gets on."""
 
     def let_go(self) -> None:
-        """Stop using the caller's arrays: nobody waits just now."""
+        """Stop using the caller's arrays for what is on its way; ``advance`` goes on."""
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
 
     def ranges_done(self) -> list[tuple[int, int]]:
-        """List the byte ranges that are certainly done."""
+        """List the byte ranges of the region's data that are certainly done, ascending."""
 
     def facts(self) -> dict[str, object]:
-        """Tell what else is worth saying about a timeout."""
+        """Tell what else a timeout's error should say, such as the pid in the way."""
 
     def cancel(self) -> None:
-        """Begin nothing more of it."""
+        """Begin nothing more of it: its arrays are about to change (an interrupted verb).
+
+        What is committed stays; what is on its way may still land. Never waits.
+        """
 
 
 class Handle(Generic[T]):
@@ -45,18 +58,18 @@ class Handle(Generic[T]):
 
     Args:
         op: the verb, for errors.
-        drive: the request.
+        work: the request.
         result: called once, when it is done; its value is what ``result()`` returns.
         timeout_s: how long ``wait`` waits when it is not told.
     """
 
-    __slots__ = ("_drive", "_error", "_is_done", "_op", "_result", "_timeout_s", "_value")
+    __slots__ = ("_error", "_is_done", "_op", "_result", "_timeout_s", "_value", "_work")
 
     def __init__(
-        self, op: str, drive: Drive, result: Callable[[], T], timeout_s: float = math.inf
+        self, op: str, work: Work, result: Callable[[], T], timeout_s: float = math.inf
     ) -> None:
         self._op = op
-        self._drive = drive
+        self._work = work
         self._result: Callable[[], T] | None = result
         self._timeout_s = timeout_s
         self._is_done = False
@@ -67,7 +80,7 @@ class Handle(Generic[T]):
         """Tell whether the request has ended, well or not, after one try to move it on."""
         if not self._is_done:
             try:
-                self._is_done = self._drive.advance(0.0)
+                self._is_done = self._work.advance(0.0)
             except SmboxError as error:
                 self._fail(error)
         return self._is_done
@@ -99,7 +112,7 @@ class Handle(Generic[T]):
             self._fail(error)
             raise
         if not self._is_done:
-            self._drive.let_go()
+            self._work.let_go()
             raise self._timeout(limit_s)
 
     def finish(self, timeout_s: float | None = None) -> T:
@@ -113,7 +126,7 @@ class Handle(Generic[T]):
         except SmboxError:
             raise
         except BaseException:
-            self._drive.cancel()
+            self._work.cancel()
             raise
         return self.result()
 
@@ -128,10 +141,10 @@ class Handle(Generic[T]):
     def _advance(self, limit_s: float, *, renews: bool) -> bool:
         """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
         while True:
-            before = self._drive.progress()
-            if self._drive.advance(time.monotonic() + limit_s):
+            before = self._work.progress()
+            if self._work.advance(time.monotonic() + limit_s):
                 return True
-            if not renews or self._drive.progress() == before:
+            if not renews or self._work.progress() == before:
                 return False
 
     def _fail(self, error: SmboxError) -> None:
@@ -139,14 +152,14 @@ class Handle(Generic[T]):
         self._is_done = True
 
     def _timeout(self, timeout_s: float) -> RequestTimeoutError:
-        outcome = self._drive.outcome()
+        outcome = self._work.outcome()
         facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s, "outcome": outcome}
         if outcome == "partial":
-            facts["ranges_done"] = self._drive.ranges_done()
+            facts["ranges_done"] = self._work.ranges_done()
         error = RequestTimeoutError(
             f"{self._op} was not done in time; wait on the error's handle to go on",
             **facts,
-            **self._drive.facts(),
+            **self._work.facts(),
         )
         error.handle = self
         return error

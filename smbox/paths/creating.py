@@ -75,14 +75,10 @@ def create(
             time was up; nothing is left.
     """
     if values is None:
-        return paths.control().create(request, _given(paths, timeout_s))
+        return paths.control().create(request, paths.seconds(timeout_s))
     if request.exist_ok:
         return _find_or_create(paths, request, values, timeout_s)
     return _create_filled(paths, request, values, timeout_s)
-
-
-def _given(paths: PathPair, timeout_s: float | None) -> float:
-    return paths.timeout_s if timeout_s is None else timeout_s
 
 
 def _find_or_create(
@@ -112,7 +108,7 @@ def _create_filled(
     ours before, so that making it once more is no second one.
     """
     control = paths.control()
-    left_s = _given(paths, timeout_s)
+    left_s = paths.seconds(timeout_s)
     limit_s = time.monotonic() + left_s
     while True:
         incarnation = control.node.incarnation
@@ -122,7 +118,7 @@ def _create_filled(
             return _check_same(_fill(paths, request, ours, values, fill_s), request)
         except RegionFreedError:
             if timeout_s is None and time.monotonic() > limit_s:
-                limit_s = time.monotonic() + _given(paths, None)  # it got on until then
+                limit_s = time.monotonic() + paths.timeout_s  # it got on until then
             left_s = limit_s - time.monotonic()
             if left_s <= 0 or not _is_restarted(control, incarnation, left_s):
                 raise
@@ -136,7 +132,7 @@ def _fill(
     timeout_s: float | None,
 ) -> RegionInfo:
     """Fill our region and publish it; returns the region that has the name now."""
-    control_s = _given(paths, timeout_s)
+    control_s = paths.seconds(timeout_s)
     try:
         source = as_bytes(values)
         operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)

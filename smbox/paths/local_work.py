@@ -18,6 +18,7 @@ from smbox.memory.unlocked import change_unlocked
 from smbox.paths.base import ByteRange, Bytes, Operation, Sink
 from smbox.paths.lane import Lane, LaneWork, Pause
 from smbox.paths.local_now import commit_now
+from smbox.paths.work import Waiting
 
 
 class LocalChange(LaneWork):
@@ -219,7 +220,7 @@ class LocalBatch:
             work.cancel()
 
 
-class LocalWait:
+class LocalWait(Waiting):
     """A wait for a region's version; polls, because a local writer tells nobody."""
 
     def __init__(self, region: MappedRegion, version: int) -> None:
@@ -239,21 +240,6 @@ class LocalWait:
                 return True
             if not pause.sleep(deadline_s):
                 return False
-
-    def progress(self) -> int:
-        """Waiting gets nowhere until it is over."""
-        return 0
-
-    def let_go(self) -> None:
-        """Nothing is used."""
-
-    def outcome(self) -> str:
-        """Waiting changes nothing."""
-        return "not-sent"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Waiting changes nothing."""
-        return []
 
     def facts(self) -> dict[str, object]:
         """Tell how far the region is."""

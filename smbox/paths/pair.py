@@ -64,6 +64,10 @@ class PathPair:
         if other is not self and other.control().node.uuid != self.control().node.uuid:
             raise ConfigError("both regions lie at one node", other=other.config.address)
 
+    def seconds(self, timeout_s: float | None) -> float:
+        """Return how long to wait: as long as was said, or as the settings say."""
+        return self.timeout_s if timeout_s is None else timeout_s
+
     def open(self) -> Opened:
         """Open both paths if they are not open; raises as ``data`` does."""
         opened = self._opened

@@ -6,10 +6,11 @@ import time
 from typing import Final
 
 from smbox.errors import RequestTimeoutError
-from smbox.paths.base import ByteRange, RegionInfo
+from smbox.paths.base import RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
 from smbox.paths.remote_work import RemoteWork
+from smbox.paths.work import Waiting
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
@@ -79,7 +80,7 @@ class RemoteCall(RemoteWork):
         return self.answer
 
 
-class RemoteWait:
+class RemoteWait(Waiting):
     """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``."""
 
     def __init__(self, link: Link, info: RegionInfo, version: int) -> None:
@@ -131,21 +132,6 @@ class RemoteWait:
         if self._slice is not None:
             self._slice.cancel()
             self._slice = None
-
-    def progress(self) -> int:
-        """Waiting gets nowhere until it is over."""
-        return 0
-
-    def let_go(self) -> None:
-        """Nothing is used."""
-
-    def outcome(self) -> str:
-        """Waiting changes nothing."""
-        return "not-sent"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Waiting changes nothing."""
-        return []
 
     def facts(self) -> dict[str, object]:
         """Tell what was waited for."""

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
 from smbox.dtypes import DType
+from smbox.handle import Work
 from smbox.memory.kernels import KernelCode
+
+__all__ = ["ByteRange", "Bytes", "Operation", "RegionInfo", "Sink", "Waiting", "Work"]
 
 Bytes = NDArray[np.uint8]
 ByteRange = tuple[int, int]
@@ -73,39 +76,20 @@ class Sink(Protocol):
         """
 
 
-class Work(Protocol):
-    """A request under way."""
-
-    def advance(self, deadline_s: float) -> bool:
-        """Drive the request until it is done or the monotonic clock passes ``deadline_s``.
-
-        A deadline in the past is one try without waiting. May be called again, by any
-        thread, after False and after an interrupt: it goes on exactly once.
-
-        Returns:
-            True when done; False at the deadline.
-
-        Raises:
-            SmboxError: the request failed for good, and fails the same way when asked again.
-        """
+class Waiting:
+    """What waits for a version have in common: they change nothing and use no array."""
 
     def progress(self) -> int:
-        """Return a number that grows as long as the request, or what is before it, gets on."""
+        """Waiting gets nowhere until it is over."""
+        return 0
 
     def let_go(self) -> None:
-        """Stop using the caller's arrays for what is on its way; ``advance`` goes on."""
+        """Nothing is used."""
 
     def outcome(self) -> str:
-        """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
+        """Waiting changes nothing."""
+        return "not-sent"
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the byte ranges of the region's data that are certainly done, ascending."""
-
-    def facts(self) -> dict[str, object]:
-        """Tell what else a timeout's error should say, such as the pid in the way."""
-
-    def cancel(self) -> None:
-        """Begin nothing more of it: its arrays are about to change (an interrupted verb).
-
-        What is committed stays; what is on its way may still land. Never waits.
-        """
+        """Waiting changes nothing."""
+        return []

@@ -37,7 +37,7 @@ def test_a_held_stripe_delays_all_of_it(solo, region, held, mapped):
     with held(region, 1):
         handle = region.accumulate_nb(np.ones(COUNT, np.float32))
         assert not handle.done()
-        assert handle._drive.outcome() == "not-sent"
+        assert handle._work.outcome() == "not-sent"
         assert (region.local() == 1).all()
         assert stripes_held(solo, mapped, region) == [False, True, False]
     handle.wait()
@@ -55,7 +55,7 @@ def test_what_nobody_waits_for_is_in_nobodys_way(solo, region, held, mapped):
         other.attach("w").put(np.full(COUNT, 5, np.float32), timeout_s=10.0)
         assert (mapped(region).array() == 5).all()
     with held(region, 1):
-        for look in (handle.done, snapshot.done, lambda: handle._drive.advance(0.0)):
+        for look in (handle.done, snapshot.done, lambda: handle._work.advance(0.0)):
             assert not look()
             assert stripes_held(solo, mapped, region) == [False, True, False]
         with pytest.raises(RequestTimeoutError) as error:
@@ -81,7 +81,7 @@ def test_what_is_waited_for_keeps_what_it_has(solo, region, held, mapped, monkey
 def test_what_is_cancelled_lets_its_stripes_go(solo, region, held, mapped):
     with held(region, 1):
         handle = region.accumulate_nb(np.ones(COUNT, np.float32))
-        handle._drive.cancel()
+        handle._work.cancel()
         assert stripes_held(solo, mapped, region) == [False, True, False]
     assert (region.get() == 1).all()
 

@@ -111,8 +111,8 @@ def test_a_held_stripe_stops_a_change_in_the_middle(box, region, held):
     with held(region, 1):
         handle = region.accumulate_nb(np.ones(COUNT))
         assert not handle.done()
-        assert handle._drive.outcome() == "partial"
-        assert handle._drive.ranges_done() == [(0, STRIPE_NBYTES)]
+        assert handle._work.outcome() == "partial"
+        assert handle._work.ranges_done() == [(0, STRIPE_NBYTES)]
         assert region.version == 1
     handle.wait()
     assert (region.get() == 2).all()

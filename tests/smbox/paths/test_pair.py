@@ -97,3 +97,8 @@ def test_what_is_open_at_exit_is_closed():
     pair._close_all()
     assert paths.is_closed
     assert logs() == [(["close"], ["close"])]
+
+
+def test_a_call_waits_as_long_as_it_was_told_or_as_the_settings_say():
+    found = PathPair(CONFIG, open_fake)
+    assert (found.seconds(None), found.seconds(0.5), found.seconds(0.0)) == (3.0, 0.5, 0.0)

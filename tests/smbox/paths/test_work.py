@@ -12,6 +12,12 @@ def test_operations_are_cut_by_replacing():
     assert (part.limit - part.first, part.op) == (part.source.size, "put")
 
 
+def test_waiting_changes_nothing():
+    waiting = work.Waiting()
+    waiting.let_go()
+    assert (waiting.progress(), waiting.outcome(), waiting.ranges_done()) == (0, "not-sent", [])
+
+
 def test_the_words_are_those_of_the_paths():
     for name in ("Bytes", "ByteRange", "Operation", "RegionInfo", "Sink", "Work"):
         assert getattr(base, name) is getattr(work, name)
