@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from smbox.errors import RemoteError, SessionExpiredError
+from smbox.testing.welcome import welcome
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Hello, Welcome
+from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
 from smbox.wire.refusal import refuse
 from smbox.wire.session import ClientSession
@@ -41,11 +42,7 @@ class Story:
 
     def connect(self, *words: str) -> None:
         asked = decode_request(self.session.hello())
-        body = Welcome(
-            node_name="n",
-            node_uuid=bytes(16),
-            node_id=1,
-            incarnation=1,
+        body = welcome(
             stripe_nbytes=1,
             request_nbytes_max=2,
             window=16,

@@ -17,9 +17,10 @@ from hypothesis import given, settings, strategies as st
 
 import smbox.wire
 from smbox.errors import RegionFreedError
+from smbox.testing.welcome import welcome
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Hello, Welcome
+from smbox.wire.messages import Hello
 from smbox.wire.ops import CHANGES, Op
 from smbox.wire.refusal import refuse
 from smbox.wire.session import ClientSession
@@ -27,21 +28,6 @@ from smbox.wire.status import Status
 
 FREED = RegionFreedError("gone")
 WIRE = str(Path(smbox.wire.__file__).parent)
-
-
-def welcome(applied: int, *, resumed: bool) -> Welcome:
-    return Welcome(
-        node_name="n",
-        node_uuid=bytes(16),
-        node_id=1,
-        incarnation=1,
-        stripe_nbytes=512 * 1024,
-        request_nbytes_max=1 << 20,
-        window=4,
-        ring_entries=6,
-        applied=applied,
-        resumed=resumed,
-    )
 
 
 def change(session: ClientSession, op: Op, numbers: int) -> Call:
@@ -62,7 +48,7 @@ class ModelNode:
         asked = decode_request(frames)
         self.inbox.clear()
         self.outbox.clear()
-        body = welcome(self.applied, resumed=self.known)
+        body = welcome(applied=self.applied, resumed=self.known)
         self.known = True
         self.outbox.append(encode_reply(Reply(Op.HELLO, request=asked.request, body=body)))
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import platform
-
 import numpy as np
 import pytest
 
 from smbox.memory import accel
-from smbox.memory.accel import Accel
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
@@ -42,15 +39,6 @@ def item(op, kernel, address, source, scale_by=1.0):
 
 def batch(peer, number, *items):
     return peer.ask(Op.BATCH, number=number, numbers=len(items), nbytes=len(items), items=items)
-
-
-@pytest.fixture
-def engine():
-    pytest.importorskip("numba", reason="without it nothing is compiled")
-    engine = Accel({}, platform.machine()).load()
-    if engine is None or engine.commit_items is None:
-        pytest.skip("this machine may reorder stores: it has no runs")
-    return engine
 
 
 @pytest.fixture

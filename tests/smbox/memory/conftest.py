@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import secrets
 from collections.abc import Callable, Iterator
 
@@ -10,23 +9,12 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.memory.accel import Accel, Engine
 from smbox.memory.building import build
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="session")
-def engine() -> Engine:
-    """The compiled code, loaded whatever the environment says."""
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.commit_stripes is None:
-        pytest.skip("this machine may reorder loads and stores: it has no runs")
-    return engine
 
 
 @pytest.fixture

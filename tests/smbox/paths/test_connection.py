@@ -8,26 +8,16 @@ import pytest
 from smbox.config import ClientConfig
 from smbox.errors import LimitError, NodeStoppingError, SessionExpiredError
 from smbox.paths.connection import Connection, Heard
+from smbox.testing.welcome import welcome
 from smbox.transports.inproc import InprocHub
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Empty, Hello, Welcome
+from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import Op
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 WAIT_S = 30.0
 CONFIG = ClientConfig(resend_after_s=0.01, resend_after_max_s=0.04)
-WELCOME = Welcome(
-    node_name="n",
-    node_uuid=bytes(16),
-    node_id=0,
-    incarnation=1,
-    stripe_nbytes=1 << 19,
-    request_nbytes_max=1 << 20,
-    window=4,
-    ring_entries=8,
-    applied=0,
-)
 
 
 class Script:
@@ -55,7 +45,7 @@ class Script:
 
 
 def plainly(request):
-    body = WELCOME if request.op is Op.HELLO else Empty()
+    body = welcome() if request.op is Op.HELLO else Empty()
     return Reply(request.op, request=request.request, number=request.number, body=body)
 
 
@@ -168,6 +158,16 @@ def test_a_caller_that_computes_does_not_make_the_node_slow(script, connection):
     time.sleep(20 * CONFIG.resend_after_s)
     assert connection.receive(WAIT_S) is call
     assert connection._patience_s == CONFIG.resend_after_s
+
+
+def test_what_was_waited_for_in_vain_is_not_the_next_answers(script, connection):
+    heard_until(connection, ping(connection))
+    limit_s = time.monotonic() + 20 * CONFIG.resend_after_s
+    while time.monotonic() < limit_s:  # nothing is due, so nothing comes
+        connection.receive(0.005)
+    connection.expect(within_s=WAIT_S)
+    heard_until(connection, ping(connection))
+    assert connection._patience_s < 10 * CONFIG.resend_after_s
 
 
 def test_patience_waits_only_when_something_is_due(script, connection):

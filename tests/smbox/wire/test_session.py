@@ -11,33 +11,22 @@ from smbox.errors import (
     RemoteProtocolError,
     SessionExpiredError,
 )
+from smbox.testing.welcome import welcome
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Empty, Hello, Welcome
+from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import Op
 from smbox.wire.refusal import refuse
 from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 
-STRIPE, WINDOW, RING = 512 * 1024, 4, 6
+WINDOW = welcome().window
 FREED = RegionFreedError("gone")
-NODE = {
-    "ring_entries": RING,
-    "node_name": "n",
-    "node_uuid": bytes(16),
-    "node_id": 1,
-    "incarnation": 1,
-}
-LIMITS = {"stripe_nbytes": STRIPE, "request_nbytes_max": 2 * STRIPE, "window": WINDOW}
-
-
-def welcome(applied: int = 0, **changed) -> Welcome:
-    return Welcome(**(NODE | LIMITS | {"applied": applied, "resumed": True} | changed))
 
 
 def connect(session: ClientSession, applied: int = 0, **changed) -> None:
     asked = decode_request(session.hello())
-    body = welcome(applied, **changed)
+    body = welcome(**({"applied": applied, "resumed": True} | changed))
     session.receive(encode_reply(Reply(Op.HELLO, request=asked.request, body=body)))
 
 
@@ -241,7 +230,9 @@ def test_refused_hello_is_raised_and_old_welcomes_ignored():
     session = ClientSession(Hello(client_id=bytes(16), channel=1))
     old = decode_request(session.hello())
     asked = decode_request(session.hello())
-    session.receive(encode_reply(Reply(Op.HELLO, request=old.request, body=welcome())))
+    session.receive(
+        encode_reply(Reply(Op.HELLO, request=old.request, body=welcome(resumed=True)))
+    )
     assert session.needs_hello
     with pytest.raises(AccessDeniedError):
         session.receive(encode_reply(refuse(asked, AccessDeniedError("no cookie"))))

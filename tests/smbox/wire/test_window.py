@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smbox.testing.welcome import welcome
 from smbox.wire.batch import Item
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request
@@ -86,18 +87,7 @@ def test_settling_and_lining_up_twice_changes_nothing():
 
 def limits(requests: int = 9, answers: int = 9, **nbytes: int) -> Welcome:
     """What a node says that takes so many requests, and keeps so many answers."""
-    return Welcome(
-        node_name="n",
-        node_uuid=bytes(16),
-        node_id=1,
-        incarnation=1,
-        stripe_nbytes=4,
-        request_nbytes_max=8,
-        window=requests,
-        ring_entries=answers,
-        applied=0,
-        **nbytes,
-    )
+    return welcome(window=requests, ring_entries=answers, **nbytes)
 
 
 def test_room_for_bytes_of_answers():

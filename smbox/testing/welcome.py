@@ -1,0 +1,27 @@
+"""A node's WELCOME as tests want it: small limits, and nothing applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smbox.wire.messages import Welcome
+
+
+def welcome(**told: Any) -> Welcome:
+    """Make a WELCOME; what is not told is as of a node whose memory is new.
+
+    Args:
+        told: fields of ``Welcome``.
+    """
+    usual: dict[str, Any] = {
+        "node_name": "n",
+        "node_uuid": bytes(16),
+        "node_id": 1,
+        "incarnation": 1,
+        "stripe_nbytes": 512 * 1024,
+        "request_nbytes_max": 1 << 20,
+        "window": 4,
+        "ring_entries": 6,
+        "applied": 0,
+    }
+    return Welcome(**(usual | told))
