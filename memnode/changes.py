@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
-from memnode.numbered import Bytes, NumberedTask, Step, apply
+from memnode.numbered import Commit, NumberedTask, apply
 from memnode.together import commit_together
 from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
@@ -43,10 +43,10 @@ class ChangeTask(NumberedTask):
             receipt = self._channel.receipt(number, answers=request.op in ANSWERS)
             commit_run(self._writer, region, at, limit, rest, receipt=receipt)
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[Commit]:
         request = self.request
         items = request.items if request.op is Op.BATCH else self._stripes()
-        return [Step(item.op, partial(self._commit, item)) for item in items]
+        return [partial(self._commit, item) for item in items]
 
     def _stripes(self) -> list[Item]:
         """Cut the request as a batch would have been: an item for each stripe."""
@@ -74,12 +74,12 @@ class ChangeTask(NumberedTask):
         address, nbytes, source = request.address, request.nbytes, request.payload
         return Item(request.op, request.kernel, address, nbytes, source, request.scale)
 
-    def _commit(self, item: Item, number: int) -> Bytes:
+    def _commit(self, item: Item, number: int) -> None:
         region = self._registry.locate(item.address)
         first, limit, change = _checked(region, item, STRIPE_NBYTES)
         receipt = self._channel.receipt(number, answers=item.op in ANSWERS)
         piece = Piece(first // STRIPE_NBYTES, first, limit)
-        return apply(self._writer, region, piece, change, receipt)
+        apply(self._writer, region, piece, change, receipt)
 
 
 def _checked(region: MappedRegion, item: Item, unit: int) -> tuple[int, int, Change]:

@@ -87,9 +87,9 @@ class Channel:
         """
         return Receipt(self.row, number, self._opened_ring() if answers else None)
 
-    def answer(self, number: int) -> NDArray[np.uint8] | None:
-        """Return the old bytes that change ``number`` answered, while they are kept."""
-        return self._opened_ring().answer(number)
+    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
+        """View the old bytes that changes answered, in the ring; see ``RingFile.answers``."""
+        return self._opened_ring().answers(number, count)
 
     def close(self) -> None:
         """Forget the parked requests, unexecuted, and drop the ring's mapping."""

@@ -15,7 +15,7 @@ from memnode.checks import (
     kernel_of,
     scale_from,
 )
-from memnode.numbered import Bytes, NumberedTask, Step, apply
+from memnode.numbered import Bytes, Commit, NumberedTask, apply
 from smbox.errors import AddressRangeError, RemoteProtocolError
 from smbox.memory.change import Change
 from smbox.memory.layout import STRIPE_NBYTES
@@ -30,14 +30,14 @@ from smbox.wire.pieces import cut
 class StripedTask(NumberedTask):
     """A change of a range of one region, a commit for each stripe; subclasses commit one."""
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[Commit]:
         request = self.request
         region = self._region()
         first = request.address - region.address
         check_range(first, request.nbytes, region.nbytes)
         check_span(region.spec, first, request.nbytes)
         return [
-            Step(request.op, partial(self._commit, begin, end))
+            partial(self._commit, begin, end)
             for begin, end in cut(first, first + request.nbytes, STRIPE_NBYTES)
         ]
 
@@ -46,7 +46,7 @@ class StripedTask(NumberedTask):
         check_by_stripe(region.spec, region.state)
         return region
 
-    def _commit(self, first: int, limit: int, number: int) -> Bytes:
+    def _commit(self, first: int, limit: int, number: int) -> None:
         """Commit the bytes ``[first, limit)`` of the region's data."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class StripedTask(NumberedTask):
 class FromTask(StripedTask):
     """FROM: the operand is another region's contents, each stripe as between two commits."""
 
-    def _commit(self, first: int, limit: int, number: int) -> Bytes:
+    def _commit(self, first: int, limit: int, number: int) -> None:
         request = self.request
         region = self._region()
         spec, nbytes = region.spec, limit - first
@@ -64,7 +64,7 @@ class FromTask(StripedTask):
         change = Change(code, self._operand(region, first, nbytes), scale)
         receipt = self._channel.receipt(number, answers=False)
         piece = Piece(first // STRIPE_NBYTES, first, limit)
-        return apply(self._writer, region, piece, change, receipt)
+        apply(self._writer, region, piece, change, receipt)
 
     def _operand(self, region: MappedRegion, first: int, nbytes: int) -> Bytes:
         ahead = region.address + first - self.request.address
@@ -82,7 +82,7 @@ class FromTask(StripedTask):
 class UpdateTask(StripedTask):
     """UPDATE: one step of a server-side optimizer, parameters and state together."""
 
-    def _commit(self, first: int, limit: int, number: int) -> Bytes:
+    def _commit(self, first: int, limit: int, number: int) -> None:
         request = self.request
         region = self._region()
         wanted = operands.unpack_update(request.payload, request.nbytes)
@@ -102,7 +102,6 @@ class UpdateTask(StripedTask):
             ),
             self._channel.receipt(number, answers=False),
         )
-        return np.empty(0, np.uint8)
 
     def _sibling(self, address: int) -> MappedRegion:
         sibling = self._registry.locate(address)

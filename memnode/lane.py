@@ -178,7 +178,6 @@ class Lane:
             if isinstance(task, NumberedTask):
                 self._metrics.duplicates += task.duplicates
             if isinstance(outcome, Reply):
-                channel.unsent.add(outcome.payload)
                 replies.append((channel.connection, outcome))
         self._parked.pop(channel.connection, None)
         return replies

@@ -29,9 +29,9 @@ from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 ANSWERS_NBYTES: Final = 4 << 20
-"""What may be under way of a channel's requests that data answers. With 4 MiB it gets as much a
-second as with 16, and who stops reading costs the node a quarter; what an elastic exchange
-brings is counted, too, because it waits at the node like its answer."""
+"""What may be under way of a channel's requests that are answered by copies. With 4 MiB it gets
+as much a second as with 16, and who stops reading costs the node a quarter; what a batch brings
+is counted, too, because it waits at the node like its answer."""
 
 SOURCES_NBYTES: Final = WINDOW_MAX << 20
 """What a channel may have under way to the node, which keeps it while a stripe is held."""

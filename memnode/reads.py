@@ -7,8 +7,6 @@ while ZeroMQ still sends. How much of such memory there may be, unsent.py says.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,7 +62,7 @@ class ReadTask:
             self._holding.let_go()
             raise
         self._holding.let_go()
-        return _reply(self.request, out)
+        return _reply(self.request, out, self._channel)
 
     def abandon(self) -> None:
         """Let go of the stripes that are held."""
@@ -103,7 +101,7 @@ class GatherTask:
             self._begun = self._begin()
         read, out = self._begun
         read.step(self._locks)
-        return _reply(self.request, out.reshape(-1))
+        return _reply(self.request, out.reshape(-1), self._channel)
 
     def _begin(self) -> tuple[RowRead, NDArray[np.uint8]]:
         request = self.request
@@ -132,7 +130,8 @@ def _check_places(
         )
 
 
-def _reply(request: Request, out: NDArray[Any]) -> Reply:
+def _reply(request: Request, out: NDArray[np.uint8], channel: Channel) -> Reply:
+    channel.unsent.add(out)
     return Reply(
         request.op,
         request=request.request,

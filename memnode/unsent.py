@@ -1,6 +1,6 @@
 """Answers of one channel that are still being sent: who does not read cannot fill the node.
 
-ZeroMQ sends an answer from the memory that it was read into, and says nothing when it is
+ZeroMQ sends an answer from the memory that it was copied into, and says nothing when it is
 done. But it lets that memory go then, so the memory's own life tells how much is under way.
 """
 
@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from smbox.wire.header import Buffer
+import numpy as np
+from numpy.typing import NDArray
 
 UNSENT_NBYTES_MAX: Final = 3 << 20
-"""Of a channel: with as much under way, none of its requests that answers bytes is begun. The
-kernel takes some MiB besides; eight clients that stop in a large get cost the node 26 MiB."""
+"""Of a channel: with as many bytes of copies under way, none of its requests that answers
+bytes is begun. The kernel takes some MiB besides; eight clients that stop in a large get cost
+the node 26 MiB."""
 
 
 def nobody() -> None:
@@ -38,11 +40,10 @@ class Unsent:
         self._answers: deque[tuple[weakref.ref[Any], int]] = deque()
         self._nbytes = 0
 
-    def add(self, answer: Buffer) -> None:
-        """Count an answer; one whose memory has no life of its own (bytes) is not counted."""
-        if isinstance(answer, memoryview):
-            self._answers.append((weakref.ref(answer.obj, self._sent), answer.nbytes))
-            self._nbytes += answer.nbytes
+    def add(self, answer: NDArray[np.uint8]) -> None:
+        """Count an answer that was copied into memory of its own; it is sent in this order."""
+        self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
+        self._nbytes += answer.nbytes
 
     def is_full(self) -> bool:
         """Tell whether another answer has to wait; ``wake`` is called when it need not."""

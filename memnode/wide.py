@@ -5,7 +5,7 @@ from __future__ import annotations
 from memnode.channel import Channel
 from memnode.checks import check_same_elements, check_span, kernel_of, scale_from
 from memnode.holding import Holding, Writers
-from memnode.numbered import NOTHING, Bytes, NumberedTask, Step
+from memnode.numbered import Commit, NumberedTask
 from memnode.registry import Registry
 from smbox.errors import ConfigError
 from smbox.memory.busy import StripeBusy
@@ -45,10 +45,10 @@ class WideTask(NumberedTask):
         """Let go of the stripes that are held."""
         self._holding.let_go()
 
-    def _steps(self) -> list[Step]:
-        return [Step(self.request.op, self._commit)]
+    def _steps(self) -> list[Commit]:
+        return [self._commit]
 
-    def _commit(self, number: int) -> Bytes:
+    def _commit(self, number: int) -> None:
         try:
             region = self._registry.locate(self.request.address)
             change = self._change(region)
@@ -61,7 +61,6 @@ class WideTask(NumberedTask):
             self._holding.let_go()
             raise
         self._holding.let_go()
-        return NOTHING
 
     def _change(self, region: MappedRegion) -> WideChange:
         request, spec = self.request, region.spec

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import LimitError
 from smbox.memory import layout
-from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring
+from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring
 from smbox.memory.segment import NoSegmentError, Segment, unlink
 
 _LOW_WORD = (1 << 64) - 1
@@ -145,6 +145,9 @@ class RingFile:
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.words: NDArray[np.uint64] = segment.words(0, Ring.NBYTES // layout.WORD_NBYTES)
+        self._headers = segment.words(0, Ring.ENTRIES * Ring.HEADER_WORDS).reshape(
+            Ring.ENTRIES, Ring.HEADER_WORDS
+        )
 
     @classmethod
     def open(cls, node: str, row: int) -> Self:
@@ -161,29 +164,46 @@ class RingFile:
 
     def header(self, number: int) -> NDArray[np.uint64]:
         """View the header words of the entry of ``number``."""
-        return self.segment.words(_entry_at(number), Ring.ENTRY_HEADER_NBYTES // 8)
+        header: NDArray[np.uint64] = self._headers[number % Ring.ENTRIES]
+        return header
 
     def old(self, number: int) -> NDArray[np.uint8]:
         """View the room for old bytes of the entry of ``number``: ``u8[STRIPE_NBYTES]``."""
-        begin = _entry_at(number) + Ring.ENTRY_HEADER_NBYTES
-        return self.segment.bytes[begin : begin + layout.STRIPE_NBYTES]
+        return self._old(number % Ring.ENTRIES, STRIPE_NBYTES)
 
     def answer(self, number: int) -> NDArray[np.uint8] | None:
-        """Return the old bytes that change ``number`` answered, or None if it had none."""
-        header = self.header(number)
-        if header[Ring.NUMBER] != number:
+        """View the old bytes that change ``number`` answered; None if it had none."""
+        return self.answers(number, 1)
+
+    def answers(self, number: int, count: int) -> NDArray[np.uint8] | None:
+        """View what ``count`` changes from ``number`` on answered, one behind the other.
+
+        The bytes stay until the client sends changes that follow the acknowledgement of these.
+
+        Returns:
+            ``u8[nbytes]``; None if one had no answer, or they do not lie side by side.
+        """
+        entry = number % Ring.ENTRIES
+        if entry + count > Ring.ENTRIES:
             return None
-        return self.old(number)[: int(header[Ring.RESULT_NBYTES])]
+        nbytes = 0
+        for ahead in range(count):
+            header = self._headers[entry + ahead]
+            if nbytes != ahead * STRIPE_NBYTES or header[Ring.NUMBER] != number + ahead:
+                return None
+            nbytes += int(header[Ring.RESULT_NBYTES])
+        return self._old(entry, nbytes)
 
     def close(self) -> None:
         """Drop the mapping."""
         self.words = self.words[:0].copy()
+        self._headers = self._headers[:0].copy()
         self.segment.close()
+
+    def _old(self, entry: int, nbytes: int) -> NDArray[np.uint8]:
+        begin = Ring.OLD_OFFSET + entry * STRIPE_NBYTES
+        return self.segment.bytes[begin : begin + nbytes]
 
 
 def _aside(node: str) -> str:
     return layout.building_name(node, secrets.randbits(64))
-
-
-def _entry_at(number: int) -> int:
-    return number % Ring.ENTRIES * Ring.ENTRY_NBYTES

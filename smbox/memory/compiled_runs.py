@@ -22,7 +22,6 @@ from smbox.memory.compiled_unlocked import change_all
 from smbox.memory.layout import (
     OFFSET_BITS,
     STRIPE_NBYTES,
-    WORD_NBYTES,
     Channel,
     Consistency,
     RegionHeader,
@@ -72,9 +71,8 @@ _FROM_COMMITTED: Final = np.uint64(SlotState.COMMITTED - SlotState.FREE)
 _NONE: Final = int(Back.NONE)
 _APPLIED: Final = Channel.APPLIED
 _ENTRIES: Final = Ring.ENTRIES
-_ENTRY_NBYTES: Final = Ring.ENTRY_NBYTES
-_ENTRY_WORDS: Final = Ring.ENTRY_NBYTES // WORD_NBYTES
-_ENTRY_HEADER_NBYTES: Final = Ring.ENTRY_HEADER_NBYTES
+_ENTRY_WORDS: Final = Ring.HEADER_WORDS
+_OLD_OFFSET: Final = Ring.OLD_OFFSET
 _ENTRY_NUMBER: Final = Ring.NUMBER
 _ENTRY_RESULT: Final = Ring.RESULT_NBYTES
 
@@ -129,7 +127,7 @@ def _room(note: Note, old: int) -> int:
     if note.ring.size == 0:
         return old
     begin: int = address_of(note.ring)
-    return begin + note.number % _ENTRIES * _ENTRY_NBYTES + _ENTRY_HEADER_NBYTES
+    return begin + _OLD_OFFSET + note.number % _ENTRIES * STRIPE_NBYTES
 
 
 @njit

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 PREFIX: Final = "smbox."
-FORMAT: Final = 1
+FORMAT: Final = 2
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 
@@ -200,18 +200,19 @@ class Channel:
 
 
 class Ring:
-    """A channel's ring: ENTRIES entries of a header and a stripe of old bytes.
+    """A channel's ring: the headers of ENTRIES entries, then a stripe of old bytes for each.
 
     The answer of number n lies in entry ``n % ENTRIES``. A client sends number n only when
-    n - ENTRIES is acknowledged, so no entry is overwritten that could still be asked for.
+    n - ENTRIES is acknowledged, so no entry is overwritten that could still be asked for, or
+    is still being sent. Answers of whole stripes lie side by side: they are sent as one.
     """
 
     ENTRIES: Final = 32
-    ENTRY_HEADER_NBYTES: Final = 64
+    HEADER_WORDS: Final = 8  # of an entry: a cache line
     NUMBER: Final = 0  # word of the entry header
     RESULT_NBYTES: Final = 1
-    ENTRY_NBYTES: Final = ENTRY_HEADER_NBYTES + STRIPE_NBYTES
-    NBYTES: Final = ENTRIES * ENTRY_NBYTES
+    OLD_OFFSET: Final = PAGE_NBYTES  # behind the headers
+    NBYTES: Final = OLD_OFFSET + ENTRIES * STRIPE_NBYTES
 
 
 CHANNEL_ROWS: Final = 4096

@@ -74,13 +74,15 @@ class Call:
 
     @property
     def held_nbytes(self) -> int:
-        """Bytes that the node holds while a peer does not read: source and answer, or none."""
+        """Bytes that the node holds while a peer does not read: a copy, and what it came for.
+
+        The answer of a change that is no batch is none: it is sent out of the channel's ring.
+        """
         request = self.request
-        if request.op not in ANSWERS:
-            return 0
-        is_batch = request.op is Op.BATCH
-        answers = answers_nbytes(request.items) if is_batch else request.nbytes
-        return answers and answers + self.source_nbytes
+        if request.op is Op.BATCH:
+            answers = answers_nbytes(request.items)
+            return answers and answers + self.source_nbytes
+        return request.nbytes if request.op in ANSWERS and not self.is_change else 0
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

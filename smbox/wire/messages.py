@@ -68,8 +68,8 @@ class Welcome(Body, frozen=True):
         source_nbytes_max: the same of a change that answers no bytes.
         window: requests of one channel that may be unanswered.
         ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
-        answers_nbytes: bytes that may be under way on one channel of requests that data
-            answers: what they bring, and what they ask for.
+        answers_nbytes: bytes that may be under way on one channel of reads, and of batches
+            that bytes answer: what they ask for, and what they bring.
         sources_nbytes: bytes of data that may be under way to the node on one channel.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.

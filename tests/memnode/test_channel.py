@@ -37,7 +37,7 @@ def test_only_what_answers_needs_a_ring(bench):
 
 def test_an_answer_is_what_the_ring_keeps(bench):
     channel = opened(bench)
-    assert channel.answer(5) is None
+    assert channel.answers(5) is None
     channel.close()
 
 

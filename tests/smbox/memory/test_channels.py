@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from smbox.errors import LimitError
 from smbox.memory.channels import ChannelTable, RingFile
-from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, building_name, ring_name
+from smbox.memory.layout import (
+    CHANNEL_ROWS,
+    STRIPE_NBYTES,
+    Channel,
+    Ring,
+    building_name,
+    ring_name,
+)
 from smbox.memory.segment import DIRECTORY, listing
 
 CLIENT = (1 << 100) + 17
@@ -46,6 +54,31 @@ def test_a_ring_answers_what_it_still_has(memory):
     assert again.answer(5 + Ring.ENTRIES) is None
     assert again.answer(6) is None
     again.close()
+
+
+def test_answers_of_whole_stripes_lie_side_by_side(memory):
+    ring = RingFile.open(memory.name, memory.channels.claim(CLIENT, 0).index)
+    for number, nbytes in ((4, STRIPE_NBYTES), (5, 3), (6, STRIPE_NBYTES)):
+        ring.old(number)[:nbytes] = number
+        ring.header(number)[Ring.NUMBER] = number
+        ring.header(number)[Ring.RESULT_NBYTES] = nbytes
+    both = ring.answers(4, 2)
+    assert both.tolist() == [4] * STRIPE_NBYTES + [5] * 3
+    assert np.shares_memory(both, ring.segment.bytes)  # nothing is copied
+    assert ring.answers(4, 3) is None  # a gap behind 5
+    assert ring.answers(3, 2) is None  # 3 had none
+    assert ring.answers(4 + Ring.ENTRIES, 2) is None
+    ring.close()
+
+
+def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory):
+    ring = RingFile.open(memory.name, memory.channels.claim(CLIENT, 0).index)
+    for number in (Ring.ENTRIES - 1, Ring.ENTRIES):
+        ring.header(number)[Ring.NUMBER] = number
+        ring.header(number)[Ring.RESULT_NBYTES] = STRIPE_NBYTES
+    assert ring.answer(Ring.ENTRIES - 1).size == ring.answer(Ring.ENTRIES).size == STRIPE_NBYTES
+    assert ring.answers(Ring.ENTRIES - 1, 2) is None
+    ring.close()
 
 
 def test_a_ring_whose_maker_was_killed_is_made_again(memory):

@@ -44,7 +44,7 @@ def test_what_the_node_holds_of_a_call_while_nobody_reads():
     put, fetch = (Item(op, 1, 0, 4, bytes(4)) for op in (Op.PUT, Op.FETCH))
     assert Call(Request(Op.GET, nbytes=8)).held_nbytes == 8
     assert Call(Request(Op.PUT, nbytes=8, payload=bytes(8)), 1).held_nbytes == 0
-    assert Call(Request(Op.ELASTIC, nbytes=8, payload=bytes(8)), 1).held_nbytes == 16
+    assert Call(Request(Op.ELASTIC, nbytes=8, payload=bytes(8)), 1).held_nbytes == 0
     assert Call(Request(Op.BATCH, items=(put, put)), 2).held_nbytes == 0
     assert Call(Request(Op.BATCH, items=(put, fetch)), 2).held_nbytes == 12
 
