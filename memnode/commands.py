@@ -99,5 +99,7 @@ COMMANDS: Final[dict[Op, Command]] = {
         Command(Op.WIDE, Execute),
         Command(Op.UPDATE, Execute),
         Command(Op.SNAPSHOT, Execute),
+        Command(Op.LEND, Execute),
+        Command(Op.STAMPS, Execute),
     )
 }

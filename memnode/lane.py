@@ -18,6 +18,7 @@ from memnode.control import HANDLERS, ControlTask, Desk, Facts
 from memnode.creation import CreateTask
 from memnode.derived import FromTask, UpdateTask
 from memnode.holding import Writers
+from memnode.lending import LendTask
 from memnode.metrics import Metrics
 from memnode.numbered import NumberedTask
 from memnode.reads import GatherTask, ReadTask
@@ -30,7 +31,7 @@ from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request
-from smbox.wire.ops import ANSWERS, CHANGES, SOURCES, Op
+from smbox.wire.ops import CHANGES, COPIED, SOURCES, UNCOPIED, Op
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
@@ -189,7 +190,7 @@ class Lane:
         if request.op not in CHANGES and request.number > applied:
             gap = RemoteProtocolError("changes are missing before this", number=request.number)
             return refuse(request, gap, applied=applied, status=Status.GAP)
-        if request.op in ANSWERS and channel.unsent.is_full():
+        if request.op in COPIED and channel.unsent.is_full():
             return None
         try:
             outcome = task.advance()
@@ -227,6 +228,9 @@ class Lane:
     def _gather(self, request: Request, channel: Channel) -> Task:
         return GatherTask(request, channel, self._registry, self._memory.writer.locks)
 
+    def _lend(self, request: Request, channel: Channel) -> Task:  # noqa: ARG002 -- a row of TASKS
+        return LendTask(request, self._registry)
+
     def _snapshot(self, request: Request, channel: Channel) -> Task:
         return SnapshotTask(request, channel, self._registry, self._writers)
 
@@ -259,6 +263,7 @@ TASKS: Final[dict[Op, Callable[[Lane, Request, Channel], Task]]] = {
     Op.WAIT: Lane._wait,  # noqa: SLF001
     **dict.fromkeys((*SOURCES, Op.BATCH), Lane._change),  # noqa: SLF001
     Op.GATHER: Lane._gather,  # noqa: SLF001
+    **dict.fromkeys(UNCOPIED, Lane._lend),  # noqa: SLF001
     Op.FROM: Lane._from,  # noqa: SLF001
     Op.WIDE: Lane._wide,  # noqa: SLF001
     Op.UPDATE: Lane._update,  # noqa: SLF001

@@ -11,12 +11,12 @@ import zmq
 from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
-from smbox.wire.header import SOURCE_NBYTES_MAX, Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 
 COPY_BELOW_NBYTES: Final = 64 * 1024
 """Smaller frames are copied into ZeroMQ: handing over a buffer costs more than that."""
 
-FRAME_NBYTES_MAX: Final = SOURCE_NBYTES_MAX + (1 << 20)
+FRAME_NBYTES_MAX: Final = LONG_NBYTES_MAX + (1 << 20)
 """More than any request has, so that one that is a little too long is told why."""
 
 LINGER_MS: Final = 500

@@ -23,7 +23,7 @@ from smbox.errors import AccessDeniedError, SmboxError
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request, encode_reply
-from smbox.wire.header import REQUEST_NBYTES_MAX, SOURCE_NBYTES_MAX, Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
@@ -35,6 +35,10 @@ is counted, too, because it waits at the node like its answer."""
 
 SOURCES_NBYTES: Final = WINDOW_MAX << 20
 """What a channel may have under way to the node, which keeps it while a stripe is held."""
+
+LENT_NBYTES: Final = WINDOW_MAX << 20
+"""What a channel's LENDs may wait for: it costs the node no memory, but the client, whose
+ZeroMQ takes in what the client has not yet come to."""
 
 HOUSEKEEPING_S: Final = 1.0
 """How often dead local clients and silent remote ones are looked for."""
@@ -176,11 +180,12 @@ class Node:
             memory_format=FORMAT,
             stripe_nbytes=STRIPE_NBYTES,
             request_nbytes_max=REQUEST_NBYTES_MAX,
-            source_nbytes_max=SOURCE_NBYTES_MAX,
+            long_nbytes_max=LONG_NBYTES_MAX,
             window=WINDOW_MAX,
             ring_entries=Ring.ENTRIES,
             answers_nbytes=ANSWERS_NBYTES,
             sources_nbytes=SOURCES_NBYTES,
+            lent_nbytes=LENT_NBYTES,
             applied=channel.applied,
             resumed=is_known,
         )

@@ -14,6 +14,7 @@ VARIABLES: Final = frozenset(
     for name in (
         "ACCEL",
         "ADDRESS",
+        "LEND_FROM_NBYTES",
         "REPORT_FD",  # by which `smbox run` hears of its workers
         "RESEND_AFTER_MAX_S",
         "RESEND_AFTER_S",
@@ -44,6 +45,9 @@ class ClientConfig:
             unanswered; ``$SMBOX_RESEND_AFTER_S``.
         resend_after_max_s: the longest such pause while the node does not answer at all;
             ``$SMBOX_RESEND_AFTER_MAX_S``.
+        lend_from_nbytes: over messages, a read of so many bytes or more is sent without a copy
+            at the node, and takes one more round trip in the end: more where that is long,
+            ``inf`` for never; ``$SMBOX_LEND_FROM_NBYTES``.
 
     Raises:
         ConfigError: a value that can never work.
@@ -54,6 +58,7 @@ class ClientConfig:
     timeout_s: float = 10.0
     resend_after_s: float = 1.0
     resend_after_max_s: float = 5.0
+    lend_from_nbytes: float = 16 << 20
 
     def __post_init__(self) -> None:
         if self.address is not None:
@@ -65,6 +70,8 @@ class ClientConfig:
         _check_duration("timeout_s", self.timeout_s)
         _check_duration("resend_after_s", self.resend_after_s)
         _check_duration("resend_after_max_s", self.resend_after_max_s)
+        if math.isnan(self.lend_from_nbytes) or self.lend_from_nbytes < 1:
+            raise ConfigError("lend_from_nbytes is at least 1", value=self.lend_from_nbytes)
         if self.resend_after_max_s < self.resend_after_s:
             raise ConfigError(
                 "resend_after_max_s is at least resend_after_s",
@@ -91,6 +98,9 @@ class ClientConfig:
             timeout_s=_number(environment, "SMBOX_TIMEOUT_S", config.timeout_s),
             resend_after_s=first_s,
             resend_after_max_s=_number(environment, "SMBOX_RESEND_AFTER_MAX_S", last_s),
+            lend_from_nbytes=_number(
+                environment, "SMBOX_LEND_FROM_NBYTES", config.lend_from_nbytes
+            ),
         )
 
 

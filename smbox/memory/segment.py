@@ -149,10 +149,24 @@ class Segment:
     def punch(self, at_byte: int) -> None:
         """Give the pages from ``at_byte`` (of a page) on back, whoever else maps them.
 
-        They read as zeros from then on, and the names and other mappings stay valid.
+        They read as zeros from then on, and the names and other mappings stay valid. Here other
+        pages take their place first: what is read of them in the background (an answer that is
+        being sent) would end this process where /dev/shm has no page left.
+
+        Raises:
+            SegmentError: the system does not do it just now; the pages stay.
         """
-        if at_byte < self.bytes.size:
-            mapping.give_back_pages(self.bytes[at_byte:])
+        if at_byte >= self.bytes.size:
+            return
+        try:
+            mapping.replace_by_zeros(self.bytes[at_byte:])
+            fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                mapping.give_back_pages(fd, at_byte, self.bytes.size - at_byte)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise SegmentError(f"cannot give pages of {self.name} back: {error}") from error
 
     def close(self) -> None:
         """Drop this mapping; views of it stay valid as long as they live."""

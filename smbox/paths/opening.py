@@ -59,7 +59,7 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
         if not identity.learn(error):
             raise
         control = _greet(open_link(CONTROL_CHANNEL), address, config)
-    return Remote(control, RemotePath(scheme_of(address), open_link, config.timeout_s))
+    return Remote(control, RemotePath(scheme_of(address), open_link, config))
 
 
 class Identity:

@@ -9,10 +9,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
+from smbox.config import ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.lent_read import LentRead, Restless
 from smbox.paths.link import Link
 from smbox.paths.remote_batch import RemoteBatch
 from smbox.paths.remote_call import RemoteCall, RemoteWait
@@ -37,18 +39,19 @@ class RemotePath:
     Args:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
         open_link: makes links; channels count from 1.
-        timeout_s: how long ``version`` waits for its answer.
+        config: how long ``version`` waits for its answer, and which reads are of copies.
     """
 
-    def __init__(self, transport: str, open_link: OpenLink, timeout_s: float) -> None:
+    def __init__(self, transport: str, open_link: OpenLink, config: ClientConfig) -> None:
         self.transport = transport
         self._open_link = open_link
-        self._timeout_s = timeout_s
+        self._timeout_s = config.timeout_s
         self._channels = itertools.count(CONTROL_CHANNEL + 1)
         self._links: list[Link] = []
         self._mutex = threading.RLock()
         self._mine = threading.local()
         self._is_closed = False
+        self._restless = Restless(config.lend_from_nbytes)
         self.special = RemoteSpecial(self._link, _begun)
 
     def change_now(
@@ -72,6 +75,8 @@ class RemotePath:
     def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
         """Begin a read; see DataPath."""
         link = self._link()
+        if self._restless.may_lend(info, limit - first):
+            return _begun(link, LentRead(link, info, first, limit, out, self._restless))
         return _begun(link, RemoteRead(link, info, first, limit, out))
 
     def batch(self, items: Sequence[BatchItem]) -> Work:

@@ -17,7 +17,7 @@ from smbox.paths.special import Lease
 from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Sink
 from smbox.wire import operands, pieces
 from smbox.wire.codec import Reply, Request
-from smbox.wire.header import REQUEST_NBYTES_MAX, SOURCE_NBYTES_MAX, Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.operands import Wide
 from smbox.wire.ops import Op
 
@@ -69,7 +69,7 @@ class StagedWork(RemoteWork):
         return self._call_out(first)
 
     def _call_in(self, first: int) -> WorkCall:
-        limit = pieces.end_of(first, self._put_nbytes, SOURCE_NBYTES_MAX)
+        limit = pieces.end_of(first, self._put_nbytes, LONG_NBYTES_MAX)
         request = Request(
             Op.PUT,
             address=self._stage + first,

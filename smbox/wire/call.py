@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from smbox.wire.batch import answers_nbytes
 from smbox.wire.codec import Reply, Request, encode_request
 from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS, Op
+from smbox.wire.ops import ANSWERS, COPIED, Op
 from smbox.wire.status import Status
 
 
@@ -82,7 +82,12 @@ class Call:
         if request.op is Op.BATCH:
             answers = answers_nbytes(request.items)
             return answers and answers + self.source_nbytes
-        return request.nbytes if request.op in ANSWERS and not self.is_change else 0
+        return request.nbytes if request.op in COPIED and not self.is_change else 0
+
+    @property
+    def lent_nbytes(self) -> int:
+        """Bytes that come without a copy at the node."""
+        return self.request.nbytes if self.request.op is Op.LEND else 0
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

@@ -41,6 +41,9 @@ CONTROL_NBYTES_MAX: Final = 2 << 20
 
 B = TypeVar("B", bound=Body)
 
+_READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
+_LENGTH_OF_ITS_OWN: Final = frozenset({Op.BATCH, Op.STAMPS})
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQUEST_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
 _REPLY_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REPLIES.items()}
@@ -84,7 +87,7 @@ class Reply:
     """One reply; op, request, number, address and nbytes repeat the request's.
 
     Attributes:
-        version: of the region, in the reply to a WAIT.
+        version: of the region, in the reply to a WAIT; the stamp of the range, to a LEND.
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
@@ -167,7 +170,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         found.items = unpack_items(nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
-    elif op is Op.GET and nbytes > REQUEST_NBYTES_MAX:
+    elif op in _READS and nbytes > unit_of(op):
         raise RemoteProtocolError("too long a range", nbytes=nbytes)
     return found
 
@@ -272,7 +275,9 @@ def _source(op: Op, kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
 
 
 def _answer(op: Op, nbytes: int, body: Buffer | None) -> Buffer:
-    answer = _limited(body, REQUEST_NBYTES_MAX)
-    if op is not Op.BATCH and len(answer) != nbytes:
+    if op in _LENGTH_OF_ITS_OWN:
+        return _limited(body, REQUEST_NBYTES_MAX)
+    answer = _limited(body, unit_of(op))
+    if len(answer) != nbytes:
         raise RemoteProtocolError("answer and range differ", answer=len(answer), nbytes=nbytes)
     return answer

@@ -24,11 +24,14 @@ NO_SCALE: Final = bytes(8)
 
 REQUEST_NBYTES_MAX: Final = 1 << 20
 """Bytes of region data in one request, and the alignment at which requests are cut; but see
-SOURCE_NBYTES_MAX."""
+LONG_NBYTES_MAX."""
 
-SOURCE_NBYTES_MAX: Final = 2 << 20
-"""The same of a change that answers no bytes. Half as many requests take a sixth less time, and
-of what they bring the node keeps nothing; answers it keeps until the peer reads."""
+LONG_NBYTES_MAX: Final = 2 << 20
+"""The same of what the node keeps no copy of: changes that answer no bytes, and LEND. Half as
+many requests take a sixth less time."""
+
+STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
+"""Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
 
 _LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
 _SCALES: Final = {

@@ -65,12 +65,13 @@ class Welcome(Body, frozen=True):
         memory_format: version of the layout in shared memory, for local clients.
         stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
         request_nbytes_max: bytes of region data in one request or reply.
-        source_nbytes_max: the same of a change that answers no bytes.
+        long_nbytes_max: the same of a LEND, or a change that answers no bytes.
         window: requests of one channel that may be unanswered.
         ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
         answers_nbytes: bytes that may be under way on one channel of reads, and of batches
             that bytes answer: what they ask for, and what they bring.
         sources_nbytes: bytes of data that may be under way to the node on one channel.
+        lent_nbytes: bytes that LENDs of one channel may be waiting for.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
         software: the node's release.
@@ -91,7 +92,8 @@ class Welcome(Body, frozen=True):
     software: str = ""
     answers_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
-    source_nbytes_max: Annotated[int, msgspec.Meta(gt=0)] = 1 << 20
+    lent_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
+    long_nbytes_max: Annotated[int, msgspec.Meta(gt=0)] = 1 << 20
 
 
 class Empty(Body, frozen=True):

@@ -35,6 +35,8 @@ class Op(IntEnum):
     WIDE = 25
     UPDATE = 26
     SNAPSHOT = 27
+    LEND = 28
+    STAMPS = 29
 
 
 CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
@@ -45,7 +47,13 @@ CHANGES: Final = frozenset(
 )
 """Operations that change memory: each takes a number for every stripe it touches."""
 
-ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
+UNCOPIED: Final = frozenset({Op.LEND, Op.STAMPS})
+"""Operations that read without a copy; what they bring is to be compared."""
+
+COPIED: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
+"""Operations whose reply carries bytes that are the reply's own, or the channel's."""
+
+ANSWERS: Final = COPIED | UNCOPIED
 """Operations whose reply carries bytes: a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})

@@ -7,14 +7,21 @@ multiples of their size from the region's first byte, not from address 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from smbox.wire.header import REQUEST_NBYTES_MAX, SOURCE_NBYTES_MAX
+from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, STAMPED_NBYTES_MAX
 from smbox.wire.ops import PLAIN_SOURCES, Op
+
+_UNITS: Final = {
+    **dict.fromkeys(PLAIN_SOURCES, LONG_NBYTES_MAX),
+    Op.LEND: LONG_NBYTES_MAX,
+    Op.STAMPS: STAMPED_NBYTES_MAX,
+}
 
 
 def unit_of(op: Op) -> int:
     """Return how many bytes a request of ``op`` covers at most, and where it is cut."""
-    return SOURCE_NBYTES_MAX if op in PLAIN_SOURCES else REQUEST_NBYTES_MAX
+    return _UNITS.get(op, REQUEST_NBYTES_MAX)
 
 
 def end_of(first: int, limit: int, unit: int) -> int:

@@ -6,8 +6,15 @@ number that follows from the requests before it is right whenever it is asked fo
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Final
+
 from smbox.wire.call import Call
 from smbox.wire.messages import Welcome
+
+_HELD: Final = attrgetter("held_nbytes")
+_SOURCE: Final = attrgetter("source_nbytes")
+_LENT: Final = attrgetter("lent_nbytes")
 
 
 class Window:
@@ -41,13 +48,14 @@ class Window:
             return False
         others = [other for other in self.calls.values() if other.reply is None]
         if others:  # one request may always be under way
-            held, source = call.held_nbytes, call.source_nbytes
-            others_held = sum(other.held_nbytes for other in others) if held else 0
-            if others_held + held > node.answers_nbytes:
-                return False
-            sources = sum(other.source_nbytes for other in others) if source else 0
-            if sources + source > node.sources_nbytes:
-                return False
+            for nbytes_of, most in (
+                (_HELD, node.answers_nbytes),
+                (_SOURCE, node.sources_nbytes),
+                (_LENT, node.lent_nbytes),
+            ):
+                wanted = nbytes_of(call)
+                if wanted and wanted + sum(map(nbytes_of, others)) > most:
+                    return False
         last_kept = self.acknowledged + node.ring_entries
         return not call.fills_ring or self.last + call.numbers <= last_kept
 

@@ -51,6 +51,47 @@ assert listing("smbox.") == []
 print("ok")
 """
 
+FREED = """
+import os, signal, subprocess, sys, time
+import numpy as np, smbox
+
+MIB = 1 << 20
+READS = '''
+import sys, smbox
+region = smbox.connect(sys.argv[1], transport="tcp", timeout_s=60.0).attach("w")
+print("ready", flush=True)
+try:
+    while True:
+        region.get()
+except smbox.RegionFreedError:
+    print("freed", flush=True)
+'''
+with smbox.local(memory="1GiB", transport="tcp", timeout_s=60.0) as box:
+    region = box.create("w", 24 * MIB, "uint8", init=5)
+    for _ in range(5):
+        command = [sys.executable, "-c", READS, box.address]
+        reader = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert reader.stdout.readline() == "ready\\n"
+        time.sleep(0.3)
+        os.kill(reader.pid, signal.SIGSTOP)
+        box.free(region)
+        filler = open("/dev/shm/filler", "wb")
+        while True:  # pages that were given back could not be had again
+            try:
+                filler.write(bytes(MIB // 4))
+                filler.flush()
+            except OSError:
+                break
+        os.kill(reader.pid, signal.SIGCONT)
+        assert reader.stdout.readline() == "freed\\n"
+        assert box.stats()["incarnation"] == 1
+        os.unlink("/dev/shm/filler")
+        filler.close()
+        reader.wait()
+        region = box.create("w", 24 * MIB, "uint8", init=5)
+print("ok")
+"""
+
 
 def confined(code):
     """Run code in a mount namespace whose /dev/shm is small."""
@@ -73,3 +114,8 @@ def test_no_room(transport):
     tried = confined(f"import os\nTRANSPORT = {transport!r}\n{FULL}")
     assert (tried.returncode, tried.stdout) == (0, "ok\n"), tried.stderr
     assert os.path.ismount("/dev/shm")
+
+
+def test_a_region_is_freed_while_it_is_sent():
+    tried = confined(FREED)
+    assert (tried.returncode, tried.stdout) == (0, "ok\n"), tried.stderr

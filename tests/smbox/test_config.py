@@ -20,9 +20,10 @@ def test_every_setting_has_its_variable():
             "SMBOX_TIMEOUT_S": "2.5",
             "SMBOX_RESEND_AFTER_S": "0.25",
             "SMBOX_RESEND_AFTER_MAX_S": "0.5",
+            "SMBOX_LEND_FROM_NBYTES": "4096",
         }
     )
-    assert config == ClientConfig("tcp://10.0.0.5:7070", "tcp", 2.5, 0.25, 0.5)
+    assert config == ClientConfig("tcp://10.0.0.5:7070", "tcp", 2.5, 0.25, 0.5, 4096)
 
 
 def test_a_long_first_pause_lengthens_the_longest():
@@ -41,6 +42,8 @@ def test_an_endless_timeout_is_a_timeout():
         {"timeout_s": 0},
         {"timeout_s": math.nan},
         {"resend_after_s": -1.0},
+        {"lend_from_nbytes": 0},
+        {"lend_from_nbytes": math.nan},
         {"resend_after_s": 2.0, "resend_after_max_s": 1.0},
     ],
 )

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
+import logging
+
 import numpy as np
 import pytest
 
 from smbox import dtypes
 from smbox.errors import OutOfMemoryError, RegionFreedError
-from smbox.memory import building, layout
+from smbox.memory import building, layout, mapping
 from smbox.memory.building import Building, build
 from smbox.memory.change import Change
 from smbox.memory.commit import commit
@@ -88,3 +91,18 @@ def test_a_negative_zero_is_an_init_of_its_own(memory, init, negative):
     region = build(memory.name, spec(12), memory.superblock.take_address(12), init)
     assert np.signbit(region.array()).all() == negative
     region.segment.unlink()
+
+
+def test_pages_that_cannot_be_given_back_go_with_the_last_mapping(
+    memory, make, monkeypatch, caplog
+):
+    def fails(*_args):
+        raise OSError(errno.ENOMEM, "too many mappings")
+
+    monkeypatch.setattr(mapping, "replace_by_zeros", fails)
+    region = make(np.ones(4, np.float32))
+    name = region.segment.name
+    with caplog.at_level(logging.WARNING):
+        memory.free(region)
+    assert "go when nobody maps them" in caplog.text
+    assert listing(name) == []

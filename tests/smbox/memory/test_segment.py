@@ -55,6 +55,13 @@ def test_more_than_there_is_leaves_nothing(name):
     assert name not in segment.listing("smbox.")
 
 
+def test_pages_that_cannot_be_given_back_stay(name):
+    with Segment.create(name, 8192) as made:
+        made.unlink()
+        with pytest.raises(SegmentError, match="give pages"):
+            made.punch(4096)
+
+
 def test_punched_pages_read_zero_and_names_move(name):
     with Segment.create(name, 8192) as made:
         made.bytes[:] = 1

@@ -6,6 +6,7 @@ import itertools
 import os
 import secrets
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,8 +118,8 @@ def clients(node):
     """Opens clients, over a transport of their own if given, and closes them."""
     opened = []
 
-    def open_client(open_transport=None, config=CONFIG):
-        opened.append(Client(open_transport or node.connect, config))
+    def open_client(open_transport=None, **settings):
+        opened.append(Client(open_transport or node.connect, replace(CONFIG, **settings)))
         return opened[-1]
 
     yield open_client

@@ -16,11 +16,11 @@ from smbox.memory.kernels import KernelCode
 from smbox.paths import link
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
-from smbox.wire.header import SOURCE_NBYTES_MAX
+from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
-PIECE = SOURCE_NBYTES_MAX // 4  # float32 elements: the longest request there is
+PIECE = LONG_NBYTES_MAX // 4  # float32 elements: the longest request there is
 TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.wire))
 
 
@@ -182,18 +182,18 @@ def test_a_cancelled_work_begins_nothing_more_and_others_go_on(node, client):
     assert (found[8 * PIECE :] == 1).all()
 
 
-@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.ACCUMULATE, 8)])
-def test_the_window_is_full_and_never_more(node, client, op, count):
+@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.LEND, 8), (Op.ACCUMULATE, 8)])
+def test_the_window_is_full_and_never_more(node, clients, op, count):
+    client = clients(lend_from_nbytes=1 if op is Op.LEND else float("inf"))
     info = client.create(40 * PIECE)
     out = np.empty(40 * PIECE, np.float32)
     client.get(info)
     node.is_down = True
     sent = []
     node.hub.deliver = lambda connection, frames: sent.append(frames) if frames else None
-    if op is Op.GET:
-        client.data.read(info, 0, out.nbytes, out.view(np.uint8))
-    else:
-        client.change(info, out)
+    read = client.data.read, (info, 0, out.nbytes, out.view(np.uint8))
+    begin, arguments = (client.change, (info, out)) if op is Op.ACCUMULATE else read
+    begin(*arguments)
     assert [decode_request(frames).op for frames in sent] == [op] * count
 
 

@@ -49,6 +49,15 @@ def test_what_the_node_holds_of_a_call_while_nobody_reads():
     assert Call(Request(Op.BATCH, items=(put, fetch)), 2).held_nbytes == 12
 
 
+def test_what_comes_without_a_copy_at_the_node():
+    lend = Call(Request(Op.LEND, nbytes=8))
+    assert (lend.lent_nbytes, lend.held_nbytes) == (8, 0)
+    assert lend.needs_answer
+    assert Call(Request(Op.GET, nbytes=8)).lent_nbytes == 0
+    stamps = Call(Request(Op.STAMPS, nbytes=1 << 30))
+    assert (stamps.lent_nbytes, stamps.held_nbytes) == (0, 0)
+
+
 def test_what_a_call_brings():
     item = Item(Op.PUT, 1, 0, 4, bytes(4))
     assert Call(Request(Op.PUT, nbytes=8, payload=bytes(8)), 1).source_nbytes == 8

@@ -71,10 +71,14 @@ REQUESTS = [
     Request(Op.WIDE, 12, 7, 4096, 1 << 30, kernel=1, payload=bytes(16), numbers=1),
     Request(Op.UPDATE, 13, 8, 4096, 8, kernel=64, payload=bytes(72), numbers=1),
     Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30, payload=bytes(8)),
+    Request(Op.LEND, 15, 8, 4096, 2 << 20),
+    Request(Op.STAMPS, 16, 8, 4096, 1 << 30),
 ]
 REPLIES = [
     *(Reply(op, request=1, number=2, body=body) for op, body in ANSWER_BODIES.items()),
     Reply(Op.GET, request=3, address=4096, nbytes=3, version=4, payload=b"abc"),
+    Reply(Op.LEND, request=15, address=4096, nbytes=3, version=4, payload=b"abc"),
+    Reply(Op.STAMPS, request=16, address=4096, nbytes=1 << 30, payload=bytes(16)),
     Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5),
     Reply(Op.ELASTIC, request=5, number=2, address=4096, nbytes=3, version=6, payload=b"old"),
     Reply(Op.WAIT, request=6, version=12),
@@ -92,7 +96,7 @@ def has_fixed_body(message: Request | Reply) -> bool:
     """Whether the second frame's length follows from the message; see docs/protocol.md."""
     if isinstance(message, Request):
         return message.kernel not in WHOLE_KERNELS and message.op not in OPERANDS
-    return message.op is not Op.BATCH
+    return message.op not in {Op.BATCH, Op.STAMPS}
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=name)
@@ -172,6 +176,8 @@ def test_what_no_data_answers_may_be_longer(op):
     "request_",
     [
         Request(Op.GET, nbytes=LONG),
+        Request(Op.LEND, nbytes=(2 << 20) + 1),
+        Request(Op.STAMPS, nbytes=(1 << 38) + 1),
         Request(Op.ELASTIC, nbytes=LONG, payload=bytes(LONG)),
         Request(Op.PUT, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.PUT, nbytes=4, kernel=9, payload=bytes(LONG)),

@@ -40,6 +40,8 @@ def test_numbers_are_never_reused():
         "WIDE": 25,
         "UPDATE": 26,
         "SNAPSHOT": 27,
+        "LEND": 28,
+        "STAMPS": 29,
     }
     assert {OP_OF[int(op)] for op in Op} == set(Op)
 

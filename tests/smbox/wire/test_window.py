@@ -120,6 +120,19 @@ def test_room_for_bytes_of_sources():
     assert window.has_room(puts[1], limits(sources_nbytes=7))
 
 
+def test_room_for_bytes_that_are_lent():
+    window = Window()
+    lends = [Call(Request(Op.LEND, at, nbytes=4)) for at in (1, 2)]
+    stamps = Call(Request(Op.STAMPS, 3, nbytes=1 << 30))
+    assert window.has_room(lends[0], limits(lent_nbytes=1))
+    window.add(lends[0])
+    assert window.has_room(lends[1], limits(lent_nbytes=8, answers_nbytes=1))
+    assert not window.has_room(lends[1], limits(lent_nbytes=7))
+    assert window.has_room(stamps, limits(lent_nbytes=1, answers_nbytes=1))
+    lends[0].reply = Reply(Op.LEND)
+    assert window.has_room(lends[1], limits(lent_nbytes=7))
+
+
 def test_room_for_requests_and_for_answers():
     window, calls = filled(2, 2)
     read, silent, small, large = (

@@ -1,0 +1,73 @@
+"""LEND and STAMPS: reads whose bytes ZeroMQ sends out of the region itself.
+
+A copy costs a node as much as all else that it does for a read. So of a long read nothing is
+copied, and the reader finds out by the stamps which pieces were changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memnode.checks import check_range
+from memnode.registry import Registry
+from smbox.errors import ConfigError
+from smbox.memory.layout import Consistency
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.stamps import stamp_of
+from smbox.wire.codec import Reply, Request
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer
+from smbox.wire.ops import Op
+from smbox.wire.pieces import cut, unit_of
+
+
+class LendTask:
+    """A LEND or STAMPS: done at once.
+
+    Args:
+        request: it.
+        registry: finds the region.
+    """
+
+    def __init__(self, request: Request, registry: Registry) -> None:
+        self.request = request
+        self._registry = registry
+
+    def advance(self) -> Reply:
+        """Answer the range, or its stamps; see ``Task``."""
+        request = self.request
+        region = self._registry.locate(request.address)
+        _check_stamped(region.spec)
+        first = request.address - region.address
+        check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
+        answer = self._lend if request.op is Op.LEND else self._stamps
+        version, payload = answer(region, first, first + request.nbytes)
+        return Reply(
+            request.op,
+            request=request.request,
+            number=request.number,
+            address=request.address,
+            nbytes=request.nbytes,
+            version=version,
+            payload=payload,
+        )
+
+    def _lend(self, region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
+        stamp = stamp_of(region, first, limit)  # before any byte can be sent
+        return stamp, region.data[first:limit].data
+
+    def _stamps(self, region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
+        stamps = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
+        return 0, np.array(stamps, np.uint64).tobytes()
+
+    def abandon(self) -> None:
+        """Do nothing."""
+
+
+def _check_stamped(spec: RegionSpec) -> None:
+    """Raise ConfigError unless every change of the region shows in its stamps.
+
+    In a lock-free region nothing would tell that the system sent half of a machine word.
+    """
+    if spec.consistency != Consistency.STRIPE:
+        raise ConfigError("only a region of consistency 'stripe' is lent", name=spec.name)

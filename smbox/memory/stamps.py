@@ -1,0 +1,32 @@
+"""Stamps: by which a reader far away knows that bytes are whole which were sent uncopied.
+
+A sequence lock whose reader is at the other end of the wire (Boehm, "Can seqlocks get along
+with programming language memory models?", MSPC 2012): the stamp of a range is taken before its
+bytes are sent and once more when they have arrived. If it is the same, no commit began, went on
+or ended in between. Sequence numbers only grow, so their sum is the same when each of them is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import ORDERS_LOADS
+
+CHANGING: Final = 0
+"""The stamp of what is being changed just now: equal to no other, and not to itself."""
+
+
+def stamp_of(region: MappedRegion, first: int, limit: int) -> int:
+    """Return the stamp of bytes ``[first, limit)`` of a region's data, not empty.
+
+    Returns:
+        At least 1, or CHANGING: also where the machine may show a writer's stores in another
+        order, so that nothing can be told without a lock.
+    """
+    stripes = slice(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
+    numbers = region.table[stripes, Stripe.SEQ].tolist()
+    if not ORDERS_LOADS or any(number & 1 for number in numbers):
+        return CHANGING
+    return 1 + int(sum(numbers))

@@ -1,0 +1,73 @@
+"""Long reads over tcp, sent out of regions that others change, or free, meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+
+import smbox
+from smbox.memory.layout import STRIPE_NBYTES
+
+NBYTES = 48 * STRIPE_NBYTES  # 24 MiB: lent by default
+READS = 8
+
+WRITES = """
+region = box.attach("w")
+for value in range(1, 1_000_000):
+    region.put(np.full(region.shape, value, np.int64))
+    if value == 1:
+        print("ready", flush=True)
+"""
+
+READS_ON = """
+region = box.attach("w")
+print("ready", flush=True)
+try:
+    while True:
+        region.get()
+except smbox.RegionFreedError:
+    print("freed", flush=True)
+"""
+
+
+def test_no_half_of_a_commit_is_seen(place):
+    local = place.box()
+    local.create("w", NBYTES // 8, "int64")
+    before = requests(local)
+    writer = place.script(WRITES, "shm")
+    assert writer.stdout.readline() == "ready\n"
+    last = np.zeros(NBYTES // STRIPE_NBYTES, np.int64)
+    for _ in range(READS):  # of clients that do not know yet how restless the region is
+        with smbox.connect(place.address("tcp"), transport="tcp", timeout_s=60.0) as box:
+            stripes = box.attach("w").get().reshape(last.size, -1)
+        assert (np.ptp(stripes, axis=1) == 0).all()
+        assert (stripes[:, 0] >= last).all()
+        last = stripes[:, 0].copy()
+    after = requests(local)
+    lent, again = (after.get(op, 0) - before.get(op, 0) for op in ("LEND", "GET"))
+    assert lent == READS * NBYTES // (2 << 20)
+    assert again > 0  # or nothing was tried
+
+
+def test_a_region_is_freed_under_a_stopped_reader(place):
+    box = place.box()
+    region = box.create("w", 8 * NBYTES, "uint8")
+    reader = place.script(READS_ON, "tcp")
+    assert reader.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.kill(reader.pid, signal.SIGSTOP)
+    box.free(region)
+    assert box.stats()["used_nbytes"] < NBYTES  # at once
+    fresh = box.create("w", 1000, "uint8")  # the node lives and serves
+    fresh.put(np.full(1000, 3, np.uint8))
+    os.kill(reader.pid, signal.SIGCONT)
+    assert reader.stdout.readline() == "freed\n"
+    assert (fresh.get() == 3).all()
+
+
+def requests(box):
+    counts = box.stats()
+    return {op: counts.get(f"requests.{op}", 0) for op in ("LEND", "GET")}
