@@ -61,7 +61,7 @@ def test_header_fields_follow_each_other():
 def test_limits_and_kernels():
     limits = dict(rows("Limits"))
     assert str(header.REQUEST_NBYTES_MAX) in limits["data of one request or reply"]
-    assert str(header.LONG_NBYTES_MAX) in limits["data of a PUT, an ACCUMULATE or a LEND"]
+    assert str(header.LONG_NBYTES_MAX) in limits["data of a LEND, or a change with its source"]
     assert str(codec.CONTROL_NBYTES_MAX) in limits["msgpack body"]
     assert limits["items of a batch"] == str(batch.ITEMS_MAX)
     assert str(operands.OPERAND_NBYTES_MAX) in limits["operand of UPDATE and its like"]

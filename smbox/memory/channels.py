@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import LimitError
 from smbox.memory import layout
-from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring
+from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring, ring_entry
 from smbox.memory.segment import NoSegmentError, Segment, unlink
 
 _LOW_WORD = (1 << 64) - 1
@@ -164,12 +164,12 @@ class RingFile:
 
     def header(self, number: int) -> NDArray[np.uint64]:
         """View the header words of the entry of ``number``."""
-        header: NDArray[np.uint64] = self._headers[number % Ring.ENTRIES]
+        header: NDArray[np.uint64] = self._headers[ring_entry(number)]
         return header
 
     def old(self, number: int) -> NDArray[np.uint8]:
         """View the room for old bytes of the entry of ``number``: ``u8[STRIPE_NBYTES]``."""
-        return self._old(number % Ring.ENTRIES, STRIPE_NBYTES)
+        return self._old(ring_entry(number), STRIPE_NBYTES)
 
     def answer(self, number: int) -> NDArray[np.uint8] | None:
         """View the old bytes that change ``number`` answered; None if it had none."""
@@ -183,7 +183,7 @@ class RingFile:
         Returns:
             ``u8[nbytes]``; None if one had no answer, or they do not lie side by side.
         """
-        entry = number % Ring.ENTRIES
+        entry = ring_entry(number)
         if entry + count > Ring.ENTRIES:
             return None
         nbytes = 0

@@ -23,7 +23,7 @@ from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
 from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
-from smbox.memory.layout import Ring, Slot, SlotState, Stripe
+from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_entry
 from smbox.memory.mapped import MappedRegion, Piece
 
 
@@ -157,7 +157,7 @@ def _arm(
         slot[Slot.NUMBER] = receipt.number
         if receipt.ring is not None:
             old = _open_entry(receipt.ring, receipt.number, piece)
-            slot[Slot.RING_ENTRY] = receipt.number % Ring.ENTRIES + 1
+            slot[Slot.RING_ENTRY] = ring_entry(receipt.number) + 1
     slot[Slot.STATE] += SlotState.ARMED - SlotState.FREE
     return old[: piece.limit - piece.first]
 

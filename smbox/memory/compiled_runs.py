@@ -108,7 +108,7 @@ def _open(
     words[_NUMBER] = note.number
     words[_RING_ENTRY] = _ZERO
     if note.ring.size != 0:
-        entry = note.number % _ENTRIES
+        entry = (note.number - 1) % _ENTRIES
         note.ring[entry * _ENTRY_WORDS + _ENTRY_NUMBER] = _ZERO
         note.ring[entry * _ENTRY_WORDS + _ENTRY_RESULT] = limit - first
         words[_RING_ENTRY] = entry + 1
@@ -127,7 +127,7 @@ def _room(note: Note, old: int) -> int:
     if note.ring.size == 0:
         return old
     begin: int = address_of(note.ring)
-    return begin + _OLD_OFFSET + note.number % _ENTRIES * STRIPE_NBYTES
+    return begin + _OLD_OFFSET + (note.number - 1) % _ENTRIES * STRIPE_NBYTES
 
 
 @njit
@@ -135,7 +135,7 @@ def _close(row: Words, words: Words, note: Note) -> None:
     """Commit, and write the last words."""
     barrier()
     if note.ring.size != 0:
-        note.ring[note.number % _ENTRIES * _ENTRY_WORDS + _ENTRY_NUMBER] = note.number
+        note.ring[(note.number - 1) % _ENTRIES * _ENTRY_WORDS + _ENTRY_NUMBER] = note.number
         barrier()
     words[_STATE] += _TO_COMMITTED
     barrier()

@@ -202,9 +202,9 @@ class Channel:
 class Ring:
     """A channel's ring: the headers of ENTRIES entries, then a stripe of old bytes for each.
 
-    The answer of number n lies in entry ``n % ENTRIES``. A client sends number n only when
-    n - ENTRIES is acknowledged, so no entry is overwritten that could still be asked for, or
-    is still being sent. Answers of whole stripes lie side by side: they are sent as one.
+    A client sends number n only when n - ENTRIES is acknowledged, so no entry is overwritten
+    that could still be asked for, or is still being sent. Answers of whole stripes lie side by
+    side: they are sent as one.
     """
 
     ENTRIES: Final = 32
@@ -228,6 +228,11 @@ class LockByte:
 def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:
     """Round ``nbytes`` up to a multiple of ``unit``."""
     return -(-nbytes // unit) * unit
+
+
+def ring_entry(number: int) -> int:
+    """Return the entry of a channel's ring for the answer of a number; they begin at 1."""
+    return (number - 1) % Ring.ENTRIES
 
 
 def stripe_count(nbytes: int) -> int:

@@ -27,8 +27,8 @@ REQUEST_NBYTES_MAX: Final = 1 << 20
 LONG_NBYTES_MAX."""
 
 LONG_NBYTES_MAX: Final = 2 << 20
-"""The same of what the node keeps no copy of: changes that answer no bytes, and LEND. Half as
-many requests take a sixth less time."""
+"""The same of what the node makes no copy of: changes with their source, and LEND. Half as many
+requests take a sixth less time."""
 
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 """Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""

@@ -65,7 +65,7 @@ class Welcome(Body, frozen=True):
         memory_format: version of the layout in shared memory, for local clients.
         stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
         request_nbytes_max: bytes of region data in one request or reply.
-        long_nbytes_max: the same of a LEND, or a change that answers no bytes.
+        long_nbytes_max: the same of a change with its source, or a LEND.
         window: requests of one channel that may be unanswered.
         ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
         answers_nbytes: bytes that may be under way on one channel of reads, and of batches

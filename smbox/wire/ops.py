@@ -70,9 +70,6 @@ WHOLE_KERNELS: Final = frozenset({6, 7, 8})
 
 WHOLE_SOURCE_NBYTES_MAX: Final = 64
 
-PLAIN_SOURCES: Final = SOURCES - ANSWERS
-"""Operations whose request carries source bytes and whose reply none."""
-
 SCATTER_KERNELS: Final = frozenset({9, 10})
 """Kernels (SCATTER_PUT, SCATTER_SUM) whose source names rows: as long as a request may be."""
 

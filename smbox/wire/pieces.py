@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, STAMPED_NBYTES_MAX
-from smbox.wire.ops import PLAIN_SOURCES, Op
+from smbox.wire.ops import SOURCES, Op
 
 _UNITS: Final = {
-    **dict.fromkeys(PLAIN_SOURCES, LONG_NBYTES_MAX),
+    **dict.fromkeys(SOURCES, LONG_NBYTES_MAX),
     Op.LEND: LONG_NBYTES_MAX,
     Op.STAMPS: STAMPED_NBYTES_MAX,
 }

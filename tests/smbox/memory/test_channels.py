@@ -73,11 +73,11 @@ def test_answers_of_whole_stripes_lie_side_by_side(memory):
 
 def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory):
     ring = RingFile.open(memory.name, memory.channels.claim(CLIENT, 0).index)
-    for number in (Ring.ENTRIES - 1, Ring.ENTRIES):
+    for number in (Ring.ENTRIES, Ring.ENTRIES + 1):
         ring.header(number)[Ring.NUMBER] = number
         ring.header(number)[Ring.RESULT_NBYTES] = STRIPE_NBYTES
-    assert ring.answer(Ring.ENTRIES - 1).size == ring.answer(Ring.ENTRIES).size == STRIPE_NBYTES
-    assert ring.answers(Ring.ENTRIES - 1, 2) is None
+    assert ring.answer(Ring.ENTRIES).size == ring.answer(Ring.ENTRIES + 1).size == STRIPE_NBYTES
+    assert ring.answers(Ring.ENTRIES, 2) is None
     ring.close()
 
 

@@ -66,7 +66,7 @@ def test_a_range_is_cut_at_the_regions_mebibytes(node, client):
 
 
 def test_the_sink_is_called_in_order_once_for_each_piece(client):
-    info = client.create(3 * MIB, "uint8", init=9)
+    info = client.create(5 * MIB, "uint8", init=9)
     seen = []
 
     def keep(first, limit, old):
@@ -74,12 +74,12 @@ def test_the_sink_is_called_in_order_once_for_each_piece(client):
         assert (old == 9).all()
         assert old.size == limit - first
 
-    client.finish(client.change(info, np.ones(2 * MIB + 5, np.uint8), first=7, sink=keep))
-    assert seen == [(7, MIB), (MIB, 2 * MIB), (2 * MIB, 2 * MIB + 12)]
+    client.finish(client.change(info, np.ones(4 * MIB + 5, np.uint8), first=7, sink=keep))
+    assert seen == [(7, 2 * MIB), (2 * MIB, 4 * MIB), (4 * MIB, 4 * MIB + 12)]
 
 
 def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
-    info = client.create(2 * MIB, "uint8")
+    info = client.create(4 * MIB, "uint8")
     seen = []
 
     def interrupted_once(first, limit, old):
@@ -87,11 +87,11 @@ def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
         if len(seen) == 1:
             raise KeyboardInterrupt
 
-    work = client.change(info, np.ones(2 * MIB, np.uint8), sink=interrupted_once)
+    work = client.change(info, np.ones(4 * MIB, np.uint8), sink=interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         client.finish(work)
     client.finish(work)
-    assert seen == [(0, MIB), (0, MIB), (MIB, 2 * MIB)]
+    assert seen == [(0, 2 * MIB), (0, 2 * MIB), (2 * MIB, 4 * MIB)]
     assert (client.get(info) == 1).all()
 
 
@@ -110,7 +110,7 @@ def test_an_interrupted_exchange_hands_on_what_is_on_its_way(client):
         client.finish(work)
     work.cancel()
     done = seen[-1][1]
-    assert seen[1:] == [(at, at + MIB) for at in range(0, done, MIB)]
+    assert seen[1:] == [(at, at + 2 * MIB) for at in range(0, done, 2 * MIB)]
     contents = client.get(info)
     assert (contents[:done] == 1).all()
     assert not contents[done:].any()

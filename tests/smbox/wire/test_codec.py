@@ -17,7 +17,7 @@ from smbox.wire.codec import (
     encode_reply,
     encode_request,
 )
-from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, WHOLE_KERNELS, Op
+from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op
 from smbox.wire.status import Status
 
 ID = bytes(range(16))
@@ -166,8 +166,8 @@ def test_noise_behind_a_legal_header_is_a_message_or_a_typed_error(
 LONG = header.REQUEST_NBYTES_MAX + 1
 
 
-@pytest.mark.parametrize("op", [Op.PUT, Op.ACCUMULATE])
-def test_what_no_data_answers_may_be_longer(op):
+@pytest.mark.parametrize("op", sorted(SOURCES))
+def test_a_change_with_its_source_may_be_longer(op):
     request = Request(op, nbytes=LONG, kernel=1, payload=bytes(LONG))
     assert len(decode_request(encode_request(request)).payload) == LONG
 
@@ -178,11 +178,11 @@ def test_what_no_data_answers_may_be_longer(op):
         Request(Op.GET, nbytes=LONG),
         Request(Op.LEND, nbytes=(2 << 20) + 1),
         Request(Op.STAMPS, nbytes=(1 << 38) + 1),
-        Request(Op.ELASTIC, nbytes=LONG, payload=bytes(LONG)),
+        Request(Op.ELASTIC, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.PUT, nbytes=2 * LONG, payload=bytes(2 * LONG)),
         Request(Op.PUT, nbytes=4, kernel=9, payload=bytes(LONG)),
         Request(Op.PUT, nbytes=3, payload=b"four"),
-        Request(Op.FETCH, nbytes=LONG, kernel=6),
+        Request(Op.FETCH, nbytes=2 * LONG, kernel=6),
         Request(Op.FETCH, nbytes=8, kernel=6, payload=bytes(65)),
         Request(Op.FREE, body=messages.Free(address=-1)),
         Request(Op.CREATE, body=messages.Create(name="", dtype="int8", shape=(), token=ID)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from smbox.wire.ops import Op
+from smbox.wire.ops import SOURCES, Op
 from smbox.wire.pieces import count, cut, end_of, unit_of
 
 
@@ -36,9 +36,9 @@ def test_pieces_join_to_the_range(first, nbytes, unit):
     assert count(first, limit, unit) == len(pieces)
 
 
-def test_what_data_answers_is_cut_shorter():
-    assert [unit_of(op) >> 20 for op in (Op.PUT, Op.ACCUMULATE)] == [2, 2]
-    assert [unit_of(op) >> 20 for op in (Op.GET, Op.ELASTIC, Op.FETCH, Op.FROM)] == [1] * 4
+def test_what_the_node_copies_is_cut_shorter():
+    assert {unit_of(op) >> 20 for op in (*SOURCES, Op.LEND)} == {2}
+    assert {unit_of(op) >> 20 for op in (Op.GET, Op.GATHER, Op.FROM)} == {1}
 
 
 def test_a_request_touches_at_most_two_stripes_of_half_its_size():
