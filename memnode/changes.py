@@ -10,6 +10,7 @@ import numpy as np
 from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
 from memnode.numbered import Commit, NumberedTask, apply
 from memnode.together import commit_together
+from smbox.memory import accel
 from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
@@ -26,7 +27,7 @@ class ChangeTask(NumberedTask):
     def _run_ahead(self) -> None:
         if self.request.op is Op.BATCH:
             commit_together(self._writer, self._registry, self._channel, self.request)
-        elif self.request.numbers > 1:
+        elif accel.loaded() is not None:
             self._commit_stripes()
 
     def _commit_stripes(self) -> None:
@@ -38,10 +39,12 @@ class ChangeTask(NumberedTask):
         region = self._registry.locate(request.address)
         first, limit, change = _checked(region, self._whole(), unit_of(request.op))
         if count(first, limit, STRIPE_NBYTES) == request.numbers:
-            at = first if not done else (first // STRIPE_NBYTES + done) * STRIPE_NBYTES
-            rest = change._replace(source=change.source[at - first :])
+            if done:
+                at = (first // STRIPE_NBYTES + done) * STRIPE_NBYTES
+                change = change._replace(source=change.source[at - first :])
+                first = at
             receipt = self._channel.receipt(number, answers=request.op in ANSWERS)
-            commit_run(self._writer, region, at, limit, rest, receipt=receipt)
+            commit_run(self._writer, region, first, limit, change, receipt=receipt)
 
     def _steps(self) -> list[Commit]:
         request = self.request

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import Hello
@@ -20,16 +20,14 @@ ChannelKey = tuple[int, int]
 """Client id as a number, and the client's number of the channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Send this reply."""
 
     connection: Connection
     reply: Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Greet:
+class Greet(NamedTuple):
     """Check who wants a session; if it may have one, open it."""
 
     connection: Connection
@@ -37,16 +35,14 @@ class Greet:
     hello: Hello
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """End this session for good, and answer."""
 
     connection: Connection
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(NamedTuple):
     """Run the request on the memory, after all earlier ones of its channel."""
 
     connection: Connection

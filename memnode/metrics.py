@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
 
 @dataclass(slots=True)
 class Metrics:
     """Counts since the node started.
 
     Attributes:
-        requests: requests by the name of their op.
-        refusals: error replies by the name of their status.
+        requests: requests by their op.
+        refusals: error replies by their status.
         received_nbytes: bytes of bodies received.
         sent_nbytes: bytes of bodies sent.
         replies_dropped: replies that their client was too slow to take.
@@ -23,8 +26,8 @@ class Metrics:
         sessions_expired: clients forgotten after long silence.
     """
 
-    requests: Counter[str] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)
+    requests: Counter[Op] = field(default_factory=Counter)
+    refusals: Counter[Status] = field(default_factory=Counter)
     received_nbytes: int = 0
     sent_nbytes: int = 0
     replies_dropped: int = 0
@@ -38,15 +41,15 @@ class Metrics:
         """Bytes of bodies received and sent."""
         return self.received_nbytes + self.sent_nbytes
 
-    def request(self, op: str, nbytes: int) -> None:
+    def request(self, op: Op, nbytes: int) -> None:
         """Count a request of ``op`` with ``nbytes`` of body."""
         self.requests[op] += 1
         self.received_nbytes += nbytes
 
-    def reply(self, status: str, nbytes: int, *, is_ok: bool) -> None:
+    def reply(self, status: Status, nbytes: int) -> None:
         """Count a reply of ``nbytes`` of body; refusals by their status."""
         self.sent_nbytes += nbytes
-        if not is_ok:
+        if status is not Status.OK:
             self.refusals[status] += 1
 
     def facts(self) -> dict[str, int]:
@@ -60,6 +63,6 @@ class Metrics:
             "slots_recovered": self.slots_recovered,
             "sessions_expired": self.sessions_expired,
         }
-        counted |= {f"requests.{op}": count for op, count in sorted(self.requests.items())}
-        counted |= {f"refusals.{name}": n for name, n in sorted(self.refusals.items())}
+        counted |= {f"requests.{op.name}": count for op, count in sorted(self.requests.items())}
+        counted |= {f"refusals.{s.name}": count for s, count in sorted(self.refusals.items())}
         return counted

@@ -26,7 +26,6 @@ from smbox.wire.codec import Reply, Request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.refusal import refuse
-from smbox.wire.status import Status
 
 ANSWERS_NBYTES: Final = 4 << 20
 """What may be under way of a channel's requests that are answered by copies. With 4 MiB it gets
@@ -135,7 +134,7 @@ class Node:
     def _carry_out(self, effect: Effect) -> list[tuple[Connection, Reply]]:
         match effect:
             case Execute(connection, request):  # nearly all, so it is asked for first
-                self.metrics.request(request.op.name, len(request.payload))
+                self.metrics.request(request.op, len(request.payload))
                 return self._lane.submit(connection, request, now_s=self._now_s)
             case Answer(connection, reply):
                 return [(connection, reply)]
@@ -218,8 +217,6 @@ class Node:
     def _encoded(self, replies: list[tuple[Connection, Reply]]) -> Outgoing:
         outgoing: Outgoing = []
         for connection, reply in replies:
-            self.metrics.reply(
-                reply.status.name, len(reply.payload), is_ok=reply.status is Status.OK
-            )
+            self.metrics.reply(reply.status, len(reply.payload))
             outgoing.append((connection, encode_reply(reply)))
         return outgoing

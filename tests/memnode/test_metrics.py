@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from memnode.metrics import Metrics
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
 
 
 def test_a_new_node_has_counted_nothing():
@@ -9,9 +11,9 @@ def test_a_new_node_has_counted_nothing():
 
 def test_requests_and_bytes_are_counted_by_op():
     metrics = Metrics()
-    metrics.request("PUT", 100)
-    metrics.request("PUT", 20)
-    metrics.request("GET", 0)
+    metrics.request(Op.PUT, 100)
+    metrics.request(Op.PUT, 20)
+    metrics.request(Op.GET, 0)
     facts = metrics.facts()
     assert facts["requests.PUT"] == 2
     assert facts["requests.GET"] == 1
@@ -20,8 +22,8 @@ def test_requests_and_bytes_are_counted_by_op():
 
 def test_refusals_are_counted_by_status():
     metrics = Metrics()
-    metrics.reply("OK", 8, is_ok=True)
-    metrics.reply("GAP", 4, is_ok=False)
+    metrics.reply(Status.OK, 8)
+    metrics.reply(Status.GAP, 4)
     facts = metrics.facts()
     assert facts["sent_nbytes"] == 12
     assert facts["refusals.GAP"] == 1
