@@ -15,7 +15,7 @@ from smbox.memory.layout import Consistency
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.stamps import stamp_of
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
 from smbox.wire.pieces import cut, unit_of
@@ -42,15 +42,7 @@ class LendTask:
         check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
         answer = self._lend if request.op is Op.LEND else self._stamps
         version, payload = answer(region, first, first + request.nbytes)
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            address=request.address,
-            nbytes=request.nbytes,
-            version=version,
-            payload=payload,
-        )
+        return reply_to(request, payload, version=version)
 
     def _lend(self, region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
         stamp = stamp_of(region, first, limit)  # before any byte can be sent

@@ -23,7 +23,7 @@ from smbox.memory.layout import Consistency, Ring
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.stripe_run import commit_run
 from smbox.memory.unlocked import change_unlocked
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS
 from smbox.wire.refusal import refuse
@@ -71,7 +71,7 @@ class NumberedTask:
             if not self._is_applied():
                 for number, commit in enumerate(self._counted_steps(), request.number):
                     self._run(number, commit)
-            return self._reply()
+            return reply_to(request, self._payload() if request.op in ANSWERS else b"")
         except GapError as error:
             return refuse(request, error, applied=self._channel.applied, status=Status.GAP)
         except SmboxError as error:
@@ -109,17 +109,6 @@ class NumberedTask:
         if number != applied + 1:
             raise GapError("numbers are missing before this one", number=number)
         commit(number)
-
-    def _reply(self) -> Reply:
-        request = self.request
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            address=request.address,
-            nbytes=request.nbytes,
-            payload=self._payload() if request.op in ANSWERS else b"",
-        )
 
     def _payload(self) -> Buffer:
         """Return the answer: out of the ring itself, if it lies there as one piece.

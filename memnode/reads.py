@@ -24,7 +24,7 @@ from smbox.memory.reading import read_range
 from smbox.memory.row_read import RowRead
 from smbox.memory.wide import read_held, read_wide
 from smbox.wire import operands
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, reply_to
 
 
 class ReadTask:
@@ -132,11 +132,4 @@ def _check_places(
 
 def _reply(request: Request, out: NDArray[np.uint8], channel: Channel) -> Reply:
     channel.unsent.add(out)
-    return Reply(
-        request.op,
-        request=request.request,
-        number=request.number,
-        address=request.address,
-        nbytes=request.nbytes,
-        payload=out.data,
-    )
+    return reply_to(request, out.data)

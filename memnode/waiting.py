@@ -6,7 +6,7 @@ from memnode.channel import Channel
 from memnode.registry import Registry
 from memnode.waits import Wait, WaitEnd
 from smbox.errors import RequestTimeoutError
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.refusal import refuse
 
 
@@ -56,11 +56,4 @@ def reply_of(end: WaitEnd) -> Reply:
 
 
 def _reached(request: Request, version: int) -> Reply:
-    return Reply(
-        request.op,
-        request=request.request,
-        number=request.number,
-        address=request.address,
-        nbytes=request.nbytes,
-        version=version,
-    )
+    return reply_to(request, version=version)

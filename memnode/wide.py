@@ -14,7 +14,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.wide import WideChange, commit_wide, read_held
 from smbox.wire import operands
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, reply_to
 
 
 class WideTask(NumberedTask):
@@ -124,13 +124,7 @@ class SnapshotTask:
             raise
         self._holding.let_go()
         request = self.request
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            address=request.address,
-            nbytes=request.nbytes,
-        )
+        return reply_to(request)
 
     def abandon(self) -> None:
         """Let go of the stripes that are held."""

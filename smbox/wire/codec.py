@@ -119,6 +119,20 @@ class Reply:
         )
 
 
+def reply_to(request: Request, payload: Buffer = b"", *, version: int = 0) -> Reply:
+    """Make the reply to a request that was done and has no body."""
+    return Reply(
+        request.op,
+        Status.OK,
+        request.request,
+        request.number,
+        request.address,
+        request.nbytes,
+        version,
+        payload,
+    )
+
+
 def encode_request(request: Request) -> list[Buffer]:
     """Build the frames of a request; its payload is passed on, not copied.
 

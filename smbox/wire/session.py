@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError, SessionExpiredError
 from smbox.wire.call import Call
-from smbox.wire.codec import Reply, Request, decode_reply, encode_request
+from smbox.wire.codec import Reply, Request, decode_reply, encode_request, reply_to
 from smbox.wire.header import Buffer
 from smbox.wire.messages import Hello, Welcome
 from smbox.wire.ops import CHANGES, Op
@@ -247,15 +247,8 @@ class ClientSession:
     def _finish_applied(self, applied: int) -> None:
         """Answer ourselves the changes that are done and whose reply would say no more."""
         for call in list(self._window.calls.values()):
-            request = call.request
             if call.reply is None and not call.needs_answer and call.last <= applied:
-                call.reply = Reply(
-                    request.op,
-                    request=request.request,
-                    number=request.number,
-                    address=request.address,
-                    nbytes=request.nbytes,
-                )
+                call.reply = reply_to(call.request)
         self._window.settle()
 
     def _expire(self, message: str) -> None:

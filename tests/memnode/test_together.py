@@ -53,6 +53,7 @@ def runs(engine, monkeypatch):
 
     loaded = engine._replace(commit_stripes=commit_stripes)
     monkeypatch.setattr(accel, "prepare", lambda _nbytes: loaded)
+    monkeypatch.setattr(accel, "loaded", lambda: loaded)
     return reached
 
 
