@@ -122,7 +122,7 @@ def test_an_unexpected_failure_is_answered_and_the_node_lives(
     peer, address, monkeypatch, caplog
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(changes, "apply", lambda *_: 1 / 0)
+        patch.setattr(changes, "_checked", lambda *_: 1 / 0)
         reply = peer.put(address, floats(1))
     assert reply.status is Status.ERROR
     assert "request failed" in caplog.text
