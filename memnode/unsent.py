@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 UNSENT_NBYTES_MAX: Final = 3 << 20
 """Of a channel: with as many bytes of copies under way, none of its requests that answers
-bytes is begun. The kernel takes some MiB besides; eight clients that stop in a large get cost
-the node 26 MiB."""
+bytes is begun. The kernel takes some MiB besides; eight clients that stop in reads of copies
+cost the node 26 MiB."""
 
 
 def nobody() -> None:
