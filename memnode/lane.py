@@ -2,7 +2,7 @@
 
 Within a channel requests run in order of arrival. One that meets a stripe held by a local
 client (which may be stopped, not dead) parks its channel, and the lane goes on with others;
-so does one that answers bytes while too many of the channel's answers are still being sent.
+so does one that answers bytes while too many copies for the channel are still being sent.
 """
 
 from __future__ import annotations

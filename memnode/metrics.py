@@ -21,7 +21,7 @@ class Metrics:
         replies_dropped: replies that their client was too slow to take.
         duplicates: changes that had been applied before and were answered again.
         parked: how often a channel began to wait, for a stripe that a local client held or
-            because too many of its answers were on their way.
+            because too many copies for it were on their way.
         slots_recovered: journal slots of dead local clients rolled back or finished.
         sessions_expired: clients forgotten after long silence.
     """

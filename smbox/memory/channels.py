@@ -171,11 +171,7 @@ class RingFile:
         """View the room for old bytes of the entry of ``number``: ``u8[STRIPE_NBYTES]``."""
         return self._old(ring_entry(number), STRIPE_NBYTES)
 
-    def answer(self, number: int) -> NDArray[np.uint8] | None:
-        """View the old bytes that change ``number`` answered; None if it had none."""
-        return self.answers(number, 1)
-
-    def answers(self, number: int, count: int) -> NDArray[np.uint8] | None:
+    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View what ``count`` changes from ``number`` on answered, one behind the other.
 
         The bytes stay until the client sends changes that follow the acknowledgement of these.

@@ -94,6 +94,13 @@ class Note(NamedTuple):
 
 
 @njit
+def _entry(note: Note) -> int:
+    """Return the entry of the ring for the note's answer, as ``layout.ring_entry``."""
+    entry: int = (note.number - 1) % _ENTRIES
+    return entry
+
+
+@njit
 def _open(
     header: Words, row: Words, words: Words, stripe: int, first: int, limit: int, note: Note
 ) -> None:
@@ -108,7 +115,7 @@ def _open(
     words[_NUMBER] = note.number
     words[_RING_ENTRY] = _ZERO
     if note.ring.size != 0:
-        entry = (note.number - 1) % _ENTRIES
+        entry = _entry(note)
         note.ring[entry * _ENTRY_WORDS + _ENTRY_NUMBER] = _ZERO
         note.ring[entry * _ENTRY_WORDS + _ENTRY_RESULT] = limit - first
         words[_RING_ENTRY] = entry + 1
@@ -126,8 +133,8 @@ def _room(note: Note, old: int) -> int:
     """Return the address that the old bytes go to: the answer's, or the writer's own room."""
     if note.ring.size == 0:
         return old
-    begin: int = address_of(note.ring)
-    return begin + _OLD_OFFSET + (note.number - 1) % _ENTRIES * STRIPE_NBYTES
+    room: int = address_of(note.ring) + _OLD_OFFSET + _entry(note) * STRIPE_NBYTES
+    return room
 
 
 @njit
@@ -135,7 +142,7 @@ def _close(row: Words, words: Words, note: Note) -> None:
     """Commit, and write the last words."""
     barrier()
     if note.ring.size != 0:
-        note.ring[(note.number - 1) % _ENTRIES * _ENTRY_WORDS + _ENTRY_NUMBER] = note.number
+        note.ring[_entry(note) * _ENTRY_WORDS + _ENTRY_NUMBER] = note.number
         barrier()
     words[_STATE] += _TO_COMMITTED
     barrier()

@@ -18,7 +18,7 @@ from smbox.memory.stamps import CHANGING
 from smbox.paths.base import ByteRange, Bytes, RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
-from smbox.paths.remote_work import RemoteWork
+from smbox.paths.remote_work import RemoteRead
 from smbox.wire import pieces
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
@@ -60,7 +60,7 @@ class Restless:
             self._left[int(info.address)] = COPIED_READS
 
 
-class LentRead(RemoteWork):
+class LentRead(RemoteRead):
     """A read of a range into an array; the Args of ``DataPath.read``, and what is restless.
 
     Its units are the bytes ``[first, limit)``, which are lent; one for the look at the stamps;
@@ -76,10 +76,10 @@ class LentRead(RemoteWork):
         out: Bytes,
         restless: Restless,
     ) -> None:
-        super().__init__(link, first, limit + 1)
+        super().__init__(link, info, first, limit, out)
         self._info = info
-        self._out = out
         self._end = limit
+        self._limit = limit + 1
         self._restless = restless
         self._stamps: dict[int, int] = {}  # by first byte of a piece
         self._torn: list[ByteRange] = []
@@ -102,8 +102,7 @@ class LentRead(RemoteWork):
     def _asked(self, op: Op, part: ByteRange, limit: int) -> WorkCall:
         """Make the request whose units end at ``limit``."""
         first, end = part
-        address = int(self._info.address) + first
-        request = Request(op, address=address, nbytes=end - first)
+        request = Request(op, address=self._address + first, nbytes=end - first)
         return WorkCall(request, work=self, first=self._next(), limit=limit)
 
     def _judge(self, call: WorkCall, reply: Reply) -> None:
@@ -117,7 +116,7 @@ class LentRead(RemoteWork):
             return
         if first > self._end:
             first, limit = self._torn[first - self._end - 1]
-        self._out[first - self._first : limit - self._first] = np.frombuffer(payload, np.uint8)
+        super()._take(first, limit, payload)
 
     def _compare(self, found: list[int]) -> None:
         """Find out what has to be read again."""

@@ -255,7 +255,7 @@ class RemoteRead(RemoteWork):
         self._address = int(info.address)
         self._out = out
 
-    def _call(self, first: int) -> WorkCall:
+    def _call(self, first: int) -> WorkCall | None:
         limit = pieces.end_of(first, self._limit, REQUEST_NBYTES_MAX)
         request = Request(Op.GET, address=self._address + first, nbytes=limit - first)
         return WorkCall(request, work=self, first=first, limit=limit)

@@ -103,7 +103,7 @@ def test_every_numbered_commit_is_whole_and_counted(memory, add):
         assert 0 <= first - second <= kills  # a kill between its stripes leaves one ahead
         if add is add_run:
             with_answer = RingFile.open(memory.name, row.index)
-            answer = with_answer.answer(applied).view(np.float32)
+            answer = with_answer.answers(applied).view(np.float32)
             assert set(answer) <= {first - 1, second - 1}
             assert len(set(answer)) == 1
             with_answer.close()

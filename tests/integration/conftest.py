@@ -58,6 +58,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 box = smbox.connect(sys.argv[1], transport=sys.argv[2], timeout_s={WAIT_S})
 """
 
+READS_ON = """
+region = box.attach("w")
+print("ready", flush=True)
+try:
+    while True:
+        region.get()
+except smbox.RegionFreedError:
+    print("freed", flush=True)
+"""
+
 
 def end(process):
     process.kill()
@@ -82,3 +92,15 @@ def place(tmp_path, monkeypatch):
 def remove(prefix):
     for name in listing(prefix):
         unlink(name)
+
+
+@pytest.fixture
+def reads_on():
+    """A script, for ``Place.script``, that reads a region "w" until it is freed."""
+    return READS_ON
+
+
+@pytest.fixture
+def reader():
+    """The same, whole: Python code that is told an address and a transport."""
+    return PREAMBLE + READS_ON

@@ -22,16 +22,6 @@ for value in range(1, 1_000_000):
         print("ready", flush=True)
 """
 
-READS_ON = """
-region = box.attach("w")
-print("ready", flush=True)
-try:
-    while True:
-        region.get()
-except smbox.RegionFreedError:
-    print("freed", flush=True)
-"""
-
 
 def test_no_half_of_a_commit_is_seen(place):
     local = place.box()
@@ -52,10 +42,10 @@ def test_no_half_of_a_commit_is_seen(place):
     assert again > 0  # or nothing was tried
 
 
-def test_a_region_is_freed_under_a_stopped_reader(place):
+def test_a_region_is_freed_under_a_stopped_reader(place, reads_on):
     box = place.box()
     region = box.create("w", 8 * NBYTES, "uint8")
-    reader = place.script(READS_ON, "tcp")
+    reader = place.script(reads_on, "tcp")
     assert reader.stdout.readline() == "ready\n"
     time.sleep(0.3)
     os.kill(reader.pid, signal.SIGSTOP)

@@ -50,9 +50,9 @@ def test_a_ring_answers_what_it_still_has(memory):
     ring.header(5)[Ring.NUMBER] = 5
     ring.header(5)[Ring.RESULT_NBYTES] = 3
     again = RingFile.open(memory.name, row.index)
-    assert again.answer(5).tolist() == [1, 2, 3]
-    assert again.answer(5 + Ring.ENTRIES) is None
-    assert again.answer(6) is None
+    assert again.answers(5).tolist() == [1, 2, 3]
+    assert again.answers(5 + Ring.ENTRIES) is None
+    assert again.answers(6) is None
     again.close()
 
 
@@ -76,7 +76,9 @@ def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory):
     for number in (Ring.ENTRIES, Ring.ENTRIES + 1):
         ring.header(number)[Ring.NUMBER] = number
         ring.header(number)[Ring.RESULT_NBYTES] = STRIPE_NBYTES
-    assert ring.answer(Ring.ENTRIES).size == ring.answer(Ring.ENTRIES + 1).size == STRIPE_NBYTES
+    assert (
+        ring.answers(Ring.ENTRIES).size == ring.answers(Ring.ENTRIES + 1).size == STRIPE_NBYTES
+    )
     assert ring.answers(Ring.ENTRIES, 2) is None
     ring.close()
 
@@ -85,5 +87,5 @@ def test_a_ring_whose_maker_was_killed_is_made_again(memory):
     row = memory.channels.claim(CLIENT, 0)
     (DIRECTORY / ring_name(memory.name, row.index)).touch()
     ring = RingFile.open(memory.name, row.index)
-    assert ring.answer(5) is None
+    assert ring.answers(5) is None
     assert listing(building_name(memory.name, 0)[:-16]) == []

@@ -40,8 +40,8 @@ def test_a_remote_change_leaves_its_number_and_answer(memory, region):
     commit(memory.writer, region, PIECE, TWICE, Receipt(row, 1, ring))
     commit(memory.writer, region, PIECE, TWICE, Receipt(row, 2))
     assert row.applied == 2
-    assert ring.answer(1).view(np.float32).tolist() == [1, 2]
-    assert ring.answer(2) is None
+    assert ring.answers(1).view(np.float32).tolist() == [1, 2]
+    assert ring.answers(2) is None
 
 
 def test_a_held_stripe_is_busy_and_stays(memory, region):

@@ -105,7 +105,7 @@ def test_a_run_with_a_receipt_is_known_again_as_commits_are(memory, make, answer
         slot = memory.writer.words[Slot.REGION : Slot.KERNEL + 1].tolist()
         slot[Slot.ROW - Slot.REGION] -= row.index
         slot[0] -= region.address
-        answer = [] if ring is None else [bytes(ring.answer(n)) for n in (31, 32, 33)]
+        answer = [] if ring is None else [bytes(ring.answers(n)) for n in (31, 32, 33)]
         found.append((row.applied, slot, answer, region.array().tobytes()))
         if ring is not None:
             ring.close()
