@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType
 from smbox.memory import compile_cache, kernels
+from smbox.memory.kept_delta import KeptDelta
 from smbox.memory.kernels import KernelCode, Scale
 from smbox.memory.modes import Mode, factors, flat, mode_of
 
@@ -150,7 +151,7 @@ is_due: Final = _accel.is_due
 aside: Final = _accel.aside
 
 
-def journaled(
+def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of its parts
     code: KernelCode,
     data: NDArray[np.uint8],
     source: NDArray[Any],
@@ -159,18 +160,20 @@ def journaled(
     scale: Scale,
     progress: NDArray[np.uint64],
     progress_at: int,
+    delta: KeptDelta | None = None,
 ) -> None:
     """Do what ``kernels.journaled`` does, by the compiled kernels where they are loaded.
 
     They save and change 8 KiB at a time instead of the whole piece at once; arguments,
-    errors and resulting bits are the same. Never loads anything: its caller holds a lock.
+    errors and resulting bits are the same, but ``delta`` keeps nothing. Never loads anything:
+    its caller holds a lock.
     """
     engine = _accel.engine
     mode = _NUMPY if engine is None else mode_of(code, dtype)
     operand = flat(source)
     fits = operand.size == data.size <= old.size and data.size % dtype.itemsize == 0
     if engine is None or mode == _NUMPY or not fits:
-        kernels.journaled(code, data, source, old, dtype, scale, progress, progress_at)
+        kernels.journaled(code, data, source, old, dtype, scale, progress, progress_at, delta)
         return
     factor, whole = factors(code, dtype, scale)
     engine.journaled(mode, data, operand, old, factor, whole, progress, progress_at)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from smbox.memory.channels import ChannelRow, RingFile
+from smbox.memory.kept_delta import KeptDelta
 from smbox.memory.kernels import KernelCode
 
 
@@ -18,11 +19,13 @@ class Change(NamedTuple):
         source: elements of the region's dtype, as many as the range has; for COMPARE_SWAP,
             ARRIVE and WITHDRAW their own few words. C-contiguous.
         scale: factor of SUM, moving_rate of ELASTIC; else 1.
+        delta: of ELASTIC, where its caller goes on with what is added.
     """
 
     kernel: KernelCode
     source: NDArray[Any]
     scale: int | float = 1
+    delta: KeptDelta | None = None
 
 
 class Receipt(NamedTuple):

@@ -122,6 +122,7 @@ def _commit(
         change.scale,
         slot,
         Slot.PROGRESS,
+        change.delta,
     )
     if receipt is not None and receipt.ring is not None:
         receipt.ring.header(receipt.number)[Ring.NUMBER] = receipt.number

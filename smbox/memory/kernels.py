@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
+from smbox.memory.kept_delta import KeptDelta
 from smbox.memory.scatter import scatter_put, scatter_sum
 
 Array = NDArray[Any]
@@ -162,7 +163,7 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
 }
 
 
-def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
+def elastic_delta(source: Array, data: Array, scale: Any, out: Array | None = None) -> Array:
     """Return ``scale * (source - data)``, rounded as the ELASTIC kernel rounds it.
 
     The worker's half of an elastic exchange: with the old contents as ``data`` this is, bit
@@ -172,9 +173,10 @@ def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
         source: the worker's elements, any shape.
         data: the region's elements before the exchange; shape and dtype of ``source``.
         scale: the moving rate, from ``scale_of``.
+        out: where to, if not to a new array; as the others, and on other memory.
     """
     with np.errstate(all="ignore"):
-        delta: Array = np.subtract(source, data)
+        delta: Array = np.subtract(source, data, out=out)
         np.multiply(delta, scale, out=delta)
     return delta
 
@@ -224,7 +226,9 @@ def _whole_scale(dtype: DType, scale: Scale) -> Any:
     return dtype.numpy.type(whole)
 
 
-def run_kernel(code: KernelCode, data: Array, source: Array, scale: Any) -> None:
+def run_kernel(
+    code: KernelCode, data: Array, source: Array, scale: Any, delta: KeptDelta | None = None
+) -> None:
     """Run a kernel on typed views of one range.
 
     Args:
@@ -232,6 +236,7 @@ def run_kernel(code: KernelCode, data: Array, source: Array, scale: Any) -> None
         data: the region's elements, one axis; changed in place.
         source: as many elements of the same type, or what a whole kernel's source holds.
         scale: from ``scale_of``.
+        delta: of ELASTIC, keeps what is added.
 
     Raises:
         ConfigError: the source has another length than the kernel needs; nothing changed.
@@ -243,10 +248,15 @@ def run_kernel(code: KernelCode, data: Array, source: Array, scale: Any) -> None
             "source has the wrong length", kernel=code.name, elements=source.size, wanted=wanted
         )
     with np.errstate(all="ignore"):  # the compiled kernels do not warn of an overflow either
-        kernel.run(data, source, scale)
+        if delta is not None and code == KernelCode.ELASTIC:
+            added = elastic_delta(source, data, scale, out=delta.room(data))
+            np.add(data, added, out=data)
+            delta.keep(added)
+        else:
+            kernel.run(data, source, scale)
 
 
-def journaled(
+def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of its parts
     code: KernelCode,
     data: Bytes,
     source: Array,
@@ -255,6 +265,7 @@ def journaled(
     scale: Scale,
     progress: NDArray[np.uint64],
     progress_at: int,
+    delta: KeptDelta | None = None,
 ) -> None:
     """Save the old bytes, publish how many, run the kernel; in one block.
 
@@ -267,6 +278,7 @@ def journaled(
         scale: a number, see ``scale_of``.
         progress: words of the journal slot.
         progress_at: index of the word that tells how many bytes of ``old`` are valid.
+        delta: see ``run_kernel``.
 
     Raises:
         ConfigError: kernel, scale or source do not fit; the bytes of ``data`` are unchanged.
@@ -275,4 +287,5 @@ def journaled(
     np.copyto(old[: data.nbytes], data)
     progress[progress_at] = data.nbytes
     elements = dtype.numpy
-    run_kernel(code, data.view(elements), source.reshape(-1).view(elements), factor)
+    operand = source.reshape(-1).view(elements)
+    run_kernel(code, data.view(elements), operand, factor, delta)

@@ -37,5 +37,6 @@ def change_unlocked(
     if old is not None:
         np.copyto(old, region.data[piece.first : piece.limit])
     scale = scale_of(change.kernel, region.spec.dtype, change.scale)
-    run_kernel(change.kernel, data, change.source.reshape(-1).view(data.dtype), scale)
+    source = change.source.reshape(-1).view(data.dtype)
+    run_kernel(change.kernel, data, source, scale, change.delta)
     region.table[piece.stripe, Stripe.COUNT] += 1

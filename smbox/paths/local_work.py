@@ -10,6 +10,7 @@ from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
 from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
+from smbox.memory.kept_delta import KeptDelta
 from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import Consistency
 from smbox.memory.mapped import MappedRegion, Piece, pieces
@@ -18,6 +19,7 @@ from smbox.memory.unlocked import change_unlocked
 from smbox.paths.base import ByteRange, Bytes, Operation, Sink
 from smbox.paths.lane import Lane, LaneWork, Pause
 from smbox.paths.local_now import commit_now
+from smbox.paths.sinks import DeltaSink, MoveSink
 from smbox.paths.work import Waiting
 
 
@@ -44,6 +46,7 @@ class LocalChange(LaneWork):
         self._region = region
         self._operation = operation
         self._sink = sink
+        self._kept = sink.kept if isinstance(sink, MoveSink | DeltaSink) else None
         self._at = at
         self._open: tuple[Piece, int] | None = None
         self._run_from: int | None = None
@@ -87,7 +90,7 @@ class LocalChange(LaneWork):
             raise
 
     def _change(self, writer: Writer, piece: Piece) -> Change:  # noqa: ARG002 - for subclasses
-        return piece_change(self._operation, piece)
+        return piece_change(self._operation, piece, self._kept)
 
     def _apply(self, writer: Writer, piece: Piece) -> None:
         commit(writer, self._region, piece, self._change(writer, piece))
@@ -118,12 +121,12 @@ class LocalChange(LaneWork):
         self._open = None
 
 
-def piece_change(operation: Operation, piece: Piece) -> Change:
+def piece_change(operation: Operation, piece: Piece, delta: KeptDelta | None = None) -> Change:
     """Cut the source of an operation to one piece."""
     source = operation.source
     if not KERNELS[operation.kernel].is_whole:
         source = source[piece.first - operation.first : piece.limit - operation.first]
-    return Change(operation.kernel, source, operation.scale)
+    return Change(operation.kernel, source, operation.scale, delta)
 
 
 class LocalRead(LaneWork):

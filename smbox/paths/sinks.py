@@ -3,7 +3,8 @@
 A sink may be called twice with the same piece, when an interrupt cut its first call short;
 the second call gives the same result.
 
-The arithmetic of an exchange is one pass over the piece where it is compiled, four in numpy.
+The arithmetic of an exchange is one pass over the piece where it is compiled. In numpy it is
+four over what came from far; on mapped memory the kernel keeps the delta, which leaves two.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import accel
+from smbox.memory.kept_delta import KeptDelta
 from smbox.memory.kernels import elastic_delta
 from smbox.memory.modes import Back, Mode
 from smbox.paths.base import Bytes
@@ -50,15 +52,19 @@ class DeltaSink:
         x: the worker's elements, ``[n]``, as they were sent; not changed.
         rate: the moving rate, a scalar of that type.
         delta: ``[n]``, of the same type and on other memory.
+
+    Attributes:
+        kept: for a ``Change``: a commit in this process may leave the piece's delta there.
     """
 
-    __slots__ = ("delta", "first", "rate", "x")
+    __slots__ = ("delta", "first", "kept", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any, delta: NDArray[Any]) -> None:
         self.first = first
         self.x = x
         self.rate = rate
         self.delta = delta
+        self.kept = KeptDelta()
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``base.Sink``."""
@@ -66,7 +72,7 @@ class DeltaSink:
         x, delta = self.x[part], self.delta[part]
         nothing = np.zeros(1, np.uint64)  # to compute it twice does no harm
         if not _is_done_compiled(nothing, 1, self.rate, _DELTA, delta, x, old):
-            delta[:] = elastic_delta(x, old.view(x.dtype), self.rate)
+            delta[:] = _delta(self.kept, x, old, self.rate)
 
 
 class MoveSink:
@@ -76,9 +82,12 @@ class MoveSink:
         first: byte of the region's data where the change begins.
         x: the worker's elements, ``[n]``, which are also the change's source.
         rate: the moving rate, a scalar of that type.
+
+    Attributes:
+        kept: for a ``Change``: a commit in this process may leave the piece's delta there.
     """
 
-    __slots__ = ("_last", "_staged", "_staged_first", "first", "rate", "x")
+    __slots__ = ("_last", "_staged", "_staged_first", "first", "kept", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any) -> None:
         self.first = first
@@ -87,6 +96,7 @@ class MoveSink:
         self._last = np.zeros(1, np.uint64)  # 1 + first byte of the last piece that moved
         self.x = x
         self.rate = rate
+        self.kept = KeptDelta()
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; see ``base.Sink``.
@@ -97,11 +107,17 @@ class MoveSink:
         if self._staged_first != first:
             if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
                 return
-            delta = elastic_delta(x, old.view(x.dtype), self.rate)
+            delta = _delta(self.kept, x, old, self.rate)
             with np.errstate(all="ignore"):
                 self._staged = np.subtract(x, delta, out=delta)
             self._staged_first = first
         x[:] = self._staged
+
+
+def _delta(kept: KeptDelta, x: NDArray[Any], old: Bytes, rate: Any) -> NDArray[Any]:
+    """Return what an exchange added, in an array that nobody else uses."""
+    delta = kept.take()
+    return elastic_delta(x, old.view(x.dtype), rate) if delta is None else delta
 
 
 def _is_done_compiled(

@@ -9,6 +9,7 @@ import pytest
 
 from smbox.memory import accel
 from smbox.memory.accel import Accel
+from smbox.memory.kernels import KernelCode, run_kernel
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
 
 OLD = np.array([1, 2, 3, 4], np.float32)
@@ -73,6 +74,23 @@ def test_x_is_whole_before_it_changes(monkeypatch):
     assert (x == X).all()
     feed(sink, 1)
     assert x.tolist() == [3, 5, 3, 2]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["moved", "delta"])
+def test_what_the_commit_kept_gives_the_same_bits(kind, times, monkeypatch):
+    monkeypatch.setattr(accel, "loaded", lambda: None)
+    x, old = np.random.default_rng(3).standard_normal((2, 1003)).astype(np.float32)
+    found = []
+    for is_kept in (True, False):
+        moved, delta = x.copy(), np.zeros_like(x)
+        sink = MoveSink(0, moved, RATE) if kind == "moved" else DeltaSink(0, x, RATE, delta)
+        if is_kept:
+            run_kernel(KernelCode.ELASTIC, old.copy(), x, RATE, sink.kept)
+        for _ in range(times):
+            sink(0, x.nbytes, old.view(np.uint8))
+        found.append((moved.tobytes(), delta.tobytes()))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
