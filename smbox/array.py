@@ -13,7 +13,7 @@ an integer must be exact, a float is rounded to the region's float type but neve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from smbox.errors import LayoutMismatchError
 Adapter = Callable[[Any], NDArray[Any]]
 
 _ADAPTERS: dict[type, Adapter] = {}
+_BYTE: Final = np.dtype(np.uint8)
 
 _NO_ARRAY = (
     "no array: give a numpy array, a buffer, numbers, or a type with a registered adapter"
@@ -78,7 +79,8 @@ def output_array(
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """View a C-contiguous array as ``u8[nbytes]``."""
-    return array.reshape(-1).view(np.uint8)
+    line = array if array.ndim == 1 else array.reshape(-1)
+    return line.view(_BYTE)
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
@@ -94,7 +96,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
 
 
 def _check_layout(array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype:
+    if array.dtype is not dtype and array.dtype != dtype:
         raise LayoutMismatchError(
             "the array has another dtype than the region",
             given=str(array.dtype),

@@ -142,7 +142,7 @@ class Region:
             self._limit,
             as_bytes(array),
             timeout_s,
-            lambda: result,
+            result,
             is_snapshot=snapshot,
         )
         return result

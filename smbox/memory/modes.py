@@ -48,6 +48,7 @@ _TYPED: Final = {
     (KernelCode.ELASTIC, "float64"): Mode.ELASTIC_FLOAT64,
 }
 _CODE_BITS: Final = 8
+_BYTE: Final = np.dtype(np.uint8)
 
 
 def _key(code: KernelCode, dtype: DType) -> int:
@@ -100,4 +101,4 @@ def flat(array: NDArray[Any]) -> NDArray[np.uint8]:
     if not array.flags.c_contiguous:
         raise ConfigError("the array must be C-contiguous", strides=array.strides)
     line = array if array.ndim == 1 else array.reshape(-1)
-    return line if line.dtype == np.uint8 else line.view(np.uint8)
+    return line if line.dtype is _BYTE else line.view(_BYTE)

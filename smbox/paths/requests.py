@@ -80,7 +80,7 @@ def read(
     limit: int,
     out: Bytes,
     timeout_s: float | None,
-    result: Callable[[], object] = nothing,
+    result: object = None,
     *,
     is_snapshot: bool = False,
 ) -> None:
@@ -89,11 +89,7 @@ def read(
     The result is that of a timeout's handle, once it has been waited for.
     """
     if is_snapshot or info.consistency == _REGION:
-
-        def verb() -> None:
-            read_nb(paths, info, first, limit, out, result, is_snapshot=True).finish(timeout_s)
-
-        whole.once_more(verb)
+        _read_whole(paths, info, first, limit, out, timeout_s, result)
         return
     data = paths.data()
     if first == limit:
@@ -101,7 +97,23 @@ def read(
     else:
         work = data.read_now(info, first, limit, out)
     if work is not None:
-        Handle("get", work, result, paths.timeout_s).finish(timeout_s)
+        Handle("get", work, lambda: result, paths.timeout_s).finish(timeout_s)
+
+
+def _read_whole(
+    paths: PathPair,
+    info: RegionInfo,
+    first: int,
+    limit: int,
+    out: Bytes,
+    timeout_s: float | None,
+    result: object,
+) -> None:
+    def verb() -> None:
+        begun = read_nb(paths, info, first, limit, out, lambda: result, is_snapshot=True)
+        begun.finish(timeout_s)
+
+    whole.once_more(verb)
 
 
 def read_nb(
