@@ -86,20 +86,6 @@ def unpack_items(count: int, body: Buffer) -> tuple[Item, ...]:
     return items
 
 
-def split_answers(items: Sequence[Item], payload: Buffer) -> list[Buffer]:
-    """Cut a reply's bytes into one view for each item; empty where it does not answer.
-
-    ``payload`` may stop at an item's end: a batch that was refused on its way.
-    """
-    view = memoryview(payload)
-    answers: list[Buffer] = []
-    at = 0
-    for item in items:
-        answers.append(view[at : at + item.answer_nbytes])
-        at += item.answer_nbytes
-    return answers
-
-
 def answers_nbytes(items: Sequence[Item]) -> int:
     """Return the bytes of the whole reply."""
     return sum(item.answer_nbytes for item in items)

@@ -99,6 +99,7 @@ def test_items_that_are_alike_are_committed_together_each_once(
     [
         (4 * STRIPE_NBYTES, floats(1), 1, Status.ADDRESS_RANGE),
         (-4, floats(1), 1, Status.ADDRESS_RANGE),
+        (-4, floats(1, 1), 1, Status.ADDRESS_RANGE),  # its last byte is in the region
         (2, floats(1), 1, Status.LAYOUT_MISMATCH),
         (STRIPE_NBYTES - 4, floats(1, 1), 1, Status.BAD_MESSAGE),
         (0, floats(1), float("nan"), Status.ERROR),

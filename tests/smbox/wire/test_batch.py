@@ -13,7 +13,6 @@ from smbox.wire.batch import (
     Item,
     answers_nbytes,
     pack_items,
-    split_answers,
     unpack_items,
 )
 from smbox.wire.header import REQUEST_NBYTES_MAX
@@ -60,12 +59,8 @@ def test_noise_is_items_or_a_typed_error(count, body):
     assert len(items) == count
 
 
-def test_answers_are_cut_by_item_and_may_stop_early():
-    items = [SWAP, PUT, SWAP]
-    assert answers_nbytes(items) == 16
-    cut = [bytes(part) for part in split_answers(items, b"12345678abcdefgh")]
-    assert cut == [b"12345678", b"", b"abcdefgh"]
-    assert [len(part) for part in split_answers(items, b"12345678")] == [8, 0, 0]
+def test_answers_are_counted_together():
+    assert answers_nbytes([SWAP, PUT, SWAP]) == 16
 
 
 HALF = REQUEST_NBYTES_MAX // 2 + 1
