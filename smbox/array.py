@@ -52,7 +52,8 @@ def source_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ND
         LayoutMismatchError: another dtype or shape, or numbers that the dtype cannot hold.
     """
     array = value if type(value) is np.ndarray else _read_array(value, dtype)
-    _check_layout(array, dtype, shape)
+    if array.dtype is not dtype or array.shape != shape:
+        _check_layout(array, dtype, shape)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
@@ -68,7 +69,8 @@ def output_array(
     array = value if type(value) is np.ndarray else _shared_array(value)
     if array is None:
         raise TypeError(f"{called} is {type(value).__name__}: {_NO_ARRAY}")
-    _check_layout(array, dtype, shape)
+    if array.dtype is not dtype or array.shape != shape:
+        _check_layout(array, dtype, shape)
     flags = array.flags
     if not flags.writeable:
         raise LayoutMismatchError(f"{called} is read-only")
@@ -96,7 +98,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
 
 
 def _check_layout(array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    if array.dtype is not dtype and array.dtype != dtype:
+    if array.dtype != dtype:
         raise LayoutMismatchError(
             "the array has another dtype than the region",
             given=str(array.dtype),
