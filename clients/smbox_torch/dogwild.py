@@ -100,10 +100,11 @@ class Dogwild(BoxOptimizer):
             if parameter.grad is not None:
                 part.add_(parameter.grad.to(part.device))
             return
-        if parameter.grad is not None:
+        if parameter.grad is not None and not parameter.grad.is_sparse:
             parameter.grad.add_(part.to(parameter.device))
         elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
-            parameter.grad = part.to(parameter.device, copy=True)
+            dense = part.to(parameter.device, copy=True)
+            parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
         part.zero_()
 
     # ------------------------------------------------------------------ the streamer

@@ -105,6 +105,7 @@ class FlatBuffer:
     def attach_gradients(self) -> None:
         """Make every member's ``grad`` a view of one buffer; existing gradients are kept.
 
+        A sparse gradient becomes dense, and later sparse ones are added to that.
         A frozen member without a gradient stays without: with a zero one an optimizer would
         decay it. Its part of the buffer is zero.
         """
@@ -115,6 +116,8 @@ class FlatBuffer:
                 view.zero_()
                 if not tensor.requires_grad:
                     continue
+            elif tensor.grad.is_sparse:
+                view.copy_(tensor.grad.to_dense())
             elif tensor.grad.data_ptr() != view.data_ptr():
                 view.copy_(tensor.grad)
             tensor.grad = view

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from smbox.errors import ConfigError
+
 __all__ = ["UpdateThread"]
 
 
@@ -26,6 +28,7 @@ class UpdateThread:
         name = f"{threading.current_thread().name}-update"
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._future: Future[float] | None = None
+        self._is_closed = False
         self.took_s = 0.0
         self.waited_s = 0.0
 
@@ -35,8 +38,14 @@ class UpdateThread:
         return self._future is not None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Hand work to the thread; the work before it must have been finished."""
+        """Hand work to the thread; the work before it must have been finished.
+
+        Raises:
+            ConfigError: the thread was closed; nothing was begun.
+        """
         assert self._future is None, "one exchange at a time"
+        if self._is_closed:
+            raise ConfigError("the optimizer was closed: no exchange begins any more")
         self._future = self._pool.submit(_timed, work)
 
     def finish(self) -> None:
@@ -51,6 +60,7 @@ class UpdateThread:
 
     def close(self) -> None:
         """End the thread, after the work that it may still be doing."""
+        self._is_closed = True
         self._pool.shutdown(wait=True)
 
 

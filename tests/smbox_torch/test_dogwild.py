@@ -86,6 +86,29 @@ def test_a_master_alone_is_the_plain_optimizer_bit_for_bit():
     assert alone.values().tobytes() == plain.values().tobytes()
 
 
+def test_sparse_gradients_do_what_dense_ones_do():
+    ends = []
+    for is_sparse in (True, False):
+        box, tables, team = ModelBox(), [], []
+        for number in (MASTER, 1):
+            table = torch.nn.Embedding(4, 2, sparse=is_sparse)
+            torch.nn.init.zeros_(table.weight)
+            sgd = torch.optim.SGD(table.parameters(), lr=1.0)
+            settings = {"is_master": number == MASTER, "pause_s": None}
+            team.append(Dogwild(sgd, box.client(f"w{number}"), "run", **settings))
+            tables.append(table)
+        for _ in range(3):
+            for table, optimizer in zip(tables, team, strict=True):
+                optimizer.zero_grad()
+                table(torch.tensor([1, 3, 3])).sum().backward()
+                optimizer.step()
+            for streamer in reversed(team):  # the worker's first, for the master to find
+                streamer.stream()
+        ends.append([table.weight.tolist() for table in tables])
+    assert ends[0] == ends[1]
+    assert ends[0][MASTER][3] == [-10, -10]  # five gradients of 2: the last one comes too late
+
+
 def test_every_gradient_arrives_once_at_any_pace():
     box, size = ModelBox(), STRIPE_NBYTES // 4 + 5  # more than one chunk
     steps, workers = 40, 2

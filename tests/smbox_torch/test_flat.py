@@ -88,6 +88,16 @@ def test_gradients_that_were_there_are_kept():
     assert buffer.gradient.tolist() == [1, 1, 0]
 
 
+def test_sparse_gradients_become_dense_and_add_up():
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    buffer = FlatBuffer([table.weight])
+    for times in (1, 2):
+        table(torch.tensor([1, 3, 3])).sum().backward()
+        buffer.attach_gradients()
+        assert buffer.gradient is not None
+        assert buffer.gradient.tolist() == [0, 0, times, times, 0, 0, 2 * times, 2 * times]
+
+
 def test_a_frozen_parameter_gets_no_gradient():
     p, q = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))
     p.requires_grad_(False)

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from smbox.errors import ConfigError
 from smbox_torch.update_thread import UpdateThread
 
 
@@ -46,6 +47,17 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
     thread.finish()
     assert done == [1]
     thread.close()
+
+
+def test_after_its_end_nothing_begins():
+    thread, done = UpdateThread(), []
+    thread.begin(lambda: done.append(1))
+    thread.close()
+    thread.finish()
+    with pytest.raises(ConfigError, match="closed"):
+        thread.begin(lambda: done.append(2))
+    assert not thread.busy
+    assert done == [1]
 
 
 def test_there_is_room_for_one():
