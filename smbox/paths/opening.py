@@ -22,6 +22,7 @@ from smbox.paths.control import RemoteControl
 from smbox.paths.link import Link
 from smbox.paths.remote import CONTROL_CHANNEL, RemotePath
 from smbox.transports.base import OpenTransport
+from smbox.transports.resolving import why_unresolved
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.messages import Hello
 
@@ -103,12 +104,19 @@ def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
     except RequestTimeoutError as error:
         control.close()
         raise ConnectError(
-            "no memory node answers: is `memnode` running there, and does it listen at this"
-            " address? (by itself it listens on loopback only; see memnode --bind)",
-            address=address,
-            timeout_s=config.timeout_s,
+            _why_silent(address), address=address, timeout_s=config.timeout_s
         ) from error
     except BaseException:
         control.close()
         raise
     return control
+
+
+def _why_silent(address: str) -> str:
+    reason = why_unresolved(address)
+    if reason is not None:
+        return f"the host's name cannot be resolved ({reason}): is it spelled right?"
+    return (
+        "no memory node answers: is `memnode` running there, and does it listen at this"
+        " address? (by itself it listens on loopback only; see memnode --bind)"
+    )

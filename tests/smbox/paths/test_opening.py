@@ -9,6 +9,7 @@ from smbox.errors import AccessDeniedError, ConfigError, ConnectError
 from smbox.memory import layout
 from smbox.memory.segment import unlink
 from smbox.paths.opening import open_over, open_remote
+from smbox.transports import resolving
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
@@ -31,6 +32,13 @@ def test_nobody_answers():
     with pytest.raises(ConnectError) as caught:
         open_remote(config)
     assert caught.value.facts["address"] == "tcp://127.0.0.1:9"
+
+
+def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
+    monkeypatch.setattr(resolving, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    config = ClientConfig("tcp://no-such-host.invalid:9", timeout_s=0.05)
+    with pytest.raises(ConnectError, match="name cannot be resolved"):
+        open_remote(config)
 
 
 def test_who_cannot_read_the_cookie_is_refused(node):
