@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class KeptDelta:
-    """Room for one stripe's delta: saves the worker two passes over memory of three.
+    """Room for one stripe's delta: saves the worker two of four passes over memory.
 
     Compiled kernels keep nothing: to compute it again costs them less.
     """
