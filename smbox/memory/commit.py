@@ -14,6 +14,8 @@ it on memory it has mapped. The answer of a change is always the old bytes of it
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,12 +50,15 @@ def commit(
         RegionFreedError: the region was freed; nothing changed.
     """
     accel.prepare(piece.limit - piece.first)  # here, for below this the stripe is locked
+    writer.settle()  # what was left open when an exception cut off the settling of another
+    writer.unsettled = partial(_settle, writer, region, piece)
     try:
         _lock(writer, region, piece)
         old = _commit(writer, region, piece, change, receipt)
         writer.locks.unlock(region.lock_byte(piece.stripe))
+        writer.unsettled = None
     except BaseException:
-        settle(writer, region, piece)
+        writer.settle()
         raise
     return old
 
@@ -77,14 +82,11 @@ def commits(writer: Writer) -> int:
     return int(writer.words[Slot.STATE]) >> SlotState.BITS
 
 
-def settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
-    """Undo or finish what an exception left open, and unlock; however often interrupted."""
-
-    def close() -> None:
-        close_own(writer, region)
-        writer.locks.unlock(region.lock_byte(piece.stripe))
-
-    insist(close)
+def _settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
+    """Undo or finish what an exception left open, and unlock."""
+    close_own(writer, region)
+    writer.locks.unlock(region.lock_byte(piece.stripe))
+    writer.unsettled = None
 
 
 def close_own(writer: Writer, region: MappedRegion) -> None:

@@ -7,6 +7,7 @@ process. A lock byte that the writer holds tells everybody whether it still live
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import SegmentError
 from smbox.memory import layout, process
+from smbox.memory.insist import insist
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import Segment, listing
@@ -24,6 +26,8 @@ class Writer:
 
     Not to be shared by threads. ``words`` are the slot's header words (``u64``), ``old`` its
     first room for a stripe's old bytes (``u8[STRIPE_NBYTES]``), ``rooms`` all of them.
+    ``unsettled`` undoes or finishes the commit that the writer is in, unlocks, and sets itself
+    to None, which it is outside of commits.
 
     Args:
         node: name of the memory node.
@@ -41,6 +45,7 @@ class Writer:
         ]
         self.old = self.rooms[0]
         self.slot_id = int(self.words[Slot.ID])
+        self.unsettled: Callable[[], None] | None = None
 
     @classmethod
     def create(cls, node: str) -> Self:
@@ -59,8 +64,18 @@ class Writer:
             raise
         return cls(node, segment, locks)
 
+    def settle(self) -> None:
+        """End the commit that exceptions cut off, their settling too; nothing if none is open.
+
+        Raises:
+            BaseException: what came meanwhile, as ``insist``.
+        """
+        if self.unsettled is not None:
+            insist(self.unsettled)
+
     def close(self) -> None:
-        """Remove the slot. Only between commits: an open one would be lost."""
+        """Remove the slot, between commits."""
+        self.settle()
         self.segment.unlink()
         self.abandon()
 

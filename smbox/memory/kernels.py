@@ -163,7 +163,7 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
 }
 
 
-def elastic_delta(source: Array, data: Array, scale: Any, out: Array | None = None) -> Array:
+def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
     """Return ``scale * (source - data)``, rounded as the ELASTIC kernel rounds it.
 
     The worker's half of an elastic exchange: with the old contents as ``data`` this is, bit
@@ -173,10 +173,9 @@ def elastic_delta(source: Array, data: Array, scale: Any, out: Array | None = No
         source: the worker's elements, any shape.
         data: the region's elements before the exchange; shape and dtype of ``source``.
         scale: the moving rate, from ``scale_of``.
-        out: where to, if not to a new array; as the others, and on other memory.
     """
     with np.errstate(all="ignore"):
-        delta: Array = np.subtract(source, data, out=out)
+        delta: Array = np.subtract(source, data)
         np.multiply(delta, scale, out=delta)
     return delta
 
@@ -249,7 +248,8 @@ def run_kernel(
         )
     with np.errstate(all="ignore"):  # the compiled kernels do not warn of an overflow either
         if delta is not None and code == KernelCode.ELASTIC:
-            added = elastic_delta(source, data, scale, out=delta.room(data))
+            delta.keep(None)
+            added = elastic_delta(source, data, scale)
             np.add(data, added, out=data)
             delta.keep(added)
         else:

@@ -9,6 +9,7 @@ anywhere: by stripe.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from smbox.errors import LayoutMismatchError
 from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Receipt
-from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Consistency, Sibling, Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion, Piece
@@ -84,13 +84,16 @@ def commit_update(
     check_siblings(region, siblings, update.optimizer)
     check_parameters(update.optimizer, update.parameters)
     extents = [region, *siblings]
+    writer.settle()  # what was left open when an exception cut off the settling of another
+    writer.unsettled = partial(_settle, writer, extents, piece)
     try:
         _lock(writer, extents, piece)
         _arm(writer, extents, piece, update, receipt)
         _step(writer, extents, piece, update)
         _close(writer, extents, piece, receipt)
+        writer.unsettled = None
     except BaseException:
-        _settle(writer, extents, piece)
+        writer.settle()
         raise
 
 
@@ -167,16 +170,13 @@ def _close(
 
 
 def _settle(writer: Writer, extents: Sequence[MappedRegion], piece: Piece) -> None:
-    """Undo or finish what an exception left open, and unlock; however often interrupted."""
-
-    def close() -> None:
-        if recovery.is_open(writer.words):
-            recovery.close_commit(extents[0], writer.segment)
-        writer.words[Sibling.COUNT] = 0
-        for region in extents:
-            writer.locks.unlock(region.lock_byte(piece.stripe))
-
-    insist(close)
+    """Undo or finish what an exception left open, and unlock."""
+    if recovery.is_open(writer.words):
+        recovery.close_commit(extents[0], writer.segment)
+    writer.words[Sibling.COUNT] = 0
+    for region in extents:
+        writer.locks.unlock(region.lock_byte(piece.stripe))
+    writer.unsettled = None
 
 
 def _sibling_words(extents: Sequence[MappedRegion]) -> list[tuple[int, MappedRegion]]:

@@ -44,6 +44,8 @@ class LaneWork:
 
     Attributes:
         is_done: it ended, well or not.
+        is_beginning: nobody has been told of it yet.
+        is_dropped: nothing more of it is begun.
         error: what it failed with.
         busy: the stripe that stopped its last step.
     """
@@ -51,6 +53,8 @@ class LaneWork:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self.is_done = False
+        self.is_beginning = False
+        self.is_dropped = False
         self.error: SmboxError | None = None
         self.busy: StripeBusy | None = None
 
@@ -134,10 +138,17 @@ class Lane:
         self._closes_late = False
 
     def begin(self, work: LaneWork) -> None:
-        """Put a request in line and try it at once."""
-        self.queue.append(work)
+        """Put a request in line and try it at once.
+
+        One that an exception takes from its caller is not gone on with.
+        """
+        check_not_mine(self.mutex)
         try:
-            self.run(work)
+            with self.mutex:
+                work.is_beginning = True
+                self.queue.append(work)
+                self._run(work)
+                work.is_beginning = False
         finally:
             self.rest()
 
@@ -145,15 +156,21 @@ class Lane:
         """Run the requests in line as far as they go; True if ``work`` is done."""
         check_not_mine(self.mutex)
         with self.mutex:
-            if self.is_closed:
-                raise ConfigError("the box was closed", op="wait")
-            while self.queue:
-                if not self._run_first(self.queue[0]):
-                    break
-                self.queue.popleft()
+            self._run(None)
         return work.is_done
 
-    def _run_first(self, work: LaneWork) -> bool:
+    def _run(self, beginning: LaneWork | None) -> None:
+        if self.is_closed:
+            raise ConfigError("the box was closed", op="wait")
+        while self.queue:
+            if not self._run_first(self.queue[0], beginning):
+                break
+            self.queue.popleft()
+
+    def _run_first(self, work: LaneWork, beginning: LaneWork | None) -> bool:
+        if work.is_dropped or (work.is_beginning and work is not beginning):
+            self._end_dropped(work)
+            return True
         try:
             work.step(self.writer)
         except StripeBusy as busy:
@@ -209,10 +226,15 @@ class Lane:
         check_not_mine(self.mutex)
         with self.mutex:
             if work in self.queue:
+                work.is_dropped = True
+                self._end_dropped(work)  # cut off, whoever drives the lane next does it again
                 self.queue.remove(work)
-                work.dropped()
-                work.is_done = True
-                work.error = ConfigError("the request was interrupted; it is cancelled")
+
+    def _end_dropped(self, work: LaneWork) -> None:
+        self.writer.settle()
+        work.dropped()
+        work.is_done = True
+        work.error = ConfigError("the request was interrupted; it is cancelled")
 
     def is_left(self) -> bool:
         """Tell whether the thread has ended with nothing in line."""

@@ -88,7 +88,15 @@ class LocalPath:
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many changes; see DataPath."""
-        return LocalBatch([self.change(item.info, item.operation, item.sink) for item in items])
+        works: list[LaneWork] = []
+        try:
+            for item in items:
+                works.append(self.change(item.info, item.operation, item.sink))  # noqa: PERF401
+        except BaseException:  # nobody is left who could wait for those that are in line
+            for work in works:
+                work.cancel()
+            raise
+        return LocalBatch(works)
 
     def version(self, info: RegionInfo) -> int:
         """Return the region's version; RegionFreedError."""

@@ -141,6 +141,8 @@ class LocalWhole(HeldWork):
         )
 
     def _hand_on(self) -> None:
+        if self._lease.is_over:  # an interrupt came behind it: the staging is another's now
+            return
         operation = self._operation
         nbytes = operation.limit - operation.first
         if self._sink is not None:

@@ -50,6 +50,7 @@ class LocalChange(LaneWork):
         self._at = at
         self._open: tuple[Piece, int] | None = None
         self._run_from: int | None = None
+        self._unlocked: Piece | None = None  # changed, and maybe not handed on
 
     def step(self, writer: Writer) -> None:
         """Commit what is left: runs of free stripes, and one by one where that stops."""
@@ -64,6 +65,10 @@ class LocalChange(LaneWork):
         first = self._operation.first
         return [(first, self._at)] if self._at > first else []
 
+    def dropped(self) -> None:
+        """Hand on what was committed; the lane's mutex is held."""
+        self._settle(self._lane.writer)
+
     def _run(self, writer: Writer) -> None:
         """Commit in one call as far as it goes."""
         self._run_from = commits(writer)
@@ -77,9 +82,7 @@ class LocalChange(LaneWork):
     def _commit(self, writer: Writer, piece: Piece) -> None:
         """Commit one piece and hand its old bytes on: both or neither, interrupted or not."""
         if self._region.spec.consistency == Consistency.NONE:
-            old = writer.old[: piece.limit - piece.first]
-            change_unlocked(self._region, piece, self._change(writer, piece), old)
-            self._take(writer, piece)
+            self._change_unlocked(writer, piece)
             return
         self._open = piece, commits(writer)
         try:
@@ -89,6 +92,13 @@ class LocalChange(LaneWork):
             self._settle(writer)
             raise
 
+    def _change_unlocked(self, writer: Writer, piece: Piece) -> None:
+        """Change a piece; no commit tells an interrupted call later whether it was done."""
+        old = writer.old[: piece.limit - piece.first]
+        change_unlocked(self._region, piece, self._change(writer, piece), old)
+        self._unlocked = piece
+        self._take(writer, piece)
+
     def _change(self, writer: Writer, piece: Piece) -> Change:  # noqa: ARG002 - for subclasses
         return piece_change(self._operation, piece, self._kept)
 
@@ -97,7 +107,7 @@ class LocalChange(LaneWork):
 
     def _settle(self, writer: Writer) -> None:
         """Note and hand on what an interrupted call did; however often interrupted."""
-        if self._open is not None or self._run_from is not None:
+        if (self._open, self._run_from, self._unlocked) != (None, None, None):
             insist(lambda: self._note(writer))
 
     def _note(self, writer: Writer) -> None:
@@ -108,6 +118,8 @@ class LocalChange(LaneWork):
             if commits(writer) != before:
                 self._take(writer, piece)
             self._open = None
+        if self._unlocked is not None:
+            self._take(writer, self._unlocked)
 
     def _settle_run(self, count: int) -> None:
         """Skip the stripes that a run had committed, and handed on, when it was interrupted."""
@@ -118,7 +130,7 @@ class LocalChange(LaneWork):
         if self._sink is not None:
             self._sink(piece.first, piece.limit, writer.old[: piece.limit - piece.first])
         self._at = piece.limit
-        self._open = None
+        self._open = self._unlocked = None
 
 
 def piece_change(operation: Operation, piece: Piece, delta: KeptDelta | None = None) -> Change:

@@ -105,13 +105,16 @@ class MoveSink:
         """
         x = self.x[_elements(first - self.first, limit - self.first, self.x)]
         if self._staged_first != first:
+            self._staged = None
             if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
                 return
             delta = _delta(self.kept, x, old, self.rate)
             with np.errstate(all="ignore"):
                 self._staged = np.subtract(x, delta, out=delta)
             self._staged_first = first
-        x[:] = self._staged
+        if self._staged is not None:
+            x[:] = self._staged
+            self._staged = None
 
 
 def _delta(kept: KeptDelta, x: NDArray[Any], old: Bytes, rate: Any) -> NDArray[Any]:

@@ -73,6 +73,11 @@ class Lease:
         """Let nobody have it again; after the first ending nothing happens."""
         self._over(is_sound=False)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._is_over
+
     def holds(self, address: object) -> bool:
         """Tell whether ``address`` lies in it."""
         begin = int(self.info.address)

@@ -18,6 +18,7 @@ from smbox.dtypes import DType
 from smbox.errors import SmboxError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, CreateRequest, RegionInfo
+from smbox.paths.reentry import is_mine
 from smbox.paths.special import Lease
 
 IDLE_MAX: Final = 4
@@ -31,7 +32,7 @@ class Staging:
     """The staging regions of one client; thread-safe."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._idle: list[tuple[RegionInfo, float]] = []  # and since when
         self._condemned: list[RegionInfo] = []
 
@@ -41,6 +42,8 @@ class Staging:
         Raises:
             OutOfMemoryError: the node has no room for it.
         """
+        if is_mine(self._mutex):  # a signal handler inside these lines: their lists are in work
+            return self._make(control, dtype, count, timeout_s)
         with self._mutex:
             info = self._take(dtype, count)
             condemned, self._condemned = self._condemned, []
@@ -48,17 +51,20 @@ class Staging:
             with suppress(SmboxError):  # the node may have taken it back already
                 control.free(gone.address, timeout_s)
         if info is None:
-            name = f"staging.{secrets.token_hex(8)}"
-            request = CreateRequest(
-                name, RegionKind.ARRAY, dtype, (count,), Consistency.STRIPE, publish=False
-            )
-            info = control.create(request, timeout_s)
+            return self._make(control, dtype, count, timeout_s)
         return Lease(info, self._end)
 
     def clear(self) -> None:
         """Forget all, in a forked child or at the end: the node takes them back."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._idle, self._condemned = [], []
+
+    def _make(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
+        name = f"staging.{secrets.token_hex(8)}"
+        request = CreateRequest(
+            name, RegionKind.ARRAY, dtype, (count,), Consistency.STRIPE, publish=False
+        )
+        return Lease(control.create(request, timeout_s), self._end)
 
     def _take(self, dtype: DType, count: int) -> RegionInfo | None:
         oldest_s = time.monotonic() - IDLE_S
@@ -71,8 +77,9 @@ class Staging:
         return None
 
     def _end(self, info: RegionInfo, is_sound: bool) -> None:  # noqa: FBT001 - Lease calls it
+        is_nested = is_mine(self._mutex)
         with self._mutex:
-            if not is_sound:
+            if not is_sound or is_nested:
                 self._condemned.append(info)
                 return
             self._idle.append((info, time.monotonic()))

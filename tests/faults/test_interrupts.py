@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 from pathlib import Path
@@ -26,9 +27,15 @@ def is_with(frame):
     )
 
 
-def interrupted(job, at):
-    """Run ``job``, interrupted before its ``at``-th line of smbox; tell if there was one."""
-    lines = 0
+def interrupted(job, at, again=0):
+    """Run ``job``, interrupted before its ``at``-th line of smbox; tell if there was one.
+
+    Args:
+        job: what is interrupted.
+        at: counts from 1.
+        again: the call of smbox, from that line on, at which it is interrupted once more.
+    """
+    lines = calls = 0
 
     def trace(frame, event, _):
         nonlocal lines
@@ -36,8 +43,17 @@ def interrupted(job, at):
             return None
         lines += event == "line" and not is_with(frame)
         if lines == at and event == "line":
-            raise KeyboardInterrupt
+            sys.setprofile(profile if again else None)
+            raise KeyboardInterrupt  # ends the tracing, too
         return trace
+
+    def profile(frame, event, _):
+        nonlocal calls
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(HOME):
+            calls += not code.co_flags & inspect.CO_GENERATOR  # which may only be closed
+            if calls == again:
+                raise KeyboardInterrupt
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -46,6 +62,7 @@ def interrupted(job, at):
     except KeyboardInterrupt:
         return True
     finally:
+        sys.setprofile(None)
         sys.settrace(before)
     return False
 
@@ -80,4 +97,22 @@ def test_nothing_is_lost_or_doubled(count, verb):
             np.testing.assert_array_equal(center, START - x)
             assert set(np.unique(center)) <= {0.0, START / 2}
         assert (x == START / 2).all()
+        assert at > 30
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("again", range(1, 13))
+def test_nor_by_a_second_interrupt_while_the_first_is_dealt_with(again):
+    with solo_boxes() as opener, solo_box(opener) as box, solo_box(opener) as other:
+        region = box.create("center", shape=(3,), dtype="float64")
+        seen = other.attach("center")
+        x = np.zeros(3)
+        at, is_over = 0, False
+        while not is_over:
+            at += 1
+            region.put(np.zeros(3))
+            x[:] = START
+            is_over = not interrupted(lambda: region.elastic(x, 0.5), at, again)
+            np.testing.assert_array_equal(seen.get(timeout_s=5.0), START - x)
+            seen.accumulate(np.zeros(3), timeout_s=5.0)  # no stripe is held
         assert at > 30

@@ -179,3 +179,34 @@ def test_pauses_end_at_the_deadline():
     while pause.sleep(deadline_s):
         pass
     assert time.monotonic() >= deadline_s
+
+
+def test_a_request_whose_beginning_was_cut_off_is_not_gone_on_with(lane):
+    log = []
+    lost = Step(lane, log, "lost", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        lane.begin(lost)  # whoever caught this was cut off, too, before it took it out of line
+    lost.failure = None
+    lane.begin(Step(lane, log, "next"))
+    assert log == ["next"]
+    assert lost.is_done
+
+
+def test_a_request_whose_end_was_cut_off_is_ended_by_the_next(lane, monkeypatch):
+    log = []
+    work = Step(lane, log, "work")
+    work.is_free = False
+    lane.begin(work)
+
+    def struck():
+        log.append("struck")
+        if len(log) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "dropped", struck)
+    with pytest.raises(KeyboardInterrupt):
+        lane.drop(work)
+    work.is_free = True
+    lane.begin(Step(lane, log, "next"))
+    assert log == ["struck", "struck", "next"]
+    assert not lane.queue

@@ -11,6 +11,7 @@ from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import listing
 from smbox.paths import local_whole
+from smbox.paths.special import Lease
 from smbox.testing.solo import solo_box
 
 STRIPE = STRIPE_NBYTES // 4
@@ -225,3 +226,20 @@ def test_x_moves_exactly_when_the_whole_does_wherever_it_is_interrupted(
         line += 1 if line < 40 else 3
     assert moved == {5, 3}
     assert line > 80
+
+
+def test_old_contents_are_handed_on_while_the_staging_is_ours(region, held, monkeypatch):
+    give = Lease.give
+
+    def struck(lease):
+        give(lease)
+        raise KeyboardInterrupt
+
+    with held(region, 1):
+        handle = region.fetch_and_op_nb(np.ones(COUNT, np.float32))
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "give", struck)
+        with pytest.raises(KeyboardInterrupt):
+            handle.wait()
+    handle._work._stage.data[:] = 0xFF  # as the next operation of that size does
+    assert (handle.result() == 1).all()

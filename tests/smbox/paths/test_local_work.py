@@ -147,3 +147,45 @@ def test_waits_tell_how_far_the_region_is(box, region):
     assert not work.advance(PASSED_S)
     assert work.facts() == {"version": 0, "wanted": 2}
     assert (work.outcome(), work.ranges_done()) == ("not-sent", [])
+
+
+def test_without_locks_x_moves_once_with_what_the_region_gains(box, monkeypatch):
+    region = box.create("free", shape=(COUNT,), dtype="float64", consistency="none", init=1.0)
+    monkeypatch.setattr(local_work, "commit_now", nothing_now)
+    x = np.full(COUNT, 5.0)
+    sink = MoveSink(0, x, np.float64(0.5))
+    work, lane = begin(box, region, sink, x, KernelCode.ELASTIC, 0.5)
+    work._sink = Interrupts(sink, 1, 3, after=True)
+    assert drive(work, lane) == 2
+    assert (x == 3).all()
+    assert (region.get() == 3).all()
+
+
+def test_an_interrupted_batch_leaves_nothing_in_line(box, region, held, monkeypatch):
+    path, batch, ones = box._paths.data(), box.batch(), np.ones(8)
+    for _ in range(4):
+        batch.accumulate(region[:8], ones)
+    with held(region, 0):
+        monkeypatch.setattr(path, "change", Interrupts(path.change, 3, after=False))
+        with pytest.raises(KeyboardInterrupt):
+            batch.__exit__(None, None, None)
+        monkeypatch.undo()
+        assert not path._lane().queue
+    ones[:] = 100
+    assert (region.get() == 1).all()
+
+
+def test_a_cancelled_change_hands_on_what_was_committed(box, region, held):
+    x = np.full(COUNT, 5.0)
+    with held(region, 1):
+        work, lane = begin(
+            box, region, MoveSink(0, x, np.float64(0.5)), x, KernelCode.ELASTIC, 0.5
+        )
+        lane.queue.append(work)
+        lane.run(work)
+        work._sink = Interrupts(work._sink, 1, after=False)
+        lane.drop(work)
+    stripe = STRIPE_NBYTES // 8
+    assert (x[:stripe] == 3).all()
+    assert (x[stripe:] == 5).all()
+    assert (region.get()[stripe:] == 1).all()

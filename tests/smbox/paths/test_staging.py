@@ -62,3 +62,24 @@ def test_what_was_idle_for_long_is_not_used_again(node, lease, monkeypatch):
     monkeypatch.setattr("smbox.paths.staging.IDLE_S", -1.0)
     assert lease(4).info != first.info
     assert len(node.memory.regions) == 1
+
+
+def test_a_signal_handler_inside_a_lease_gets_one_of_its_own(client, monkeypatch):
+    staging, nested = Staging(), []
+    usual = staging._take
+
+    def struck(dtype, count):
+        found = usual(dtype, count)
+        if not nested:
+            nested.append(staging.lease(client.control, F32, count, WAIT_S))
+            nested[0].give()
+        return found
+
+    staging.lease(client.control, F32, 4, WAIT_S).give()
+    monkeypatch.setattr(staging, "_take", struck)
+    outer = staging.lease(client.control, F32, 4, WAIT_S)
+    assert outer.info != nested[0].info
+    assert staging.lease(client.control, F32, 4, WAIT_S).info not in {
+        outer.info,
+        nested[0].info,
+    }
