@@ -8,9 +8,12 @@ from typing import Final
 
 import zmq
 
+from memnode import ipc_path
 from memnode.config import Bind
+from memnode.ipc_path import SocketFile
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
+from smbox.transports.resolving import why_unresolved
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 
 COPY_BELOW_NBYTES: Final = 64 * 1024
@@ -55,6 +58,8 @@ class Listener:
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind) -> None:
         self.bind = bind
+        if bind.scheme == "ipc":
+            ipc_path.check_free(bind.host, bind.address)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self.socket.setsockopt(zmq.SNDHWM, QUEUE_MAX)
@@ -68,8 +73,10 @@ class Listener:
         except zmq.ZMQError as error:
             self.socket.close(linger=0)
             raise ConnectError(
-                f"cannot listen: {error.strerror or error}", address=bind.address
+                f"cannot listen: {why_unresolved(bind.address) or error.strerror or error}",
+                address=bind.address,
             ) from error
+        self._file = SocketFile(bind.host) if bind.scheme == "ipc" else None
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._is_skipping = False
 
@@ -129,3 +136,5 @@ class Listener:
     def close(self) -> None:
         """Stop listening; replies on their way have half a second."""
         self.socket.close()
+        if self._file is not None:
+            self._file.remove()

@@ -38,7 +38,9 @@ def words_of(parties: int) -> NDArray[np.uint64]:
     return words
 
 
-def find(paths: PathPair, name: str, parties: int) -> RegionInfo:
+def find(
+    paths: PathPair, name: str, parties: int, timeout_s: float | None = None
+) -> RegionInfo:
     """Return the barrier ``name``, or create it.
 
     Raises:
@@ -53,7 +55,7 @@ def find(paths: PathPair, name: str, parties: int) -> RegionInfo:
         name, RegionKind.BARRIER, dtype, words.shape, Consistency.STRIPE, exist_ok=True
     )
     try:
-        return creating.create(paths, request, words, paths.timeout_s)
+        return creating.create(paths, request, words, paths.seconds(timeout_s))
     except LayoutMismatchError as error:
         raise LayoutMismatchError(
             "the barrier has another number of parties", barrier=name, given=parties

@@ -162,7 +162,7 @@ class Box:
             LayoutMismatchError: somebody uses this name with another number of parties.
             RequestTimeoutError: they did not come in time; this arrival is taken back.
         """
-        info = barriers.find(self._paths, name, parties)
+        info = barriers.find(self._paths, name, parties, timeout_s)
         return barriers.meet(self._paths, info, timeout_s)
 
     def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
@@ -202,7 +202,7 @@ class Box:
         """
         control, timeout_s = self._paths.control(), self._paths.timeout_s
         if isinstance(region, str):
-            info = control.attach(region, RegionKind.ARRAY, 0.0)
+            info = control.attach(region, RegionKind.ARRAY, 0.0, timeout_s)
         else:
             info = region if isinstance(region, RegionInfo) else region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:

@@ -6,6 +6,7 @@ is. Importing this package also makes torch tensors arrays for every verb of smb
 
 from __future__ import annotations
 
+from smbox_torch import needed  # noqa: F401 - first: it says what is missing
 from smbox_torch.adapter import as_array, register
 from smbox_torch.adownpour import ADownpour
 from smbox_torch.dogwild import Dogwild

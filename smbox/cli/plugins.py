@@ -62,7 +62,7 @@ def add(app: typer.Typer, point: EntryPoint) -> None:
 
 def _unavailable(name: str, reason: str) -> Callable[[], None]:
     def command() -> None:
-        complain(f"'{name}' needs more than the core: {reason} (pip install 'smbox[demo]')")
+        complain(f"'{name}' is not available: {reason}")
         raise typer.Exit(1)
 
     return command

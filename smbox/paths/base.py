@@ -172,8 +172,18 @@ class ControlPath(Protocol):
             RegionExistsError: another won and ``exist_ok`` is False; ours is gone.
         """
 
-    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
-        """Find a region by name, waiting for it; RegionNotFoundError after the timeout."""
+    def attach(
+        self, name: str, kind: int, timeout_s: float, answer_s: float | None = None
+    ) -> RegionInfo:
+        """Find a region by name, waiting for it; RegionNotFoundError after the timeout.
+
+        Args:
+            name: its.
+            kind: one of ``layout.RegionKind``.
+            timeout_s: how long it may not be there; 0: one look.
+            answer_s: how long the node may take to answer a look; None: until the timeout, but
+                a second at least, and for one look as long as connecting.
+        """
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds ``address``; AddressRangeError when none does."""

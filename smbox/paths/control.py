@@ -41,6 +41,8 @@ B = TypeVar("B", bound=Body)
 
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
+ANSWER_MIN_S: Final = 1.0
+"""How long a look for a region may take when its time is nearly over: it is under way."""
 """Pauses between two looks for a region that is not there yet; each is twice the last."""
 
 
@@ -108,14 +110,16 @@ class RemoteControl:
             # Our own first message may have given way to another region, and freed ours; if
             # there is none, a new start of the node did, which keeps what is published only.
             try:
-                winner = self.attach(info.name, info.kind, 0.0)
+                winner = self.attach(info.name, info.kind, 0.0, timeout_s)
             except RegionNotFoundError:
                 raise error from None
         if not exist_ok:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner
 
-    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+    def attach(
+        self, name: str, kind: int, timeout_s: float, answer_s: float | None = None
+    ) -> RegionInfo:
         """Find a region by name; see ControlPath."""
         if not 0 < _nbytes_of(name) <= NAME_NBYTES_MAX or not name.isprintable():
             raise RegionNotFoundError("no region can have this name", name=ascii(name))
@@ -123,10 +127,12 @@ class RemoteControl:
             raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         body = Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
-        pause_s = ATTACH_FIRST_S
+        left_s, pause_s = timeout_s, ATTACH_FIRST_S
         while True:
+            usual_s = max(left_s, ANSWER_MIN_S) if timeout_s > 0 else self._timeout_s
+            look_s = usual_s if answer_s is None else answer_s
             try:
-                return _info(self._ask(Op.ATTACH, body, RegionBody, self._timeout_s))
+                return _info(self._ask(Op.ATTACH, body, RegionBody, look_s))
             except RegionNotFoundError:
                 left_s = limit_s - time.monotonic()
                 if left_s <= 0:

@@ -89,14 +89,15 @@ def _find_or_create(
     Raises:
         LayoutMismatchError: it is there with another layout.
     """
+    name, kind, answer_s = request.name, request.kind, paths.seconds(timeout_s)
     try:
-        return _check_same(paths.control().attach(request.name, request.kind, 0.0), request)
+        return _check_same(paths.control().attach(name, kind, 0.0, answer_s), request)
     except RegionNotFoundError:
         pass
     try:
         return _create_filled(paths, replace(request, exist_ok=True), values, timeout_s)
     except RegionExistsError:  # somebody was faster
-        return _check_same(paths.control().attach(request.name, request.kind, 0.0), request)
+        return _check_same(paths.control().attach(name, kind, 0.0, answer_s), request)
 
 
 def _create_filled(

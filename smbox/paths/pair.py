@@ -7,6 +7,7 @@ its settings; a process opens one for all the pickles of equal settings that it 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import weakref
@@ -65,8 +66,15 @@ class PathPair:
             raise ConfigError("both regions lie at one node", other=other.config.address)
 
     def seconds(self, timeout_s: float | None) -> float:
-        """Return how long to wait: as long as was said, or as the settings say."""
-        return self.timeout_s if timeout_s is None else timeout_s
+        """Return how long to wait: as long as was said, or as the settings say.
+
+        Raises:
+            ConfigError: not a number.
+        """
+        wanted_s = self.timeout_s if timeout_s is None else timeout_s
+        if math.isnan(wanted_s):  # it would never be over
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=wanted_s)
+        return wanted_s
 
     def open(self) -> Opened:
         """Open both paths if they are not open; raises as ``data`` does."""

@@ -81,7 +81,13 @@ class SoloControl:
                 raise RegionExistsError("another was faster", name=info.name)
             return _info(found)
 
-    def attach(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+    def attach(
+        self,
+        name: str,
+        kind: int,
+        timeout_s: float,
+        answer_s: float | None = None,  # noqa: ARG002 - nobody has to answer
+    ) -> RegionInfo:
         """Find a region, waiting for it; see ControlPath."""
         deadline_s = time.monotonic() + timeout_s
         while True:

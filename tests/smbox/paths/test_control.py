@@ -13,9 +13,11 @@ from smbox.errors import (
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
+    RequestTimeoutError,
 )
 from smbox.memory.layout import RegionKind
 from smbox.paths.base import CreateRequest
+from smbox.paths.control import ANSWER_MIN_S
 from smbox.testing.faults import FaultScript
 from smbox.wire.ops import Op
 
@@ -73,6 +75,21 @@ def test_the_second_to_publish_gives_way(client):
         client.control.publish(second, WAIT_S, exist_ok=False)
     assert client.control.publish(third, WAIT_S, exist_ok=True) == first
     assert client.control.regions(WAIT_S) == [first]
+
+
+def test_a_silent_node_is_waited_for_no_longer_than_the_region(node, clients):
+    patient = clients()
+    patient.control._timeout_s = 3600.0  # the box's
+    patient.control.ping(WAIT_S)
+    node.is_down = True
+    for looking in (
+        lambda: patient.control.attach("w", RegionKind.ARRAY, 0.01),
+        lambda: patient.control.attach("w", RegionKind.ARRAY, 0.0, 0.01),
+    ):
+        with pytest.raises(RequestTimeoutError) as caught:
+            looking()
+        assert caught.value.facts["timeout_s"] <= ANSWER_MIN_S
+    node.is_down = False
 
 
 def test_attaching_waits_for_the_region(clients):

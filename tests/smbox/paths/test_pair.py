@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import pickle
 
 import pytest
@@ -54,6 +55,17 @@ def test_paths_open_on_first_use_and_once():
     assert paths.control() is OPENED[0].control
     assert paths.open().reason == "a test"
     assert paths.timeout_s == 3.0
+
+
+def test_how_long_to_wait_is_a_number():
+    paths = PathPair(CONFIG, open_fake)
+    assert (paths.seconds(None), paths.seconds(0.5), paths.seconds(math.inf)) == (
+        3.0,
+        0.5,
+        math.inf,
+    )
+    with pytest.raises(ConfigError, match="number"):
+        paths.seconds(math.nan)
 
 
 def test_closing_is_for_good():
