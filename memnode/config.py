@@ -11,6 +11,7 @@ from smbox.errors import ConfigError
 
 NODE_NAME_LENGTH_MAX: Final = 64
 MEMORY_NBYTES_MIN: Final = 1 << 20
+MEMORY_NBYTES_MAX: Final = 1 << 48  # as many as a node has addresses
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -128,6 +129,8 @@ class NodeConfig:
                 memory_nbytes=self.memory_nbytes,
                 memory_nbytes_min=MEMORY_NBYTES_MIN,
             )
+        if self.memory_nbytes is not None and self.memory_nbytes > MEMORY_NBYTES_MAX:
+            raise ConfigError("more memory than there are addresses", value=self.memory_nbytes)
         if self.parent_pid is not None and self.parent_pid <= 0:
             raise ConfigError("not a process id", parent_pid=self.parent_pid)
         if not self.insecure:

@@ -64,6 +64,8 @@ class NodeMemory:
         try:
             return cls(name, superblock)
         except BaseException:
+            if superblock.incarnation == 1:  # nothing was there before
+                unlink_all(name)
             superblock.close()
             raise
 

@@ -81,6 +81,7 @@ def test_an_open_address_needs_insecure():
         {"name": "-a"},
         {"name": "x" * 65},
         {"memory_nbytes": 4096},
+        {"memory_nbytes": 10**20},
         {"parent_pid": 0},
     ],
 )

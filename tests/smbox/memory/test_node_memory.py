@@ -27,6 +27,10 @@ def spec(count: int, name: str = "r") -> RegionSpec:
 def reopen(memory: NodeMemory) -> None:
     """Close as a kill would, and take the memory again, in place."""
     memory.close(keep=True)
+    take(memory)
+
+
+def take(memory: NodeMemory) -> None:
     memory.__init__(memory.name, type(memory.superblock).own(memory.name, 64 << 20))
 
 
@@ -39,6 +43,23 @@ def test_everything_is_found_again(memory, make):
     assert memory.channels.find(7, 0).applied == 3
     assert (memory.superblock.uuid, memory.cookie) == (uuid, cookie)
     assert memory.superblock.incarnation == 2
+
+
+def test_memory_that_found_no_room_leaves_nothing(memory, make, monkeypatch):
+    make(np.ones(5, np.float32))
+    memory.close(keep=True)
+    before = listing("smbox.")
+
+    def no_room(_name):
+        raise OutOfMemoryError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writer, "create", no_room)
+        for name in (f"{memory.name}-new", memory.name):
+            with pytest.raises(OutOfMemoryError):
+                NodeMemory.open(name, 64 << 20)
+    assert listing("smbox.") == before  # and all of what was there
+    take(memory)
 
 
 def test_no_address_comes_back_after_a_restart(memory, make):
