@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from smbox.config import TCP_FORM, is_host
 from smbox.errors import ConfigError
 
 NODE_NAME_LENGTH_MAX: Final = 64
@@ -66,8 +67,8 @@ class Bind:
         if scheme == "ipc":
             return cls(address, scheme, _checked_path(rest, address), 0)
         host, _, port = rest.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError("a tcp address is tcp://HOST:PORT", address=address)
+        if not is_host(host) or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(TCP_FORM, address=address)
         return cls(address, scheme, host, int(port))
 
     @property

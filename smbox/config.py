@@ -26,6 +26,7 @@ VARIABLES: Final = frozenset(
 
 TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
 SCHEMES: Final = ("tcp", "ipc", "inproc")
+TCP_FORM: Final = "a tcp address is tcp://host:port, of IPv6 tcp://[::1]:port"
 WINDOW_MAX: Final = 16
 """Requests under way on one channel; the node keeps the answers of two stripes for each."""
 
@@ -117,9 +118,16 @@ def scheme_of(address: str) -> str:
         ) from None
     if scheme == "tcp":
         host, colon, port = rest.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            raise ConfigError("a tcp address is tcp://host:port", address=address)
+        is_port = port.isdecimal() and 0 < int(port) < 1 << 16
+        if not colon or not is_port or not is_host(host):
+            raise ConfigError(TCP_FORM, address=address)
     return scheme
+
+
+def is_host(text: str) -> bool:
+    """Tell whether ``text`` may be the host of a tcp address; an IPv6 one has its brackets."""
+    is_bracketed = text.startswith("[") and text.endswith("]")
+    return bool(text) and (is_bracketed or not set(text) & set(":[]"))
 
 
 def _number(environment: Mapping[str, str], variable: str, default: float) -> float:

@@ -37,12 +37,12 @@ PAUSE_S: Final = 0.2
 
 
 def local(
-    memory: str = "1GiB", *, transport: str = "auto", timeout_s: float = 10.0
+    memory: str | int = "1GiB", *, transport: str = "auto", timeout_s: float = 10.0
 ) -> LocalBox:
     """Start a memory node for this process tree and connect to it.
 
     Args:
-        memory: most bytes that the node may take, such as "1GiB".
+        memory: most bytes that the node may take, such as "1GiB", or a number of them.
         transport: as for ``connect``.
         timeout_s: how long every verb waits when not told; starting may take longer.
 
@@ -50,7 +50,7 @@ def local(
         ConfigError: the node refuses ``memory``, or the transport cannot work here.
         ConnectError: the node does not start; its own words are on stderr.
     """
-    node = EmbeddedNode(memory)
+    node = EmbeddedNode(str(memory))
     try:
         paths = PathPair(ClientConfig(node.address, transport, timeout_s))
         paths.open()

@@ -40,6 +40,7 @@ class LocalPath:
         self._lanes: list[Lane] = []
         self._mutex = threading.RLock()
         self._mine = threading.local()
+        self._is_closed = False
         self.special = LocalSpecial(self._lane, self._map, _begin)
 
     def change_now(
@@ -106,7 +107,7 @@ class LocalPath:
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait for a version; see DataPath."""
-        return LocalWait(self._map(info), version)
+        return LocalWait(self._map(info), version, lambda: self._is_closed)
 
     def view(self, info: RegionInfo) -> NDArray[Any] | None:
         """Return the region's memory itself; RegionFreedError."""
@@ -130,6 +131,7 @@ class LocalPath:
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
         with self._mutex:
+            self._is_closed = True
             lanes, self._lanes = self._lanes, []
             self._regions.clear()
             self._mine = threading.local()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from smbox.errors import SmboxError
+from smbox.errors import PeerLostError, SmboxError
 from smbox.memory.change import Change
 from smbox.memory.commit import commit, commits
 from smbox.memory.insist import insist
@@ -236,20 +236,32 @@ class LocalBatch:
 
 
 class LocalWait(Waiting):
-    """A wait for a region's version; polls, because a local writer tells nobody."""
+    """A wait for a region's version; polls, because a local writer tells nobody.
 
-    def __init__(self, region: MappedRegion, version: int) -> None:
+    Args:
+        region: mapped.
+        version: that is waited for.
+        is_closed: tells whether the box was closed.
+    """
+
+    def __init__(
+        self, region: MappedRegion, version: int, is_closed: Callable[[], bool]
+    ) -> None:
         self._region = region
         self._version = version
+        self._is_closed = is_closed
 
     def advance(self, deadline_s: float) -> bool:
         """Look at the version until it is there.
 
         Raises:
             RegionFreedError: the region was freed meanwhile.
+            PeerLostError: the box was closed meanwhile.
         """
         pause = Pause()
         while True:
+            if self._is_closed():
+                raise PeerLostError("the box was closed", outcome="not-sent")
             self._region.check_usable()
             if self._region.version() >= self._version:
                 return True

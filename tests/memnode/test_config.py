@@ -38,7 +38,7 @@ def test_addresses():
 
 @pytest.mark.parametrize(
     "address",
-    ["", "127.0.0.1:1", "tcp://", "tcp://host", "tcp://:1", "tcp://h:x", "tcp://h:70000",
+    ["", "127.0.0.1:1", "tcp://", "tcp://host", "tcp://:1", "tcp://h:x", "tcp://h:70000", "tcp://::1:1",
      "udp://h:1", "ipc://", "ipc://" + "x" * 108],
 )  # fmt: skip
 def test_what_is_no_address(address):

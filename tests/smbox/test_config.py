@@ -72,7 +72,19 @@ def test_the_scheme_chooses_the_transport(address, scheme):
 
 @pytest.mark.parametrize(
     "address",
-    ["", "tcp://", "tcp://host", "tcp://:7070", "tcp://h:x", "tcp://h:70000", "udp://h:1"],
+    [
+        "",
+        "tcp://",
+        "tcp://host",
+        "tcp://:7070",
+        "tcp://h:x",
+        "tcp://h:70000",
+        "udp://h:1",
+        "tcp://::1:7070",
+        "tcp://[::1:7070",
+        "tcp://::1]:7070",
+        "tcp://h:\u00b2",
+    ],
 )
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigError):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError
+from smbox.handle import Handle
 from smbox.memory import layout
 from smbox.memory.segment import listing
 from smbox.paths.local import LocalPath
@@ -30,6 +31,14 @@ def test_each_thread_has_a_slot_that_goes_after_it(solo, box):
     assert slots(solo) < own | {"never"}
     with solo_box(solo) as other:
         assert other.attach("some").get().tolist() == [11] * 4
+
+
+def test_close_ends_a_wait(box):
+    handle = Handle("wait", box._paths.data().wait_version(box.create("r", 4).info, 1), int)
+    assert not handle.done()
+    box.close()
+    with pytest.raises(PeerLostError, match="closed"):
+        handle.wait()
 
 
 def test_close_waits_for_no_request_and_ends_it(box, held):
