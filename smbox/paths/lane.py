@@ -172,6 +172,7 @@ class Lane:
             self._end_dropped(work)
             return True
         try:
+            self.writer.settle()
             work.step(self.writer)
         except StripeBusy as busy:
             work.busy = busy

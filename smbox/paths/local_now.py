@@ -23,8 +23,11 @@ def commit_now(
     """Commit stripes from byte ``at`` on, and hand the sink its share, while they are free.
 
     Returns:
-        The byte up to which that is done; ``at`` where no compiled kernel can do it.
+        The byte up to which that is done; ``at`` where no compiled kernel can do it, or an
+        earlier commit of the writer has to be settled.
     """
+    if writer.unsettled is not None:
+        return at
     first, limit, source = operation.first, operation.limit, operation.source
     if at > first:
         source = source[at - first :]

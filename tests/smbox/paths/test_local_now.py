@@ -61,6 +61,23 @@ def test_the_bits_are_those_of_the_slow_way(box, kind, skipped):
     assert results[0][2] == 3 - skipped // STRIPE_NBYTES
 
 
+def test_what_an_earlier_commit_left_is_settled_first(box, solo):
+    """Two exceptions in a row can leave a commit unlocked by nobody."""
+    path, region = box._paths.data(), box.create("some", init=data(1))
+    writer, mapped = path._lane().writer, path._map(region.info)
+    left = mapped.lock_byte(2)
+    assert writer.locks.try_lock(left)
+
+    def unlock():
+        writer.locks.unlock(left)
+        writer.unsettled = None
+
+    writer.unsettled = unlock
+    region[:4].put(data(2)[:4])
+    assert writer.unsettled is None
+    assert not solo.control.memory.superblock.locks.is_held(left)
+
+
 def test_a_held_stripe_stops_it(box, held):
     path, region = box._paths.data(), box.create("some", init=data(1))
     source = data(2).view(np.uint8)
