@@ -75,7 +75,10 @@ class ZmqTransport:
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
-            raise TransportError("cannot connect", address=address) from error
+            raise TransportError(
+                f"cannot connect: {os.strerror(error.errno or 0)}; is the address right?",
+                address=address,
+            ) from error
 
     def _configure(self, queue_max: int) -> None:
         for option, value in (

@@ -61,6 +61,7 @@ def crowd(job: Job, count: int) -> Iterator[Crowd]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # Ctrl-C is for the benchmark, which ends them
         )
         for _ in range(count)
     ]

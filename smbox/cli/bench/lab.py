@@ -152,7 +152,11 @@ def open_lab(scale: Scale) -> Iterator[Lab]:
 def _started(command: list[str]) -> Iterator[dict[str, Any]]:
     """Run a program that says in a line of JSON when it is ready."""
     program = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # Ctrl-C is for the benchmark, which ends them
     )
     try:
         line = program.stdout.readline() if program.stdout is not None else ""

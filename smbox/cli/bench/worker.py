@@ -7,6 +7,7 @@ JSON telling how many bytes it moved in how many seconds; ends when its input do
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -97,4 +98,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(BrokenPipeError):  # who asked is gone
+        main()
