@@ -76,7 +76,7 @@ class ZmqTransport:
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
             raise TransportError(
-                f"cannot connect: {os.strerror(error.errno or 0)}; is the address right?",
+                f"cannot connect: {zmq.strerror(error.errno or 0)}; is the address right?",
                 address=address,
             ) from error
 
