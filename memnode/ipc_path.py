@@ -26,10 +26,10 @@ def check_free(path: str, address: str) -> None:
         probe.settimeout(0.0)
         try:
             probe.connect(path)
-        except BlockingIOError:  # its queue is full: somebody is there
-            pass
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return
+        except OSError:  # its queue is full, or it is another user's: somebody is there
+            pass
     raise ConnectError("cannot listen: somebody else does already", address=address)
 
 

@@ -73,8 +73,7 @@ class Listener:
         except zmq.ZMQError as error:
             self.socket.close(linger=0)
             raise ConnectError(
-                f"cannot listen: {why_unresolved(bind.address) or error.strerror or error}",
-                address=bind.address,
+                f"cannot listen: {_reason(error, bind.address)}", address=bind.address
             ) from error
         self._file = SocketFile(bind.host) if bind.scheme == "ipc" else None
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -138,3 +137,8 @@ class Listener:
         self.socket.close()
         if self._file is not None:
             self._file.remove()
+
+
+def _reason(error: zmq.ZMQError, address: str) -> str:
+    unresolved = why_unresolved(address) if error.errno == errno.ENODEV else None
+    return unresolved or error.strerror or str(error)

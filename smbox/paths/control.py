@@ -41,9 +41,10 @@ B = TypeVar("B", bound=Body)
 
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
+"""Pauses between two looks for a region that is not there yet; each is twice the last."""
+
 ANSWER_MIN_S: Final = 1.0
 """How long a look for a region may take when its time is nearly over: it is under way."""
-"""Pauses between two looks for a region that is not there yet; each is twice the last."""
 
 
 class RemoteControl:

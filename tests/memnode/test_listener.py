@@ -7,6 +7,7 @@ from memnode.config import Bind
 from memnode.listener import COPY_BELOW_NBYTES, FRAME_NBYTES_MAX, SKIPPED_MAX, Listener
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
+from smbox.transports import resolving
 
 WAIT_MS = 60_000
 
@@ -131,6 +132,12 @@ def test_ipc(context, dealer, tmp_path):
     dealer(made.address).send(b"head")
     assert received(made)[1] == [b"head"]
     made.close()
+
+
+def test_a_host_that_nobody_knows_is_called_that(context, monkeypatch):
+    monkeypatch.setattr(resolving, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    with pytest.raises(ConnectError, match="(?i)name"):
+        Listener(context, Bind.parse("tcp://no-such-host.invalid:1"))
 
 
 def test_an_address_in_use_is_refused(context, listener):
