@@ -13,9 +13,13 @@ from smbox.errors import ConnectError
 def check_free(path: str, address: str) -> None:
     """See that a unix socket may be made at ``path``; one that nobody listens on may go.
 
+    An abstract name (``@...``) is no file; binding tells whether it is taken.
+
     Raises:
         ConnectError: somebody listens there, or it is no socket; nothing was changed.
     """
+    if path.startswith("@"):
+        return
     try:
         is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
     except OSError:  # nothing there, or no way to it: which binding will tell
@@ -37,7 +41,7 @@ class SocketFile:
     """The file that a bound socket has made, known by its inode.
 
     Args:
-        path: of the ipc address; abstract names (``@...``) are no files.
+        path: of the ipc address.
     """
 
     def __init__(self, path: str) -> None:
@@ -52,6 +56,8 @@ class SocketFile:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
+    if path.startswith("@"):
+        return None
     try:
         found = os.stat(path)
     except OSError:

@@ -22,6 +22,7 @@ from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, Consistency, RegionKind
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest, Operation, RegionInfo
+from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
@@ -55,7 +56,8 @@ def find(
         name, RegionKind.BARRIER, dtype, words.shape, Consistency.STRIPE, exist_ok=True
     )
     try:
-        return creating.create(paths, request, words, paths.seconds(timeout_s))
+        wanted_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
+        return creating.create(paths, request, words, wanted_s)
     except LayoutMismatchError as error:
         raise LayoutMismatchError(
             "the barrier has another number of parties", barrier=name, given=parties

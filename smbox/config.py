@@ -125,9 +125,14 @@ def scheme_of(address: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Tell whether ``text`` may be the host of a tcp address; an IPv6 one has its brackets."""
-    is_bracketed = text.startswith("[") and text.endswith("]")
-    return bool(text) and (is_bracketed or not set(text) & set(":[]"))
+    """Tell whether ``text`` may be the host of a tcp address; an IPv6 one has its brackets.
+
+    In front of it may stand whence to connect, ``source:port;``, as ZeroMQ has it.
+    """
+    host = text.rpartition(";")[2]
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1].replace(":", "")
+    return bool(host) and not set(host) & set(":[]")
 
 
 def _number(environment: Mapping[str, str], variable: str, default: float) -> float:

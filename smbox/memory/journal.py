@@ -82,6 +82,7 @@ class Writer:
     def abandon(self) -> None:
         """Drop a slot that a forked child inherited: it is its parent's."""
         self.words, self.old, self.rooms = self.words[:0].copy(), self.old[:0].copy(), []
+        self.unsettled = None
         self.segment.close()
         self.locks.close()
 

@@ -181,8 +181,8 @@ class ControlPath(Protocol):
             name: its.
             kind: one of ``layout.RegionKind``.
             timeout_s: how long it may not be there; 0: one look.
-            answer_s: how long the node may take to answer a look; None: until the timeout, but
-                a second at least, and for one look as long as connecting.
+            answer_s: how long the node may take to answer a look, a second at least; None:
+                until the timeout, and for one look as long as connecting.
         """
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:

@@ -44,7 +44,7 @@ ATTACH_LAST_S: Final = 0.2
 """Pauses between two looks for a region that is not there yet; each is twice the last."""
 
 ANSWER_MIN_S: Final = 1.0
-"""How long a look for a region may take when its time is nearly over: it is under way."""
+"""How long an answer may take that is asked for when time is nearly over, or over."""
 
 
 class RemoteControl:
@@ -131,7 +131,7 @@ class RemoteControl:
         left_s, pause_s = timeout_s, ATTACH_FIRST_S
         while True:
             usual_s = max(left_s, ANSWER_MIN_S) if timeout_s > 0 else self._timeout_s
-            look_s = usual_s if answer_s is None else answer_s
+            look_s = usual_s if answer_s is None else max(answer_s, ANSWER_MIN_S)
             try:
                 return _info(self._ask(Op.ATTACH, body, RegionBody, look_s))
             except RegionNotFoundError:

@@ -232,10 +232,13 @@ class Lane:
                 self.queue.remove(work)
 
     def _end_dropped(self, work: LaneWork) -> None:
-        self.writer.settle()
-        work.dropped()
-        work.is_done = True
         work.error = ConfigError("the request was interrupted; it is cancelled")
+        try:
+            self.writer.settle()
+            work.dropped()
+        except SmboxError as error:  # it would stand in the way of all behind it
+            work.error = error
+        work.is_done = True
 
     def is_left(self) -> bool:
         """Tell whether the thread has ended with nothing in line."""
@@ -252,6 +255,7 @@ class Lane:
             atexit.register(self.close)
             return
         with self.mutex:
+            self.writer.settle()
             if self._closes_late or not self.is_closed:
                 self.is_closed, self._closes_late = True, False
                 self.queue.clear()

@@ -79,5 +79,11 @@ def test_what_is_gone_already_is_fine(path):
     ours = SocketFile(str(path))
     path.unlink()
     ours.remove()
-    SocketFile("@abstract").remove()
-    check_free("@abstract", "ipc://@abstract")
+
+
+def test_an_abstract_name_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "@name").write_text("precious")
+    check_free("@name", "ipc://@name")
+    SocketFile("@name").remove()
+    assert (tmp_path / "@name").exists()

@@ -62,6 +62,8 @@ def test_a_variable_that_is_no_number_is_named():
     [
         ("tcp://h:1", "tcp"),
         ("tcp://[::1]:7070", "tcp"),
+        ("tcp://[fe80::1%eth0]:7070", "tcp"),
+        ("tcp://10.0.0.1:0;10.0.0.2:7070", "tcp"),
         ("ipc:///tmp/a", "ipc"),
         ("inproc://a", "inproc"),
     ],
@@ -84,6 +86,7 @@ def test_the_scheme_chooses_the_transport(address, scheme):
         "tcp://[::1:7070",
         "tcp://::1]:7070",
         "tcp://h:\u00b2",
+        "tcp://[]:1",
     ],
 )
 def test_an_address_that_is_none_is_refused(address):

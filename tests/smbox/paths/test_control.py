@@ -35,6 +35,9 @@ def test_a_created_region_is_found_by_name_and_address(client):
     info = client.create(10, name="w")
     assert (info.name, info.shape, info.nbytes) == ("w", (10,), 40)
     assert client.control.attach("w", RegionKind.ARRAY, 0.0) == info
+    assert (
+        client.control.attach("w", RegionKind.ARRAY, 0.0, 0.0) == info
+    )  # answered all the same
     assert client.control.locate(info.address + 8, WAIT_S) == info
     assert client.control.regions(WAIT_S) == [info]
 

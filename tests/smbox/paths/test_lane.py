@@ -210,3 +210,19 @@ def test_a_request_whose_end_was_cut_off_is_ended_by_the_next(lane, monkeypatch)
     lane.begin(Step(lane, log, "next"))
     assert log == ["struck", "struck", "next"]
     assert not lane.queue
+
+
+def test_a_request_that_cannot_be_ended_stands_in_nobodys_way(lane, monkeypatch):
+    log = []
+    work = Step(lane, log, "work")
+    work.is_free = False
+    lane.begin(work)
+
+    def broken():
+        raise RegionFreedError("gone")
+
+    monkeypatch.setattr(work, "dropped", broken)
+    lane.drop(work)
+    assert isinstance(work.error, RegionFreedError)
+    lane.begin(Step(lane, log, "next"))
+    assert log == ["next"]
