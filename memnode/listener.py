@@ -8,9 +8,8 @@ from typing import Final
 
 import zmq
 
-from memnode import ipc_path
 from memnode.config import Bind
-from memnode.ipc_path import SocketFile
+from memnode.ipc_path import SocketFile, check_free
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.transports.resolving import why_unresolved
@@ -59,7 +58,7 @@ class Listener:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind) -> None:
         self.bind = bind
         if bind.scheme == "ipc":
-            ipc_path.check_free(bind.host, bind.address)
+            check_free(bind.host, bind.address)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self.socket.setsockopt(zmq.SNDHWM, QUEUE_MAX)

@@ -23,7 +23,7 @@ from smbox.errors import LayoutMismatchError
 Adapter = Callable[[Any], NDArray[Any]]
 
 _ADAPTERS: dict[type, Adapter] = {}
-_BYTE: Final = np.dtype(np.uint8)
+BYTE: Final = np.dtype(np.uint8)
 
 _NO_ARRAY = (
     "no array: give a numpy array, a buffer, numbers, or a type with a registered adapter"
@@ -82,7 +82,7 @@ def output_array(
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """View a C-contiguous array as ``u8[nbytes]``."""
     line = array if array.ndim == 1 else array.reshape(-1)
-    return line.view(_BYTE)
+    return line.view(BYTE)
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:

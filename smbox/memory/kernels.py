@@ -72,14 +72,15 @@ class Kernel:
     """One row of the table.
 
     Attributes:
-        run: ``run(data, source, scale)`` changes the typed view ``data`` in place.
+        run: ``run(data, source, scale)`` changes the typed view ``data`` in place, and returns
+            what it added, of ELASTIC only.
         kinds: element kinds it is defined for.
         has_scale: takes a scale; all others demand 1.
         is_whole: runs on the whole range at once, with a source of its own length.
         source_count: elements of a whole kernel's source; None: as its operand says.
     """
 
-    run: Callable[[Array, Array, Any], None]
+    run: Callable[[Array, Array, Any], Array | None]
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
@@ -102,8 +103,10 @@ def _max(data: Array, source: Array, _scale: Any) -> None:
     np.maximum(data, source, out=data)
 
 
-def _elastic(data: Array, source: Array, scale: Any) -> None:
-    np.add(data, elastic_delta(source, data, scale), out=data)
+def _elastic(data: Array, source: Array, scale: Any) -> Array:
+    delta = elastic_delta(source, data, scale)
+    np.add(data, delta, out=data)
+    return delta
 
 
 def _compare_swap(data: Array, source: Array, _scale: Any) -> None:
@@ -246,14 +249,12 @@ def run_kernel(
         raise ConfigError(
             "source has the wrong length", kernel=code.name, elements=source.size, wanted=wanted
         )
+    if delta is not None:
+        delta.keep(None)
     with np.errstate(all="ignore"):  # the compiled kernels do not warn of an overflow either
-        if delta is not None and code == KernelCode.ELASTIC:
-            delta.keep(None)
-            added = elastic_delta(source, data, scale)
-            np.add(data, added, out=data)
-            delta.keep(added)
-        else:
-            kernel.run(data, source, scale)
+        added = kernel.run(data, source, scale)
+    if delta is not None:
+        delta.keep(added)
 
 
 def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of its parts

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.array import BYTE, as_bytes
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode, Scale, scale_of
@@ -48,7 +49,6 @@ _TYPED: Final = {
     (KernelCode.ELASTIC, "float64"): Mode.ELASTIC_FLOAT64,
 }
 _CODE_BITS: Final = 8
-_BYTE: Final = np.dtype(np.uint8)
 
 
 def _key(code: KernelCode, dtype: DType) -> int:
@@ -100,5 +100,4 @@ def flat(array: NDArray[Any]) -> NDArray[np.uint8]:
     """
     if not array.flags.c_contiguous:
         raise ConfigError("the array must be C-contiguous", strides=array.strides)
-    line = array if array.ndim == 1 else array.reshape(-1)
-    return line if line.dtype is _BYTE else line.view(_BYTE)
+    return array if array.dtype is BYTE and array.ndim == 1 else as_bytes(array)

@@ -19,6 +19,7 @@ from smbox.errors import LayoutMismatchError
 from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Receipt
+from smbox.memory.commit import close_own
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Consistency, Sibling, Slot, SlotState, Stripe
 from smbox.memory.mapped import MappedRegion, Piece
@@ -171,8 +172,7 @@ def _close(
 
 def _settle(writer: Writer, extents: Sequence[MappedRegion], piece: Piece) -> None:
     """Undo or finish what an exception left open, and unlock."""
-    if recovery.is_open(writer.words):
-        recovery.close_commit(extents[0], writer.segment)
+    close_own(writer, extents[0])
     writer.words[Sibling.COUNT] = 0
     for region in extents:
         writer.locks.unlock(region.lock_byte(piece.stripe))

@@ -44,8 +44,7 @@ class LaneWork:
 
     Attributes:
         is_done: it ended, well or not.
-        is_beginning: nobody has been told of it yet.
-        is_dropped: nothing more of it is begun.
+        has_owner: somebody may wait for it; without one, nothing more of it is begun.
         error: what it failed with.
         busy: the stripe that stopped its last step.
     """
@@ -53,8 +52,7 @@ class LaneWork:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self.is_done = False
-        self.is_beginning = False
-        self.is_dropped = False
+        self.has_owner = True
         self.error: SmboxError | None = None
         self.busy: StripeBusy | None = None
 
@@ -145,10 +143,10 @@ class Lane:
         check_not_mine(self.mutex)
         try:
             with self.mutex:
-                work.is_beginning = True
+                work.has_owner = False
                 self.queue.append(work)
                 self._run(work)
-                work.is_beginning = False
+                work.has_owner = True
         finally:
             self.rest()
 
@@ -168,7 +166,7 @@ class Lane:
             self.queue.popleft()
 
     def _run_first(self, work: LaneWork, beginning: LaneWork | None) -> bool:
-        if work.is_dropped or (work.is_beginning and work is not beginning):
+        if not work.has_owner and work is not beginning:
             self._end_dropped(work)
             return True
         try:
@@ -227,7 +225,7 @@ class Lane:
         check_not_mine(self.mutex)
         with self.mutex:
             if work in self.queue:
-                work.is_dropped = True
+                work.has_owner = False
                 self._end_dropped(work)  # cut off, whoever drives the lane next does it again
                 self.queue.remove(work)
 
@@ -255,7 +253,7 @@ class Lane:
             atexit.register(self.close)
             return
         with self.mutex:
-            self.writer.settle()
+            self.writer.settle()  # while a cut off close can still be called again
             if self._closes_late or not self.is_closed:
                 self.is_closed, self._closes_late = True, False
                 self.queue.clear()

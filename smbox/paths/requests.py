@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from smbox.handle import Handle
@@ -89,7 +90,8 @@ def read(
     The result is that of a timeout's handle, once it has been waited for.
     """
     if is_snapshot or info.consistency == _REGION:
-        _read_whole(paths, info, first, limit, out, timeout_s, result)
+        begin_whole = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
+        whole.once_more(lambda: begin_whole(result=lambda: result).finish(timeout_s))
         return
     data = paths.data()
     if first == limit:
@@ -98,22 +100,6 @@ def read(
         work = data.read_now(info, first, limit, out)
     if work is not None:
         Handle("get", work, lambda: result, paths.timeout_s).finish(timeout_s)
-
-
-def _read_whole(
-    paths: PathPair,
-    info: RegionInfo,
-    first: int,
-    limit: int,
-    out: Bytes,
-    timeout_s: float | None,
-    result: object,
-) -> None:
-    def verb() -> None:
-        begun = read_nb(paths, info, first, limit, out, lambda: result, is_snapshot=True)
-        begun.finish(timeout_s)
-
-    whole.once_more(verb)
 
 
 def read_nb(

@@ -105,7 +105,6 @@ class MoveSink:
         """
         x = self.x[_elements(first - self.first, limit - self.first, self.x)]
         if self._staged_first != first:
-            self._staged = None
             if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
                 return
             delta = _delta(self.kept, x, old, self.rate)

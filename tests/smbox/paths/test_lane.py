@@ -61,6 +61,14 @@ def lane(solo):
     lane.close()
 
 
+def parked(lane, log):
+    """Return a request that is begun and waits for its stripe."""
+    work = Step(lane, log, "parked")
+    work.is_free = False
+    lane.begin(work)
+    return work
+
+
 def test_requests_run_at_once_and_in_order(lane):
     log = []
     works = [Step(lane, log, name) for name in "abc"]
@@ -194,9 +202,7 @@ def test_a_request_whose_beginning_was_cut_off_is_not_gone_on_with(lane):
 
 def test_a_request_whose_end_was_cut_off_is_ended_by_the_next(lane, monkeypatch):
     log = []
-    work = Step(lane, log, "work")
-    work.is_free = False
-    lane.begin(work)
+    work = parked(lane, log)
 
     def struck():
         log.append("struck")
@@ -214,9 +220,7 @@ def test_a_request_whose_end_was_cut_off_is_ended_by_the_next(lane, monkeypatch)
 
 def test_a_request_that_cannot_be_ended_stands_in_nobodys_way(lane, monkeypatch):
     log = []
-    work = Step(lane, log, "work")
-    work.is_free = False
-    lane.begin(work)
+    work = parked(lane, log)
 
     def broken():
         raise RegionFreedError("gone")
