@@ -20,6 +20,7 @@ from memnode.state import NodeState, Session
 from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
 from smbox.errors import AccessDeniedError, SmboxError
+from smbox.memory import accel
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
 from smbox.wire.codec import Reply, Request, encode_reply
@@ -121,6 +122,7 @@ class Node:
             "pid": os.getpid(),
             "incarnation": superblock.incarnation,
             "uptime_s": self._now_s - self._started_s,
+            "compiled_kernels": accel.loaded() is not None,
             "memory_nbytes": superblock.memory_nbytes,
             "used_nbytes": self._memory.used_nbytes(),
             "regions": len(self._registry),

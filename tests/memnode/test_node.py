@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from memnode.node import Node
+from smbox.memory import accel
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
@@ -121,6 +122,13 @@ def test_the_figures(bench):
     assert facts["refusals.ADDRESS_RANGE"] == 1
     assert facts["uptime_s"] == 3.0
     assert facts["incarnation"] == 1
+
+
+def test_the_figures_tell_whether_there_are_compiled_kernels(bench, monkeypatch):
+    monkeypatch.setattr(accel, "loaded", lambda: None)
+    assert bench.node.facts()["compiled_kernels"] is False
+    monkeypatch.setattr(accel, "loaded", object)
+    assert bench.node.facts()["compiled_kernels"] is True
 
 
 @pytest.mark.parametrize("frames", [[], [b""], [b"x" * 64], [b"SMBX" + bytes(60)] * 3])

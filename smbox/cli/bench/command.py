@@ -86,6 +86,8 @@ def bench(
         facts = machine()
         if not json:
             output.print_facts(facts)
+        if not quick:
+            lab.warm_up()
         for name in names:
             for result in ROWS[name](lab):
                 found.append(result)
