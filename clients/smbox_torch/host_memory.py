@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, SegmentError, WorkerLostError
 from smbox.memory import process, segment
-from smbox.memory.layout import PAGE_NBYTES, PREFIX, WORD_NBYTES, align
+from smbox.memory.layout import PAGE_NBYTES, WORD_NBYTES, align
 from smbox.memory.segment import Segment
 from smbox_torch.rendezvous import ROW_WORDS, Rendezvous
 from smbox_torch.world import World
 
-HOST_PREFIX: Final = f"{PREFIX}host."
+HOST_PREFIX: Final = "smbox-host."
+"""No memory node has names like these: its own begin with ``smbox.`` and its name."""
 BUILDING: Final = ".building"
 POLL_S: Final = 2e-3
 GATHER_LANE: Final = 3  # the last of a row's lanes; the others are the user's

@@ -19,6 +19,8 @@ from smbox_torch.reporter import parse
 
 READY_S: Final = 60.0
 RESTARTS_MAX: Final = 5
+STEADY_S: Final = 60.0
+"""A node that lived for so long did not die of how it was started: it starts the count anew."""
 LOOK_S: Final = 0.1
 USAGE_ERROR: Final = 2
 """The exit code of a memnode whose arguments can never work."""
@@ -45,6 +47,7 @@ class NodeKeeper:
         self._name = f"run-{uuid.uuid4().hex[:12]}"
         self._ready: dict[str, Any] = {}
         self._restarts = 0
+        self._started_s = 0.0
         self.child = self._start("tcp://127.0.0.1:0")
 
     @property
@@ -82,9 +85,12 @@ class NodeKeeper:
         forget(selector, self.child)
         self.child.reap()
         how = described(self.child.exit_code or 0)
-        self._restarts += 1
+        lived_s = time.monotonic() - self._started_s
+        self._restarts = 1 if lived_s > STEADY_S else self._restarts + 1
         if self._restarts > RESTARTS_MAX:
-            raise ConnectError(f"the memory node died {self._restarts} times", last=how)
+            raise ConnectError(
+                f"the memory node died {self._restarts} times in a row", last=how
+            )
         self._note(f"the memory node died ({how}); starting it again on its memory")
         address, self._ready = self.address, {}
         self.child = self._start(address)
@@ -96,6 +102,7 @@ class NodeKeeper:
         argv += ["--parent-pid", str(os.getpid())]
         if self._plan.memory is not None:
             argv += ["--memory", self._plan.memory]
+        self._started_s = time.monotonic()
         return Child(
             argv,
             self._env,

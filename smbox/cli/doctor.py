@@ -111,7 +111,7 @@ def _accel() -> str:
 def about_node(address: str | None) -> tuple[dict[str, Any], int]:
     """Return where a memory node is, how it is reached and why not faster; the exit code."""
     known = address or os.environ.get("SMBOX_ADDRESS")
-    if known is None:
+    if not known:
         return {"address": "none: pass --address or set SMBOX_ADDRESS"}, 0
     try:
         with connect(known) as box:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -23,6 +24,8 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "bench": bench.bench,
 }
 """The commands of the core; plug-ins add to them."""
+
+STDOUT: Final = 1
 
 
 def build(argv: Sequence[str]) -> typer.Typer:
@@ -69,12 +72,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        build(words)(args=words, prog_name="smbox")
+        try:
+            build(words)(args=words, prog_name="smbox")
+        finally:
+            sys.stdout.flush()
     except SmboxError as error:
         complain(str(error))
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # `smbox ls | head`
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:  # nobody reads what is printed, or its disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # Python flushes again
+        if not isinstance(error, BrokenPipeError):
+            complain(str(error))
+        sys.exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+import numpy as np
 import typer
 
 from smbox.cli import output
@@ -51,15 +52,14 @@ def ls(*, address: Address = None, json: Json = False) -> None:
 
 
 def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
-    """Show one region: what it is, its version, and how this process reaches it."""
+    """Show what has this name: what it is, its version or value, and how it is reached."""
     with connect(address) as box:
-        facts: dict[str, Any] = {}
-        for info in named(box, name):
-            facts = described(info) | _state(box, info)
-            if json:
-                output.print_json(facts)
-            else:
-                output.print_facts(facts)
+        found = [described(info) | _state(box, info) for info in named(box, name)]
+    if json:
+        output.print_json(found)
+        return
+    for facts in found:
+        output.print_facts(facts)
 
 
 def rm(name: Name, *, address: Address = None) -> None:
@@ -96,8 +96,8 @@ def described(info: RegionInfo) -> dict[str, Any]:
 
 def _state(box: Box, info: RegionInfo) -> dict[str, Any]:
     if info.kind == RegionKind.COUNTER:
-        return {"value": box.counter(info.name).value}
+        return {"value": int(box.get(info.address, info.nbytes).view(np.int64)[0])}
     if info.kind == RegionKind.BARRIER:
         return {}
-    region = box.attach(info.name)
+    region = box.attach(info.name, timeout_s=0.0)
     return {"version": region.version, "is_local": region.is_local}

@@ -237,8 +237,8 @@ def _make_cookie(name: str) -> bytes:
     except NoSegmentError:
         pass
     cookie = secrets.token_bytes(COOKIE_NBYTES)
-    token = int.from_bytes(cookie[:8]) ^ (1 << 63)
-    segment = Segment.create(layout.building_name(name, token), COOKIE_NBYTES)
+    building_name = layout.building_name(name, secrets.randbits(64))
+    segment = Segment.create(building_name, COOKIE_NBYTES)
     segment.bytes[:] = list(cookie)
     segment.rename(layout.cookie_name(name))
     segment.close()

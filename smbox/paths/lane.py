@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Final
 
-from smbox.errors import ConfigError, SmboxError
+from smbox.errors import ConfigError, PeerLostError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.paths.base import ByteRange
@@ -143,6 +143,7 @@ class Lane:
         check_not_mine(self.mutex)
         try:
             with self.mutex:
+                self._check_open(work)
                 work.has_owner = False
                 self.queue.append(work)
                 self._run(work)
@@ -154,12 +155,16 @@ class Lane:
         """Run the requests in line as far as they go; True if ``work`` is done."""
         check_not_mine(self.mutex)
         with self.mutex:
-            self._run(None)
+            if not work.is_done:
+                self._check_open(work)
+                self._run(None)
         return work.is_done
 
-    def _run(self, beginning: LaneWork | None) -> None:
+    def _check_open(self, work: LaneWork) -> None:
         if self.is_closed:
-            raise ConfigError("the box was closed", op="wait")
+            raise PeerLostError("the box was closed", outcome=work.outcome())
+
+    def _run(self, beginning: LaneWork | None) -> None:
         while self.queue:
             if not self._run_first(self.queue[0], beginning):
                 break

@@ -67,7 +67,7 @@ class LocalPath:
                 at = read_run(region, first, limit, out)
         if at == limit:
             return None
-        return _begin(lane, LocalRead(lane, region, first, limit, out))
+        return _begin(lane, LocalRead(lane, region, first, limit, out, at))
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> LaneWork:
         """Begin a change; see DataPath."""
@@ -85,7 +85,7 @@ class LocalPath:
             region = self._map(info)
         except SmboxError as error:
             return _begin(lane, LocalFailure(lane, error))
-        return _begin(lane, LocalRead(lane, region, first, limit, out))
+        return _begin(lane, LocalRead(lane, region, first, limit, out, first))
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many changes; see DataPath."""

@@ -18,7 +18,7 @@ from smbox.memory.reading import read_piece
 from smbox.memory.unlocked import change_unlocked
 from smbox.paths.base import ByteRange, Bytes, Operation, Sink
 from smbox.paths.lane import Lane, LaneWork, Pause
-from smbox.paths.local_now import commit_now
+from smbox.paths.local_now import commit_now, read_run
 from smbox.paths.sinks import DeltaSink, MoveSink
 from smbox.paths.work import Waiting
 
@@ -142,20 +142,38 @@ def piece_change(operation: Operation, piece: Piece, delta: KeptDelta | None = N
 
 
 class LocalRead(LaneWork):
-    """A read of a range, stripe by stripe; the same Args as ``DataPath.read``."""
+    """A read of a range.
+
+    Args:
+        lane: of the thread that began it.
+        region: mapped.
+        first: first byte of the region's data that is wanted.
+        limit: byte behind the last.
+        out: ``u8[limit - first]``.
+        at: where to begin: what is before it is read.
+    """
 
     def __init__(
-        self, lane: Lane, region: MappedRegion, first: int, limit: int, out: Bytes
+        self,
+        lane: Lane,
+        region: MappedRegion,
+        first: int,
+        limit: int,
+        out: Bytes,
+        at: int,
     ) -> None:
         super().__init__(lane)
         self._region = region
-        self._first = self._at = first
+        self._first = first
+        self._at = at
         self._limit = limit
         self._out = out
 
     def step(self, writer: Writer) -> None:
-        """Read the pieces that are left."""
+        """Read what is left: runs of free stripes, and one by one where that stops."""
         self._region.check_usable()
+        left = self._out[self._at - self._first :]
+        self._at = read_run(self._region, self._at, self._limit, left)
         for piece in pieces(self._at, self._limit):
             out = self._out[piece.first - self._first : piece.limit - self._first]
             read_piece(self._region, piece, out, writer.locks)

@@ -19,7 +19,7 @@ from typing import Final
 import zmq
 
 from smbox.config import scheme_of
-from smbox.errors import TransportError
+from smbox.errors import ConnectError, TransportError
 from smbox.transports import heap
 from smbox.transports.base import Frame
 
@@ -61,7 +61,7 @@ class ZmqTransport:
             or left with the peer.
 
     Raises:
-        TransportError: ZeroMQ cannot make such a connection at all.
+        ConnectError: ZeroMQ cannot make such a connection at all.
     """
 
     def __init__(self, address: str, *, queue_max: int) -> None:
@@ -75,7 +75,7 @@ class ZmqTransport:
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
-            raise TransportError(
+            raise ConnectError(
                 f"cannot connect: {zmq.strerror(error.errno or 0)}; is the address right?",
                 address=address,
             ) from error

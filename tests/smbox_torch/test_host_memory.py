@@ -10,6 +10,7 @@ import pytest
 
 from smbox.errors import ConfigError, SegmentError, WorkerLostError
 from smbox.memory import segment
+from smbox.memory.layout import PREFIX
 from smbox.memory.segment import Segment
 from smbox_torch.host_memory import HOST_PREFIX, HostMemory, remove_leftovers
 from smbox_torch.world import World
@@ -137,6 +138,17 @@ def test_a_root_that_died_before_its_header_was_whole_is_found_by_its_name():
     Segment.create(left, 4096).close()
     assert left in remove_leftovers()
     assert left not in segment.listing(HOST_PREFIX)
+
+
+def test_a_memory_node_may_have_any_name():
+    """Not even one called "host" is taken for a group that died as it gathered."""
+    of_a_node = f"{PREFIX}host.region.{uuid.uuid4().hex[:12]}"
+    Segment.create(of_a_node, 4096).close()
+    try:
+        join(World(run_id=uuid.uuid4().hex)).close()
+        assert of_a_node in segment.listing(PREFIX)
+    finally:
+        segment.unlink(of_a_node)
 
 
 def test_two_living_groups_of_one_name_are_refused():

@@ -11,7 +11,7 @@ import pytest
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.cluster import Plan
-from smbox_torch.node_keeper import RESTARTS_MAX, NodeKeeper
+from smbox_torch.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper
 
 NODE = """
 import json, signal, sys
@@ -74,6 +74,17 @@ def test_a_node_that_keeps_dying_is_given_up(keep):
     kill(keeper)
     with selectors.DefaultSelector() as selector, pytest.raises(ConnectError, match="times"):
         keeper.restart(selector)
+
+
+def test_a_node_that_lived_long_may_die_again(keep):
+    keeper, _ = keep()
+    keeper.await_ready()
+    keeper._restarts = RESTARTS_MAX
+    keeper._started_s -= STEADY_S + 1
+    kill(keeper)
+    with selectors.DefaultSelector() as selector:
+        keeper.restart(selector)
+    assert keeper._restarts == 1
 
 
 def test_a_node_that_does_not_start_says_why(keep):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -52,17 +53,46 @@ def test_a_wrong_option_is_a_usage_error(capsys):
 
 @pytest.mark.parametrize(
     ("error", "expected"),
-    [(SegmentError("no memory"), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 0)],
+    [(SegmentError("no memory"), 1), (KeyboardInterrupt(), 130)],
 )
 def test_what_ends_a_command_is_its_exit_code(capsys, monkeypatch, error, expected):
     def broken(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(regions, "connect", broken)
-    monkeypatch.setattr(sys.stderr, "close", lambda: None)
     code, _, err = run(capsys, "ls")
     assert code == expected
     assert "Traceback" not in err
+
+
+def test_what_cannot_be_printed_is_told_in_one_line():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from smbox.cli.main import main; main(['gc', '--json'])"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
+
+
+def test_who_stops_reading_is_told_nothing():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as nobody_reads:
+        done = subprocess.run(
+            [sys.executable, "-c", "from smbox.cli.main import main; main(['gc', '--json'])"],
+            stdout=nobody_reads,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_the_program_is_installed_as_a_module_function():

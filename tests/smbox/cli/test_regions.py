@@ -48,10 +48,21 @@ def test_ls_takes_the_address_of_the_environment(box, capsys, monkeypatch):
 def test_stat_shows_version_and_value(box, capsys):
     box.attach("center").put([[1.0] * 5] * 4)
     code, out, _ = run(capsys, "stat", "center", "-a", box.address, "--json")
-    told = json.loads(out)
+    (told,) = json.loads(out)
     assert (code, told["version"], told["nbytes"]) == (0, box.attach("center").version, 80)
     code, out, _ = run(capsys, "stat", "steps", "-a", box.address)
     assert "value        3" in out
+
+
+def test_stat_shows_all_that_has_a_name(box, capsys):
+    box.create("twice", shape=2, init=0.0)
+    box.counter("twice", init=-7)
+    _, out, _ = run(capsys, "stat", "twice", "-a", box.address, "--json")
+    assert {told["kind"]: told.get("value") for told in json.loads(out)} == {
+        "array": None,
+        "counter": -7,
+    }
+    run(capsys, "rm", "twice", "-a", box.address)
 
 
 def test_a_name_that_is_not_there_is_exit_code_5(box, capsys):

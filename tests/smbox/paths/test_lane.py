@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from smbox.errors import ConfigError, RegionFreedError
+from smbox.errors import ConfigError, PeerLostError, RegionFreedError
 from smbox.paths.lane import Lane, LaneWork, Pause
 from smbox.testing.contract_tools import in_threads
 
@@ -167,7 +167,7 @@ def test_a_closed_lane_is_an_error(lane):
     work.is_free = False
     lane.begin(work)
     lane.close()
-    with pytest.raises(ConfigError, match="closed"):
+    with pytest.raises(PeerLostError, match="closed"):
         work.advance(PASSED_S)
 
 

@@ -46,8 +46,9 @@ def test_close_waits_for_no_request_and_ends_it(box, held):
     with held(region):
         handle = region.put_nb(np.ones(4, np.float32))
         box.close()
-    with pytest.raises(ConfigError, match="closed"):
+    with pytest.raises(PeerLostError, match="closed") as caught:
         handle.wait()
+    assert caught.value.facts["outcome"] == "not-sent"
 
 
 def accumulate_for_ever(region):
@@ -135,7 +136,7 @@ def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
         handle = region.put_nb(np.ones(4, np.float32))
         lane = box._paths.data()._lane()
         box._paths.abandon()
-    with pytest.raises(ConfigError):
+    with pytest.raises(PeerLostError):
         handle.wait()
     region.put(np.full(4, 2, np.float32))
     assert region.get().tolist() == [2, 2, 2, 2]

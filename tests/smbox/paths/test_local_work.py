@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.errors import RequestTimeoutError
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.reading import read_piece
 from smbox.paths import local_work
 from smbox.paths.base import Operation
 from smbox.paths.local_work import LocalChange
@@ -130,6 +132,26 @@ def test_a_read_behind_a_waiting_change_sees_it(box, region, held):
 def test_a_read_of_a_held_stripe_needs_no_lock(box, region, held):
     with held(region, 1):
         assert (region.get() == 1).all()
+
+
+@pytest.mark.skipif(accel.load() is None, reason="numpy alone has no runs to go on behind")
+def test_a_read_goes_on_where_a_busy_stripe_stopped_it(box, region, held, monkeypatch):
+    one_by_one = []
+
+    def noted(region, piece, *rest):
+        one_by_one.append(piece.stripe)
+        return read_piece(region, piece, *rest)
+
+    monkeypatch.setattr(local_work, "read_piece", noted)
+    table = box._paths.data()._map(region.info).table
+    with held(region, 1):
+        table[1, Stripe.SEQ] += 1  # its writer is in the middle of a commit
+        with pytest.raises(RequestTimeoutError) as caught:
+            region.get(timeout_s=PASSED_S)
+        table[1, Stripe.SEQ] += 1
+    assert caught.value.handle._work.ranges_done() == [(0, STRIPE_NBYTES)]
+    assert (caught.value.handle.result() == 1).all()
+    assert set(one_by_one) == {1}
 
 
 def test_another_box_waits_for_nobody_s_line(solo, box, region, held):

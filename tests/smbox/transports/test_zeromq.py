@@ -6,7 +6,7 @@ import threading
 import pytest
 import zmq
 
-from smbox.errors import TransportError
+from smbox.errors import ConnectError, TransportError
 from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
 
 WAIT_S = 30.0
@@ -98,7 +98,7 @@ def test_close_can_be_repeated_and_ends_use(transport):
 
 
 def test_an_address_that_zeromq_refuses(tmp_path):
-    with pytest.raises(TransportError):
+    with pytest.raises(ConnectError):
         ZmqTransport(f"ipc://{tmp_path}/{'x' * 200}", queue_max=4)
 
 
