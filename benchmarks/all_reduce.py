@@ -1,6 +1,6 @@
 """The mean of all ranks' arrays: SyncGroup's, RingAllReduce's and gloo's, in one run.
 
-python benchmarks/all_reduce.py [--sizes 1,16,100] [--ranks 2,4] [--rounds 15] [--json]
+python benchmarks/all_reduce.py [--sizes 1,16,100] [--ranks 2,4] [--rounds 31] [--json]
 
 Ranks are processes of this host with one thread each. The three take turns, round by round,
 so that whatever else the machine does hits them alike; a round's time is that of its slowest

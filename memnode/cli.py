@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         help="tcp://HOST:PORT (port 0: a free one) or ipc://PATH; may be repeated "
         f"(default {DEFAULT_BIND})",
     )
-    add("--name", help="name of the memory in /dev/shm (default: the port)")
+    add("--name", help="of the memory in /dev/shm (default: the first address's port or file)")
     add(
         "--memory",
         metavar="SIZE",

@@ -98,7 +98,8 @@ class NodeConfig:
 
     Attributes:
         binds: where to listen; at least one.
-        name: prefix of the node's segments; None takes the port of the first tcp address.
+        name: prefix of the node's segments; None takes the port of the first address, or the
+            last part of its path.
         memory_nbytes: regions are made while all segments take no more; journals and rings
             of answers count, but are made beyond it, too. None asks /dev/shm.
         keep: leave the memory in place on a clean stop.

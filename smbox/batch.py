@@ -1,4 +1,4 @@
-"""Batch: many small changes in one round trip; no transaction."""
+"""Batch: many small changes in few round trips; no transaction."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def connect(
     """Connect to a memory node.
 
     What is None comes from the environment (``SMBOX_ADDRESS``, ``SMBOX_TRANSPORT``,
-    ``SMBOX_TIMEOUT_S``) or has its default.
+    ``SMBOX_TIMEOUT_S``) or has its default; docs/cli.md names some more variables.
 
     Args:
         address: ``tcp://host:port`` or ``ipc://path``.
@@ -113,21 +113,24 @@ class Box:
         """Create a region; of two that race for a name, one wins, whole.
 
         Args:
-            name: 1 to 200 bytes, unique among the node's regions.
+            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays.
             shape: row-major; None: the shape of ``init``.
             dtype: a name or numpy dtype; None: that of ``init``, else float32.
             init: the first contents: a number for all elements, or an array; None: zeros.
-            exist_ok: a region of this name, shape and dtype is the answer, not an error;
-                its contents stay.
+            exist_ok: a region of this name, shape, dtype and consistency is the answer, not
+                an error; its contents stay.
             consistency: "stripe"; "region": each operation is all or nothing over its whole
                 range; "none": no locks, no journal, atomic by word only.
             timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
                 long as some of ``init`` gets through.
 
         Raises:
+            ConfigError, LimitError: no region can be so.
             RegionExistsError: the name is taken.
-            LayoutMismatchError: it is taken by another shape or dtype, or init does not fit.
+            LayoutMismatchError: with ``exist_ok``, by another shape, dtype or consistency;
+                or init does not fit.
             OutOfMemoryError: no room; nothing is left of it.
+            RequestTimeoutError: not done in time, and maybe done: call again by ``exist_ok``.
         """
         request, values = creating.describe(name, shape, dtype, init, consistency)
         request = replace(request, exist_ok=exist_ok)

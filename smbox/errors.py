@@ -8,7 +8,7 @@
     |     `- VersionMismatchError         the peer speaks another protocol version
     |- TransportError (ConnectionError)
     |  |- ConnectError                    no node could be reached; nothing was sent
-    |  `- PeerLostError                   the node went away; effects as the outcome says
+    |  `- PeerLostError                   box closed, or its memory gone; outcome says more
     |- RequestTimeoutError (TimeoutError) facts: op, timeout_s, outcome
     |- SegmentError (OSError)             shared memory cannot be made, mapped or trusted
     |- RemoteError                        the node (or the memory) said no; the session lives
@@ -115,7 +115,7 @@ class ConnectError(TransportError):
 
 
 class PeerLostError(TransportError):
-    """The memory node went away."""
+    """The box was closed meanwhile, or the memory is no longer that of its node."""
 
 
 class RequestTimeoutError(SmboxError, TimeoutError):

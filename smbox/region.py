@@ -14,7 +14,7 @@ and every verb may raise
     RegionFreedError                the region was freed; stripes before that are changed
     RequestTimeoutError             not done in time, but still under way: wait for it with
                                     ``error.handle``; its arrays stay untouchable till then
-    PeerLostError                   the node went away (remote path)
+    PeerLostError                   the box was closed meanwhile, or the memory is another's
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,6 +137,19 @@ def test_the_tour_names_no_file_that_is_gone():
     named = {word for word in tour.split("`")[1::2] if word.endswith(".py") and "/" in word}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+
+
+def test_the_tour_says_of_a_file_what_the_file_says():
+    tour = (ROOT / "docs" / "architecture.md").read_text()
+    told = re.findall(r"^- `(\S+\.py)` - (.*)$", tour, re.MULTILINE)
+    assert told
+    assert [
+        name for name, line in told if first_line(ROOT / name).replace("``", "`") != line
+    ] == []
 
 
 def imported(extra: str = "()") -> str:

@@ -61,7 +61,7 @@ class Welcome(Body, frozen=True):
         node_uuid: of its memory; another uuid is another memory.
         node_id: upper 16 bits of its addresses.
         incarnation: how often a node has opened this memory.
-        epoch: grows when the memory was restored from a snapshot.
+        epoch: of the memory; reserved for memory that is restored, 0.
         memory_format: version of the layout in shared memory, for local clients.
         stripe_nbytes: bytes of a stripe; a change takes a number for each one it touches.
         request_nbytes_max: bytes of region data in one request or reply.
