@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from memnode.channel import Channel
 from memnode.registry import Registry, describe
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import (
@@ -35,37 +34,37 @@ class Desk:
         self._registry = registry
         self._facts = facts
 
-    def answer(self, request: Request, channel: Channel) -> Body:
+    def answer(self, request: Request) -> Body:
         """Do what is asked and return the body of the reply.
 
         Raises:
             RemoteError: refused.
         """
-        return HANDLERS[request.op](self, request, channel)
+        return HANDLERS[request.op](self, request)
 
-    def ping(self, _request: Request, _channel: Channel) -> Body:
+    def ping(self, _request: Request) -> Body:
         """Say that the node lives."""
         return Empty()
 
-    def publish(self, request: Request, _channel: Channel) -> Body:
+    def publish(self, request: Request) -> Body:
         """Make a region live under its name."""
         body = cast("Publish", request.body)
         region = self._registry.publish(body.address, exist_ok=body.exist_ok)
         return describe(region, created=region.address == body.address)
 
-    def attach(self, request: Request, _channel: Channel) -> Body:
+    def attach(self, request: Request) -> Body:
         """Describe the region of a name or an address."""
         body = cast("Attach", request.body)
         if body.address is not None:
             return describe(self._registry.locate(body.address))
         return describe(self._registry.by_name(body.kind, body.name))
 
-    def free(self, request: Request, _channel: Channel) -> Body:
+    def free(self, request: Request) -> Body:
         """End a region."""
         self._registry.free(cast("Free", request.body).address)
         return Empty()
 
-    def list_regions(self, request: Request, _channel: Channel) -> Body:
+    def list_regions(self, request: Request) -> Body:
         """Describe live regions, a page at a time."""
         body = cast("ListRegions", request.body)
         found = self._registry.live_after(body.after, body.limit + 1)
@@ -74,12 +73,12 @@ class Desk:
             more=len(found) > body.limit,
         )
 
-    def stats(self, _request: Request, _channel: Channel) -> Body:
+    def stats(self, _request: Request) -> Body:
         """Give the node's figures."""
         return StatsReply(facts=dict(self._facts()))
 
 
-HANDLERS: Final[dict[Op, Callable[[Desk, Request, Channel], Body]]] = {
+HANDLERS: Final[dict[Op, Callable[[Desk, Request], Body]]] = {
     Op.PING: Desk.ping,
     Op.PUBLISH: Desk.publish,
     Op.ATTACH: Desk.attach,
@@ -94,19 +93,17 @@ class ControlTask:
 
     Args:
         request: of an op in ``HANDLERS``.
-        channel: who asks.
         desk: who answers.
     """
 
-    def __init__(self, request: Request, channel: Channel, desk: Desk) -> None:
+    def __init__(self, request: Request, desk: Desk) -> None:
         self.request = request
-        self._channel = channel
         self._desk = desk
 
     def advance(self) -> Reply | None:
         """Answer; see ``Task``."""
         request = self.request
-        body = self._desk.answer(request, self._channel)
+        body = self._desk.answer(request)
         return Reply(request.op, request=request.request, number=request.number, body=body)
 
     def abandon(self) -> None:

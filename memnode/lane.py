@@ -237,8 +237,8 @@ class Lane:
     def _create(self, request: Request, channel: Channel) -> Task:
         return CreateTask(request, channel, self._registry)
 
-    def _control(self, request: Request, channel: Channel) -> Task:
-        return ControlTask(request, channel, self._desk)
+    def _control(self, request: Request, channel: Channel) -> Task:  # noqa: ARG002 -- a row of TASKS
+        return ControlTask(request, self._desk)
 
     def _wait(self, request: Request, channel: Channel) -> Task:
         return WaitTask(request, channel, self._registry, now_s=self._now_s)

@@ -29,7 +29,7 @@ SERVING: Final = frozenset({"locks", "building", "channels", "cookie", "ring", "
 
 
 @dataclass(frozen=True)
-class NodeMemory:
+class NodeSegments:
     """All segments of one node name.
 
     Attributes:
@@ -50,7 +50,7 @@ class NodeMemory:
     state: str
 
 
-def survey() -> list[NodeMemory]:
+def survey() -> list[NodeSegments]:
     """List the memory of every node in this /dev/shm, by name."""
     names: dict[str, list[str]] = defaultdict(list)
     for name in segment.listing(layout.PREFIX):
@@ -58,10 +58,10 @@ def survey() -> list[NodeMemory]:
     return [_look_at(node, tuple(found)) for node, found in sorted(names.items())]
 
 
-def _look_at(node: str, segments: tuple[str, ...]) -> NodeMemory:
+def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
     owner = _recorded_owner(node)
     pid = 0 if owner is None else owner[0]
-    return NodeMemory(
+    return NodeSegments(
         node, segments, sum(map(_nbytes, segments)), pid, _state(node, owner, segments)
     )
 
@@ -123,7 +123,7 @@ def _nbytes(name: str) -> int:
         return 0
 
 
-def remove(memory: NodeMemory) -> bool:
+def remove(memory: NodeSegments) -> bool:
     """Remove the memory of a dead node; False if somebody owns it by now.
 
     The node's lock is held meanwhile, so that a node that starts just now is not robbed.
@@ -186,13 +186,13 @@ def gc(
     )
 
 
-def _action(memory: NodeMemory, doomed: list[NodeMemory], gone: set[str]) -> str:
+def _action(memory: NodeSegments, doomed: list[NodeSegments], gone: set[str]) -> str:
     if memory.node in gone:
         return "removed"
     return "would remove (--yes)" if memory in doomed else "keep"
 
 
-def _shown(memory: NodeMemory, gone: set[str]) -> dict[str, object]:
+def _shown(memory: NodeSegments, gone: set[str]) -> dict[str, object]:
     return {
         "node": memory.node,
         "owner_pid": memory.owner_pid,

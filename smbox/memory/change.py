@@ -16,8 +16,9 @@ class Change(NamedTuple):
 
     Attributes:
         kernel: what to do with the range.
-        source: elements of the region's dtype, as many as the range has; for COMPARE_SWAP,
-            ARRIVE and WITHDRAW their own few words. C-contiguous.
+        source: as many bytes as the range has, of its dtype or of any; for COMPARE_SWAP,
+            ARRIVE and WITHDRAW their own few words, for the SCATTER kernels indices and
+            rows. C-contiguous.
         scale: factor of SUM, moving_rate of ELASTIC; else 1.
         delta: of ELASTIC, where its caller goes on with what is added.
     """

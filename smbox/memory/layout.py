@@ -3,7 +3,7 @@
 One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
 
     smbox.NAME.node              superblock: who owns this memory, high-water mark
-    smbox.NAME.locks             empty file; one OFD lock byte per stripe, region, slot, node
+    smbox.NAME.locks             empty file; one OFD lock byte per stripe, slot and node
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
     smbox.NAME.slot.ID           one writer's journal slot: header page, room for a stripe
     smbox.NAME.channels          applied numbers of the remote channels, a row each
@@ -222,7 +222,7 @@ class LockByte:
     """Bytes of ``smbox.NAME.locks``; addresses of stripes lie below 2**48."""
 
     NODE: Final = 1 << 60  # held by the node that owns the memory
-    SLOTS: Final = 1 << 61  # + slot id % 2**60: held while the slot's writer lives
+    SLOTS: Final = 1 << 61  # + slot id, below 2**60: held while the slot's writer lives
 
 
 def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:

@@ -58,7 +58,7 @@ class Segment:
 
         Raises:
             OutOfMemoryError: no room in /dev/shm; nothing is left.
-            SegmentError: the name exists (errno EEXIST) or is refused; nothing is left.
+            SegmentError: the name exists or is refused; nothing is left.
         """
         segment = cls.create_sparse(name, nbytes)
         try:

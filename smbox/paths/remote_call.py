@@ -17,8 +17,8 @@ from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 WAIT_MS: Final = 500
-"""How long one WAIT may be parked: less than the shortest patience of a link, so that a
-region that does not change is not taken for a node that does not answer."""
+"""How long one WAIT may be parked: less than the usual patience of a link (1 s), so that
+a region that does not change is not taken for a node that does not answer."""
 
 
 VERSION_MAX: Final = (1 << 64) - 1

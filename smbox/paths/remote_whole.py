@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from smbox.errors import PeerLostError, RegionFreedError, SmboxError
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
@@ -74,7 +75,7 @@ class StagedWork(RemoteWork):
             Op.PUT,
             address=self._stage + first,
             nbytes=limit - first,
-            kernel=1,
+            kernel=KernelCode.REPLACE,
             payload=self._put(first, limit),
         )
         numbers = pieces.count(first, limit, STRIPE_NBYTES)

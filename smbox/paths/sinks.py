@@ -1,4 +1,4 @@
-"""Where the old bytes of a change go: into an answer, or into an elastic exchange. Pure.
+"""Where the old bytes of a change go: into an answer, or into an elastic exchange.
 
 A sink may be called twice with the same piece, when an interrupt cut its first call short;
 the second call gives the same result.

@@ -112,7 +112,8 @@ class SpecialPath(Protocol):
             info: a region of consistency "region".
             operation: what is done.
             sink: takes the old bytes, after all is committed.
-            lease: of staging of twice the operand's size; given back by the work.
+            lease: of staging as large as the operand, with a sink twice as large; given back by
+                the work.
         """
 
     def read_whole(

@@ -49,10 +49,9 @@ class Operation(NamedTuple):
         op: its name for errors and statistics: "put", "accumulate", "elastic", ...
         kernel: what is done.
         scale: a Python number, exact in the region's dtype.
-        first: byte of the region's data where the range begins; on an element boundary,
-            except for a raw put of bytes.
+        first: byte of the region's data where the range begins, on an element boundary.
         limit: byte behind the range.
-        source: C-contiguous bytes of limit - first elements' worth; for the whole kernels
+        source: ``limit - first`` bytes, C-contiguous; for the whole kernels
             (COMPARE_SWAP, ARRIVE, WITHDRAW) their few words.
     """
 

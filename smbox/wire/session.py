@@ -64,11 +64,6 @@ class ClientSession:
         return not self._greeted or self._offered is not None
 
     @property
-    def is_idle(self) -> bool:
-        """Whether every request that was begun has its reply."""
-        return not self._waiting and all(call.reply for call in self._window.calls.values())
-
-    @property
     def is_unanswered(self) -> bool:
         """Whether a reply is due: the link lets its patience run only then."""
         return any(

@@ -40,7 +40,7 @@ def make(node: str, pid: int, started: int, magic: int = Superblock.MAGIC_VALUE)
     Segment.create(layout.region_name(node, 4096), 8192).close()
 
 
-def find(node: str) -> orphans.NodeMemory:
+def find(node: str) -> orphans.NodeSegments:
     return next(memory for memory in orphans.survey() if memory.node == node)
 
 

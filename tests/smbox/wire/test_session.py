@@ -95,9 +95,9 @@ def test_replies_are_matched_in_any_order_and_once():
     assert ok(session, sent[2]) is calls[2]
     assert ok(session, sent[0]) is calls[0]
     assert ok(session, sent[0]) is None
-    assert not session.is_idle
+    assert session.is_unanswered
     ok(session, sent[1])
-    assert session.is_idle
+    assert not session.is_unanswered
     assert not session.is_unanswered
 
 
@@ -176,7 +176,7 @@ def test_reconnect_resends_what_is_open_in_order_and_answers_done_changes():
     assert numbers(again) == [2, 2, 3]
     for request in again:
         ok(session, request)
-    assert session.is_idle
+    assert not session.is_unanswered
     assert last.offers == read.offers == 2
 
 
