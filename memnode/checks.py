@@ -17,18 +17,17 @@ from smbox.errors import (
     AddressRangeError,
     ConfigError,
     LayoutMismatchError,
-    LimitError,
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
 from smbox.memory.layout import (
-    NAME_NBYTES_MAX,
     STRIPE_NBYTES,
     Consistency,
     RegionKind,
     RegionState,
 )
 from smbox.memory.region_header import RegionSpec
+from smbox.memory.region_limits import check_limits
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
 from smbox.wire.messages import Create
 from smbox.wire.ops import Op
@@ -54,24 +53,6 @@ KERNEL_OF: Final = {int(code): code for code in KernelCode}
 _BARRIER_KERNELS: Final = frozenset({KernelCode.ARRIVE, KernelCode.WITHDRAW})
 
 
-def check_name(name: str) -> None:
-    """Check the name of a region.
-
-    Raises:
-        LimitError: empty, or longer than a region's header holds.
-        ConfigError: it holds characters that cannot be printed.
-    """
-    nbytes = len(name.encode(errors="surrogatepass"))
-    if not 0 < nbytes <= NAME_NBYTES_MAX:
-        raise LimitError(
-            "a region's name has 1 to 200 bytes of UTF-8",
-            name_nbytes=nbytes,
-            name_nbytes_max=NAME_NBYTES_MAX,
-        )
-    if not name.isprintable():
-        raise ConfigError("a region's name holds printable characters only", name=ascii(name))
-
-
 def spec_of(create: Create) -> RegionSpec:
     """Return what a CREATE asks for.
 
@@ -79,7 +60,6 @@ def spec_of(create: Create) -> RegionSpec:
         ConfigError: no such element type, or a counter or barrier of another layout.
         LimitError: the name or the size is beyond every limit.
     """
-    check_name(create.name)
     spec = RegionSpec(
         name=create.name,
         dtype=dtypes.by_name(create.dtype),
@@ -88,13 +68,11 @@ def spec_of(create: Create) -> RegionSpec:
         consistency=create.consistency,
         token=int.from_bytes(create.token, "little"),
     )
+    check_limits(spec)
     if spec.kind not in KINDS or spec.consistency not in CONSISTENCIES:
         raise ConfigError(
             "no such kind or consistency", kind=spec.kind, consistency=spec.consistency
         )
-    extent = math.prod(max(length, 1) for length in create.shape)  # numpy counts so, too
-    if extent * spec.dtype.itemsize >= 1 << 47:
-        raise LimitError("a region of this size has no address", nbytes=spec.nbytes)
     _check_kind(spec)
     return spec
 
@@ -111,27 +89,6 @@ def _check_kind(spec: RegionSpec) -> None:
             "a barrier is uint64: generation, arrived, parties, members",
             dtype=spec.dtype.name,
             shape=spec.shape,
-        )
-
-
-def check_same_layout(found: RegionSpec, wanted: RegionSpec) -> None:
-    """Check that an existing region is what somebody else would have created.
-
-    Raises:
-        LayoutMismatchError: shape, dtype or consistency differ.
-    """
-    have = (found.shape, found.dtype, found.consistency)
-    if have != (wanted.shape, wanted.dtype, wanted.consistency):
-        raise LayoutMismatchError(
-            "a region of this name exists with another layout: take another, or free it"
-            " (smbox rm)",
-            name=found.name,
-            shape=list(found.shape),
-            dtype=found.dtype.name,
-            consistency=Consistency.NAMES[found.consistency],
-            wanted_shape=list(wanted.shape),
-            wanted_dtype=wanted.dtype.name,
-            wanted_consistency=Consistency.NAMES[wanted.consistency],
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from memnode.checks import check_same_layout
 from smbox.errors import (
     AccessDeniedError,
     AddressRangeError,
@@ -18,6 +17,7 @@ from smbox.memory.layout import OFFSET_BITS, PAGE_NBYTES, RegionState, align
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
+from smbox.memory.region_limits import check_same_layout
 from smbox.wire.messages import RegionBody
 
 NameKey = tuple[int, str]

@@ -17,7 +17,7 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
-from smbox.memory.layout import NAME_NBYTES_MAX, SHAPE_NDIM_MAX
+from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.remote_call import RemoteCall
@@ -85,7 +85,7 @@ class RemoteControl:
 
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; see ControlPath."""
-        _check(spec)
+        check_limits(spec)
         body = Create(
             name=spec.name,
             kind=spec.kind,
@@ -122,8 +122,11 @@ class RemoteControl:
         self, name: str, kind: int, timeout_s: float, answer_s: float | None = None
     ) -> RegionInfo:
         """Find a region by name; see ControlPath."""
-        if not 0 < _nbytes_of(name) <= NAME_NBYTES_MAX or not name.isprintable():
-            raise RegionNotFoundError("no region can have this name", name=ascii(name))
+        try:
+            check_name(name)
+        except (LimitError, ConfigError) as error:
+            message = f"no region can have this name: {error.message}"
+            raise RegionNotFoundError(message, name=ascii(name)) from error
         if math.isnan(timeout_s):
             raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         body = Attach(name=name, kind=kind)
@@ -186,32 +189,6 @@ def _body_of(reply: Reply, answer: type[B]) -> B:
     if not isinstance(reply.body, answer):
         raise LocalProtocolError("the answer is no " + answer.__name__, op=reply.op.name)
     return reply.body
-
-
-def _check(spec: CreateRequest) -> None:
-    """Check what a message could not even say; the node knows the rest.
-
-    Raises:
-        ConfigError: the name holds what cannot be printed.
-        LimitError: name or shape are beyond every limit.
-    """
-    nbytes = _nbytes_of(spec.name)
-    if not spec.name.isprintable():
-        raise ConfigError("a region's name holds printable characters only", name=spec.name)
-    if not 0 < nbytes <= NAME_NBYTES_MAX:
-        raise LimitError(
-            "a region's name has 1 to 200 bytes of UTF-8", name_nbytes=nbytes, name=spec.name
-        )
-    if len(spec.shape) > SHAPE_NDIM_MAX:
-        raise LimitError("a region has at most 8 dimensions", shape=spec.shape)
-    if math.prod(max(length, 1) for length in spec.shape) * spec.dtype.itemsize >= 1 << 47:
-        raise LimitError("a region of this size has no address", shape=spec.shape)
-
-
-def _nbytes_of(name: str) -> int:
-    if not isinstance(name, str):
-        raise TypeError(f"a region's name is a str, not {type(name).__name__}")
-    return len(name.encode(errors="surrogatepass"))
 
 
 def _info(body: RegionBody) -> RegionInfo:

@@ -15,7 +15,6 @@ from smbox.array import as_bytes, source_array, typed_array
 from smbox.dtypes import DType
 from smbox.errors import (
     ConfigError,
-    LayoutMismatchError,
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
@@ -23,6 +22,7 @@ from smbox.errors import (
 )
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.region_limits import check_same_layout
 from smbox.paths import requests
 from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
@@ -91,13 +91,13 @@ def _find_or_create(
     """
     name, kind, answer_s = request.name, request.kind, paths.seconds(timeout_s)
     try:
-        return _check_same(paths.control().attach(name, kind, 0.0, answer_s), request)
+        return _same(paths.control().attach(name, kind, 0.0, answer_s), request)
     except RegionNotFoundError:
         pass
     try:
         return _create_filled(paths, replace(request, exist_ok=True), values, timeout_s)
     except RegionExistsError:  # somebody was faster
-        return _check_same(paths.control().attach(name, kind, 0.0, answer_s), request)
+        return _same(paths.control().attach(name, kind, 0.0, answer_s), request)
 
 
 def _create_filled(
@@ -116,7 +116,7 @@ def _create_filled(
         ours = control.create(replace(request, publish=False, exist_ok=False), left_s)
         try:
             fill_s = None if timeout_s is None else left_s
-            return _check_same(_fill(paths, request, ours, values, fill_s), request)
+            return _same(_fill(paths, request, ours, values, fill_s), request)
         except RegionFreedError:
             if timeout_s is None and time.monotonic() > limit_s:
                 limit_s = time.monotonic() + paths.timeout_s  # it got on until then
@@ -158,19 +158,8 @@ def _give_up(paths: PathPair, ours: RegionInfo, timeout_s: float) -> None:
         paths.control().free(ours.address, timeout_s)
 
 
-def _check_same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
-    wanted = (request.shape, request.dtype, request.consistency)
-    if (found.shape, found.dtype, found.consistency) != wanted:
-        raise LayoutMismatchError(
-            "the region exists with another layout: take another name, or free it (smbox rm)",
-            name=found.name,
-            shape=found.shape,
-            dtype=found.dtype.name,
-            consistency=Consistency.NAMES[found.consistency],
-            wanted_shape=request.shape,
-            wanted_dtype=request.dtype.name,
-            wanted_consistency=Consistency.NAMES[request.consistency],
-        )
+def _same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
+    check_same_layout(found, request)
     return found
 
 

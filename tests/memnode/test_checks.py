@@ -31,23 +31,6 @@ def create(**fields):
     )
 
 
-@pytest.mark.parametrize("name", ["w", "a/b.c 1", "größe", "x" * 200])
-def test_names(name):
-    checks.check_name(name)
-
-
-@pytest.mark.parametrize("name", ["", "x" * 201, "ü" * 101])
-def test_names_of_the_wrong_length(name):
-    with pytest.raises(LimitError):
-        checks.check_name(name)
-
-
-@pytest.mark.parametrize("name", ["a\nb", "a\0", "\x1b[31m", "a\ud800"])
-def test_names_that_cannot_be_printed(name):
-    with pytest.raises(ConfigError):
-        checks.check_name(name)
-
-
 def test_a_create_becomes_a_spec():
     spec = checks.spec_of(create())
     assert (spec.name, spec.dtype, spec.shape) == ("w", FLOAT32, (4, 2))
@@ -76,17 +59,6 @@ def test_creates_that_make_no_sense(fields, error):
 def test_counters_and_barriers():
     assert checks.spec_of(create(kind=2, dtype="int64", shape=())).kind == RegionKind.COUNTER
     assert checks.spec_of(create(kind=3, dtype="uint64", shape=(7,))).kind == RegionKind.BARRIER
-
-
-def test_the_same_layout_is_shape_dtype_and_consistency():
-    checks.check_same_layout(SPEC, RegionSpec("other name", FLOAT32, (1024,)))
-    for wanted in (
-        RegionSpec("w", FLOAT32, (512, 2)),
-        RegionSpec("w", dtypes.by_name("int32"), (1024,)),
-        RegionSpec("w", FLOAT32, (1024,), consistency=Consistency.NONE),
-    ):
-        with pytest.raises(LayoutMismatchError, match="another layout"):
-            checks.check_same_layout(SPEC, wanted)
 
 
 @pytest.mark.parametrize(
