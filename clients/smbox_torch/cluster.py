@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from smbox.config import scheme_of
 from smbox.errors import ConfigError
 
 GRACE_S: Final = 5.0
@@ -30,7 +31,8 @@ class Plan:
         memnode: command that starts a memory node.
 
     Raises:
-        ConfigError: no workers, or fewer than no restarts.
+        ConfigError: no workers, fewer than no restarts, or several nodes at an address that
+            only one host can reach.
     """
 
     command: Sequence[str]
@@ -49,6 +51,12 @@ class Plan:
                 nodes=self.nodes,
                 per_node=self.per_node,
                 restarts=self.restarts,
+            )
+        if self.nodes > 1 and self.address is not None and scheme_of(self.address) != "tcp":
+            raise ConfigError(
+                "workers of several nodes reach the memory over tcp: give such an address",
+                address=self.address,
+                nodes=self.nodes,
             )
 
     @property

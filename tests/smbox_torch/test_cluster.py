@@ -56,5 +56,12 @@ def test_no_workers_is_no_run(wrong):
         Plan(["x"], **wrong)
 
 
+def test_several_nodes_need_an_address_that_they_reach():
+    Plan(["x"], nodes=1, address="ipc:///tmp/box")
+    Plan(["x"], nodes=2, address="tcp://10.0.0.1:7070")
+    with pytest.raises(ConfigError, match="over tcp"):
+        Plan(["x"], nodes=2, address="ipc:///tmp/box")
+
+
 def test_a_free_port_is_one():
     assert 0 < free_port() < 65536
