@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 from smbox.region import Region
+
+INT64: Final = dtypes.by_name("int64")
 
 
 def connect(
@@ -147,9 +149,13 @@ class Box:
         return Region(self._paths, info)
 
     def counter(self, name: str, init: int = 0) -> Counter:
-        """Return the counter ``name``; the first to ask creates it with the value ``init``."""
+        """Return the counter ``name``; the first to ask creates it with the value ``init``.
+
+        Raises:
+            TypeError, LayoutMismatchError: ``init`` is no whole number of 64 bits.
+        """
         request = CreateRequest(
-            name, RegionKind.COUNTER, dtypes.by_name("int64"), (), creating.STRIPE, init
+            name, RegionKind.COUNTER, INT64, (), creating.STRIPE, creating.scalar(init, INT64)
         )
         request = replace(request, exist_ok=True)
         info = creating.create(self._paths, request, None, self._paths.timeout_s)

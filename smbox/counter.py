@@ -47,8 +47,11 @@ class Counter:
     @property
     def value(self) -> int:
         """The present value; RegionFreedError."""
+        return self._read(None)
+
+    def _read(self, timeout_s: float | None) -> int:
         out = np.empty((), INT64)
-        requests.read(self._paths, self.info, 0, NBYTES, as_bytes(out), None)
+        requests.read(self._paths, self.info, 0, NBYTES, as_bytes(out), timeout_s)
         return int(out)
 
     def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
@@ -92,20 +95,21 @@ class Counter:
         """
         wanted_s = self._paths.seconds(timeout_s)
         deadline_s = requests.deadline_of(wanted_s)
-        while True:
-            version = self._paths.data().version(self.info)
-            value = self.value
-            if value >= at_least:
-                return value
-            left_s = max(0.0, deadline_s - time.monotonic())
-            try:
+        found: dict[str, object] = {"at_least": at_least, "timeout_s": wanted_s}
+        try:
+            while True:
+                look_s = requests.look_s(deadline_s)
+                version = self._paths.data().version(self.info, look_s)
+                found["value"] = value = self._read(look_s)
+                if value >= at_least:
+                    return value
+                left_s = max(0.0, deadline_s - time.monotonic())
                 requests.wait_version(
                     self._paths, self.info, version + 1, left_s, op="counter.wait"
                 )
-            except RequestTimeoutError as error:
-                facts = {"value": value, "at_least": at_least, "timeout_s": wanted_s}
-                error.facts.update(facts)
-                raise
+        except RequestTimeoutError as error:
+            error.facts.update(found)
+            raise
 
     def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
         try:

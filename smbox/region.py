@@ -20,6 +20,7 @@ and every verb may raise
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -221,8 +222,13 @@ class Region:
         return requests.change_nb(self._paths, self.fetch_request(x, op, scale))
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
-        """Wait until the whole region's version is at least ``version``; return it."""
-        requests.wait_version(self._paths, self.info, version, timeout_s)
+        """Wait until the whole region's version is at least ``version``; return it.
+
+        Raises:
+            TypeError: ``version`` is no whole number.
+        """
+        wanted = operator.index(version)
+        requests.wait_version(self._paths, self.info, wanted, timeout_s)
         return self.version
 
     def accumulate_from(

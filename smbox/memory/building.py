@@ -94,7 +94,8 @@ class Building:
 
 
 def _element(spec: RegionSpec, value: float | None) -> NDArray[Any]:
-    return np.asarray(value, dtype=spec.dtype.numpy)
+    number = value if value is None or spec.dtype.kind != "float" else float(value)
+    return np.asarray(number, dtype=spec.dtype.numpy)
 
 
 def build(

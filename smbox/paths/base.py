@@ -125,8 +125,8 @@ class DataPath(Protocol):
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many small changes, in order; no transaction."""
 
-    def version(self, info: RegionInfo) -> int:
-        """Return how many commits the region has seen."""
+    def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
+        """Return how many commits the region has seen, by the timeout or the box's."""
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait until the region's version is at least ``version``."""

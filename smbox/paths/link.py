@@ -168,6 +168,7 @@ class Link:
 
     def abandon(self) -> None:
         """Let go in a forked child, whose copy of the mutex may be held for ever."""
+        self._mutex = threading.RLock()
         self._is_closed = True
         self._connection.abandon()
         self._works = deque()

@@ -99,8 +99,8 @@ class LocalPath:
             raise
         return LocalBatch(works)
 
-    def version(self, info: RegionInfo) -> int:
-        """Return the region's version; RegionFreedError."""
+    def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
+        """Return the region's version, at once; RegionFreedError."""
         region = self._map(info)
         region.check_usable()
         return region.version()

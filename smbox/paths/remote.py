@@ -84,7 +84,7 @@ class RemotePath:
         link = self._link()
         return _begun(link, RemoteBatch(link, items))
 
-    def version(self, info: RegionInfo) -> int:
+    def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.
 
         Raises:
@@ -92,7 +92,8 @@ class RemotePath:
             RequestTimeoutError: no answer in time.
         """
         request = Request(Op.WAIT, address=int(info.address))  # reached at once
-        return RemoteCall(self._link(), request).reply(self._timeout_s).version
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        return RemoteCall(self._link(), request).reply(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait for a version; see DataPath."""

@@ -102,16 +102,19 @@ class RemoteWait(Waiting):
                 return True
             under_way = self._slice
             if under_way is None:
-                under_way = self._slice = self._begin()
+                under_way = self._slice = self._begin(deadline_s)
             if not self._ended(under_way, deadline_s):
                 return False
             self._slice = None
             if time.monotonic() >= deadline_s:
                 return self._is_reached
 
-    def _begin(self) -> RemoteCall:
+    def _begin(self, deadline_s: float) -> RemoteCall:
+        """Begin a slice that ends with the caller's patience: others of the thread follow."""
+        left_s = max(0.0, deadline_s - time.monotonic())
+        wait_ms = int(min(WAIT_MS, 1000 * left_s))
         version = min(max(self._wanted, 0), VERSION_MAX)
-        request = Request(Op.WAIT, address=self._address, nbytes=WAIT_MS, version=version)
+        request = Request(Op.WAIT, address=self._address, nbytes=wait_ms, version=version)
         call = RemoteCall(self._link, request)
         self._link.begin(call)
         return call

@@ -33,6 +33,8 @@ class StagedWork(RemoteWork):
         get_nbytes: how many come out, from behind those.
     """
 
+    _changes = True
+
     def __init__(self, link: Link, lease: Lease, put_nbytes: int, get_nbytes: int) -> None:
         super().__init__(link, 0, put_nbytes + 1 + get_nbytes)
         self._lease = lease
@@ -112,7 +114,7 @@ class StagedWork(RemoteWork):
         error: SmboxError = reply.raised()
         gone = error.facts.get("address") if isinstance(error, RegionFreedError) else None
         if self._lease.holds(gone):
-            done = self._is_over_the_middle
+            done = self._changes and self._is_over_the_middle
             error = PeerLostError(
                 "the node has lost what was staged: it was restarted, or we were silent"
                 + ("; it is done, but its old contents are gone" if done else ""),
@@ -185,6 +187,8 @@ class RemoteWhole(StagedWork):
 
 class RemoteSnapshot(StagedWork):
     """A read of a range at one moment; the Args of ``SpecialPath.read_whole``."""
+
+    _changes = False
 
     def __init__(
         self, link: Link, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease

@@ -15,6 +15,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import pieces
 from smbox.paths import whole
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 
 _REGION: Final = Consistency.REGION
@@ -48,7 +49,7 @@ def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
     if request.info.consistency == _REGION:
-        return whole.once_more(lambda: change_nb(paths, request).finish(timeout_s))
+        return whole.once_more(lambda: change_nb(paths, request, timeout_s).finish(timeout_s))
     if operation.first == operation.limit:
         return change_nb(paths, request).finish(timeout_s)
     work = paths.data().change_now(request.info, operation, request.sink)
@@ -57,18 +58,25 @@ def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     return request.result
 
 
-def change_nb(paths: PathPair, request: Request[T]) -> Handle[T]:
-    """Begin a change; the handle's result is the request's."""
-    return begin(paths, request, lambda: request.result)
+def change_nb(
+    paths: PathPair, request: Request[T], timeout_s: float | None = None
+) -> Handle[T]:
+    """Begin a change, by the timeout; the handle's result is the request's."""
+    return begin(paths, request, lambda: request.result, timeout_s)
 
 
-def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Handle[U]:
-    """Begin a change whose result is made when it is complete."""
+def begin(
+    paths: PathPair,
+    request: Request[T],
+    result: Callable[[], U],
+    timeout_s: float | None = None,
+) -> Handle[U]:
+    """Begin a change, by the timeout; its result is made when it is complete."""
     operation, data = request.operation, paths.data()
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
         work = data.wait_version(request.info, 0)
     elif whole.changes_whole(request.info):
-        work = whole.begin_change(paths, request.info, operation, request.sink)
+        work = whole.begin_change(paths, request.info, operation, request.sink, timeout_s)
     else:
         work = data.change(request.info, operation, request.sink)
     return Handle(operation.op, work, result, paths.timeout_s)
@@ -91,7 +99,7 @@ def read(
     """
     if is_snapshot or info.consistency == _REGION:
         begin_whole = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
-        whole.once_more(lambda: begin_whole(result=lambda: result).finish(timeout_s))
+        whole.once_more(lambda: begin_whole(lambda: result, timeout_s).finish(timeout_s))
         return
     data = paths.data()
     if first == limit:
@@ -109,15 +117,16 @@ def read_nb(
     limit: int,
     out: Bytes,
     result: Callable[[], T],
+    timeout_s: float | None = None,
     *,
     is_snapshot: bool = False,
 ) -> Handle[T]:
-    """Begin to read; with ``is_snapshot`` all of one moment."""
+    """Begin to read, by the timeout; with ``is_snapshot`` all of one moment."""
     data = paths.data()
     if first == limit:
         work = data.wait_version(info, 0)
     elif is_snapshot or whole.changes_whole(info):
-        work = whole.begin_read(paths, info, first, limit, out)
+        work = whole.begin_read(paths, info, first, limit, out, timeout_s)
     else:
         work = data.read(info, first, limit, out)
     return Handle("get", work, result, paths.timeout_s)
@@ -151,6 +160,11 @@ def batch_items(request: Request[T]) -> list[BatchItem]:
         )
         items.append(BatchItem(request.info, cut, request.sink))
     return items
+
+
+def look_s(deadline_s: float) -> float:
+    """Return how long a look may take that a wait until the deadline begins with."""
+    return max(ANSWER_MIN_S, deadline_s - time.monotonic())
 
 
 def deadline_of(timeout_s: float) -> float:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import suppress
 from typing import Final
 
 from smbox.dtypes import DType
-from smbox.errors import SmboxError
+from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, CreateRequest, RegionInfo
 from smbox.paths.reentry import is_mine
@@ -41,18 +40,31 @@ class Staging:
 
         Raises:
             OutOfMemoryError: the node has no room for it.
+            RequestTimeoutError: it does not answer.
         """
         if is_mine(self._mutex):  # a signal handler inside these lines: their lists are in work
             return self._make(control, dtype, count, timeout_s)
         with self._mutex:
             info = self._take(dtype, count)
             condemned, self._condemned = self._condemned, []
-        for gone in condemned:
-            with suppress(SmboxError):  # the node may have taken it back already
-                control.free(gone.address, timeout_s)
+        while condemned and self._free(condemned[-1], control, timeout_s):
+            condemned.pop()
+        if condemned:
+            with self._mutex:
+                self._condemned += condemned
         if info is None:
             return self._make(control, dtype, count, timeout_s)
         return Lease(info, self._end)
+
+    def _free(self, info: RegionInfo, control: ControlPath, timeout_s: float) -> bool:
+        """Give a region back; False if the node does not answer just now."""
+        try:
+            control.free(info.address, timeout_s)
+        except RequestTimeoutError:
+            return False
+        except SmboxError:  # the node has taken it back already
+            return True
+        return True
 
     def clear(self) -> None:
         """Forget all, in a forked child or at the end: the node takes them back."""

@@ -42,6 +42,18 @@ def test_numbers_beyond_64_bits_are_refused(box):
     assert counter.value == 0
 
 
+def test_the_first_value_is_any_whole_number_of_64_bits(box):
+    assert box.counter("numpy's", np.int64(-3)).value == -3
+    for init, error in (
+        (1 << 63, LayoutMismatchError),
+        ("a", TypeError),
+        (0.5, LayoutMismatchError),
+    ):
+        with pytest.raises(error):
+            box.counter("wrong", init)
+    assert box.counter("wrong").value == 0
+
+
 def test_a_held_counter_counts_once(box, held):
     counter = box.counter("steps")
     with held(counter), pytest.raises(RequestTimeoutError) as caught:

@@ -120,3 +120,10 @@ def test_an_unfit_array_is_told_apart(box):
         region.put(np.zeros(4))
     assert caught.value.facts == {"given": "float64", "region": "float32"}
     assert isinstance(region, Region)
+
+
+def test_a_version_is_a_whole_number(box):
+    region = box.create("w", shape=4)
+    assert region.wait(np.int64(0)) == 0
+    with pytest.raises(TypeError):
+        region.wait(0.5)

@@ -8,7 +8,7 @@ import pytest
 
 import smbox
 from smbox.cli import doctor, main, orphans
-from smbox.cli.orphans import NodeMemory
+from smbox.cli.orphans import NodeSegments
 from smbox.errors import AccessDeniedError
 from smbox.memory import segment
 
@@ -85,7 +85,7 @@ def test_what_is_not_installed_is_said():
 
 
 def test_little_room_and_dead_memory_come_with_advice(monkeypatch):
-    dead = NodeMemory("a", ("smbox.a.node",), 3 << 20, 1, "dead")
+    dead = NodeSegments("a", ("smbox.a.node",), 3 << 20, 1, "dead")
     monkeypatch.setattr(segment, "room_nbytes", lambda: 64 << 20)
     monkeypatch.setattr(orphans, "survey", lambda: [dead])
     told = doctor.about_host()

@@ -7,6 +7,8 @@ import pytest
 
 from smbox.errors import RegionFreedError, RequestTimeoutError
 from smbox.paths import remote_call
+from smbox.wire.codec import decode_request
+from smbox.wire.ops import Op
 
 WAIT_S = 30.0
 
@@ -36,6 +38,21 @@ def test_waiting_outlasts_the_single_requests_it_is_made_of(client, monkeypatch)
     assert not work.advance(time.monotonic() + 0.05)
     client.finish(client.change(info, np.ones(4, np.float32)))
     assert work.advance(time.monotonic() + WAIT_S)
+
+
+@pytest.mark.parametrize(("wait_s", "most_ms"), [(0.0, 0), (0.02, 20), (9.0, 500)])
+def test_no_slice_outlasts_the_callers_patience(node, client, wait_s, most_ms):
+    """Else the waits that nobody waits for would stand before the thread's next operation."""
+    info = client.create(4)
+    client.get(info)
+    node.seen.clear()
+    work = client.data.wait_version(info, client.data.version(info) + 1)
+    node.seen.clear()
+    assert not work._begin(time.monotonic() + wait_s).is_done
+    (asked,) = [decode_request(frames) for frames in node.seen]
+    assert asked.op is Op.WAIT
+    assert asked.nbytes <= most_ms
+    assert wait_s < 1 or asked.nbytes == most_ms
 
 
 def test_waiting_for_a_region_that_is_freed_is_an_error(client):

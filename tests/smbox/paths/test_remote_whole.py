@@ -6,6 +6,7 @@ import pytest
 from smbox.errors import PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
+from smbox.paths.remote_whole import RemoteSnapshot
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op
@@ -80,6 +81,20 @@ def test_a_verb_survives_a_restart_that_loses_its_staging(node, boxes):
     node.restart()
     region.accumulate(ONES)
     assert (region.get() == 3).all()
+
+
+def test_a_snapshot_survives_a_restart_that_loses_the_copy(node, boxes, monkeypatch):
+    region = boxes().create("r", init=ONES)
+    usual, restarts = RemoteSnapshot._call_out, []
+
+    def struck(work, first):
+        if not restarts:
+            restarts.append(node.restart())
+        return usual(work, first)
+
+    monkeypatch.setattr(RemoteSnapshot, "_call_out", struck)
+    assert np.array_equal(region.get(snapshot=True), ONES)
+    assert len(restarts) == 1
 
 
 def test_a_handle_tells_that_its_staging_was_lost(node, boxes):

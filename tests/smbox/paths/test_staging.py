@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.errors import RegionFreedError
+from smbox.errors import RegionFreedError, RequestTimeoutError
 from smbox.memory.layout import RegionState
 from smbox.paths.staging import IDLE_MAX, Staging
 
@@ -62,6 +62,24 @@ def test_what_was_idle_for_long_is_not_used_again(node, lease, monkeypatch):
     monkeypatch.setattr("smbox.paths.staging.IDLE_S", -1.0)
     assert lease(4).info != first.info
     assert len(node.memory.regions) == 1
+
+
+def test_a_node_that_does_not_answer_is_asked_for_one_only(node, client, monkeypatch):
+    staging, asked = Staging(), []
+    for each in [staging.lease(client.control, F32, count, WAIT_S) for count in (1, 2, 3)]:
+        each.drop()
+    usual = client.control.free
+
+    def silent(address, timeout_s):
+        asked.append(address)
+        raise RequestTimeoutError("free was not answered in time")
+
+    monkeypatch.setattr(client.control, "free", silent)
+    staging.lease(client.control, F32, 4, WAIT_S)
+    assert len(asked) == 1
+    monkeypatch.setattr(client.control, "free", usual)
+    staging.lease(client.control, F32, 5, WAIT_S)
+    assert len(node.memory.regions) == 2
 
 
 def test_a_signal_handler_inside_a_lease_gets_one_of_its_own(client, monkeypatch):

@@ -4,22 +4,33 @@ import pytest
 
 from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import whole
+from smbox.paths.staging import IDLE_MAX
 
 
 class Lost:
-    def __init__(self, **facts):
+    def __init__(self, times=1, **facts):
         self.calls = 0
+        self.times = times
         self.facts = facts
 
     def __call__(self):
         self.calls += 1
-        if self.calls == 1:
+        if self.calls <= self.times:
             raise PeerLostError("gone", **self.facts)
         return self.calls
 
 
-def test_a_verb_whose_staging_was_lost_is_called_again():
-    assert whole.once_more(Lost(lost="staging", outcome="not-sent")) == 2
+@pytest.mark.parametrize("times", [1, IDLE_MAX])
+def test_a_verb_whose_staging_was_lost_is_called_again(times):
+    """As often as there may be another that is kept, and lost as well."""
+    assert whole.once_more(Lost(times, lost="staging", outcome="not-sent")) == times + 1
+
+
+def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
+    verb = Lost(times=99, lost="staging", outcome="not-sent")
+    with pytest.raises(PeerLostError):
+        whole.once_more(verb)
+    assert verb.calls == IDLE_MAX + 1
 
 
 @pytest.mark.parametrize(
