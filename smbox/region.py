@@ -12,8 +12,7 @@ and every verb may raise
     LayoutMismatchError, TypeError  x does not fit; nothing was sent
     ConfigError                     the operation makes no sense for the dtype; nothing was sent
     RegionFreedError                the region was freed; stripes before that are changed
-    RequestTimeoutError             not done in time, but still under way: wait for it with
-                                    ``error.handle``; its arrays stay untouchable till then
+    RequestTimeoutError             still under way, arrays untouchable: wait on ``.handle``
     PeerLostError                   the box was closed meanwhile, or the memory is another's
 """
 
@@ -222,13 +221,8 @@ class Region:
         return requests.change_nb(self._paths, self.fetch_request(x, op, scale))
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
-        """Wait until the whole region's version is at least ``version``; return it.
-
-        Raises:
-            TypeError: ``version`` is no whole number.
-        """
-        wanted = operator.index(version)
-        requests.wait_version(self._paths, self.info, wanted, timeout_s)
+        """Wait until the whole region's version is at least ``version``; return it."""
+        requests.wait_version(self._paths, self.info, operator.index(version), timeout_s)
         return self.version
 
     def accumulate_from(

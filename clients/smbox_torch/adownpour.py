@@ -13,12 +13,13 @@ either may average first, which changes the weights of two neighbours, and no mo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
 from smbox_torch.averaged import AveragedDownpour
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import BoxLike, CounterLike
+from smbox_torch.center import Shared
 
 __all__ = ["ADownpour"]
 
@@ -43,10 +44,19 @@ class ADownpour(AveragedDownpour):
         """Return ``1 / (t + 1)`` for push number t of all workers."""
         return 1.0 / (self._pushes.add(1) + 2)
 
-    def _extra_state(self) -> dict[str, Any]:
-        return {**super()._extra_state(), "pushes": self._pushes.value}
+    def _shared(self) -> Iterator[Shared]:
+        yield from super()._shared()
+        yield _Pushes(self._pushes)
 
-    def _load_extra_state(self, extra: dict[str, Any]) -> None:
-        """Set the count in new memory; in memory that is in use it counts on."""
-        super()._load_extra_state(extra)
-        self._pushes.compare_and_swap(0, extra["pushes"])
+
+class _Pushes:
+    """The number of pushes, t, as a checkpoint holds it."""
+
+    def __init__(self, counter: CounterLike) -> None:
+        self._counter = counter
+
+    def values(self) -> dict[str, torch.Tensor]:
+        return {"pushes": torch.tensor(self._counter.value)}
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        self._counter.add(int(values["pushes"]) - self._counter.value)

@@ -50,6 +50,9 @@ class AveragedDownpour(Downpour):
         """Return a, the weight of the center that was just seen, in (0, 1]."""
         raise NotImplementedError
 
+    def _beside_nbytes(self) -> int:
+        return 2 * self.average.nbytes
+
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         super()._transfer(push=push, fetch=fetch)
         rate = self.rate()

@@ -34,6 +34,7 @@ class Clocks:
         if not 0 <= rank < workers:
             raise ConfigError("a rank is at least 0 and below workers", rank=rank)
         self.rank = rank
+        self._has_left = False
         self._all = box.create(name, shape=workers, dtype="int64", init=0, exist_ok=True)
         self._mine = self._all[rank : rank + 1]
         if self.mine == LEFT:
@@ -50,12 +51,19 @@ class Clocks:
         return self._all.get()
 
     def tick(self) -> int:
-        """Advance this worker's clock; return it."""
+        """Advance this worker's clock; return it.
+
+        Raises:
+            ConfigError: this worker has left.
+        """
+        if self._has_left:
+            raise ConfigError("this worker has left: its clock stands still", rank=self.rank)
         self._mine.accumulate(np.ones(1, np.int64))
         return self.mine
 
     def leave(self) -> None:
         """Let nobody wait for this worker any more."""
+        self._has_left = True
         self._set(LEFT)
 
     def wait(self, at_least: int, timeout_s: float) -> int:

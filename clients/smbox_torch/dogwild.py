@@ -121,7 +121,9 @@ class Dogwild(BoxOptimizer):
             for first in range(0, buffer.size, chunk):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
-        self.recorder.exchange(took_s=time.monotonic() - began_s, nbytes=2 * self.nbytes)
+        moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
+        took_s = time.monotonic() - began_s
+        self.recorder.exchange(took_s=took_s, nbytes=moved * self.nbytes)
 
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""

@@ -72,12 +72,16 @@ class Downpour(BoxOptimizer):
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
-        with self._exchanging((push + fetch) * self.nbytes):
+        with self._exchanging((push + fetch) * self.nbytes + self._beside_nbytes()):
             self._moves.gather()
             self._transfer(push=push, fetch=fetch)
             if push:
                 self._average_buffers()
         self.recorder.behind(self.center.behind(mine=int(push)))
+
+    def _beside_nbytes(self) -> int:
+        """Return the bytes that an exchange moves besides parameters and buffers."""
+        return 0
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         """Push, fetch, or both as one operation."""

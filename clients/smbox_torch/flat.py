@@ -35,8 +35,13 @@ def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return a model's floating-point buffers: running statistics of batch norms."""
-    return unique(b for b in model.buffers() if b.is_floating_point() and b.numel())
+    """Return a model's floating-point buffers that have means: statistics of batch norms.
+
+    Those that hold infinities, as masks do, have none, and are every worker's own.
+    """
+    return unique(
+        b for b in model.buffers() if b.is_floating_point() and b.numel() and b.isfinite().all()
+    )
 
 
 def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:

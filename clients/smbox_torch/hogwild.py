@@ -111,8 +111,13 @@ class Hogwild(WrappedOptimizer):
         step of any; the others wait for it.
 
         Raises:
+            ConfigError: it belongs to another algorithm; nothing was changed.
             RequestTimeoutError: the worker that restores seems dead.
         """
+        if not {"inner", "parameters"} <= state_dict.keys() or "algorithm" in state_dict:
+            raise ConfigError(
+                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+            )
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
         with self._phase.restoring() as is_mine, torch.no_grad():

@@ -34,6 +34,7 @@ from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.hogwild import Hogwild
 from smbox_torch.hogwild_state import share
+from smbox_torch.matching import counterparts, names_of
 from smbox_torch.sync_group import world_or_default
 from smbox_torch.token_ring import TokenRing, ring_words
 from smbox_torch.world import World
@@ -154,11 +155,18 @@ class HogwildPP(Hogwild):
         """Copy the model of the cluster where the token is, to evaluate or save it.
 
         Args:
-            model: of the same parameters in the same order as the optimizer's groups.
+            model: of the same parameters, found by the names of the optimizer's groups, else by
+                the order of its one group. The worker's own works too: the cluster's moves.
+
+        Raises:
+            ConfigError: the parameters differ, or of several groups without names the order
+                in the model is unknown; the model is as it was.
         """
         latest = self._models[int(self._words[0])]
-        for target, source in zip(model.parameters(), latest, strict=True):
-            target.copy_(source)
+        names = names_of(self.inner, None)
+        targets = counterparts(self.inner, self._parameters, names, model)
+        for parameter, source in zip(self._parameters, latest, strict=True):
+            targets[id(parameter)].copy_(source)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken; see Hogwild.

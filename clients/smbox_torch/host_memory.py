@@ -12,6 +12,7 @@ one to gather on the host, whatever its name, finds and removes it.
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from typing import Final, Self
@@ -132,13 +133,22 @@ class HostMemory:
 
 
 def remove_leftovers() -> list[str]:
-    """Unlink what dead runs have left while they gathered; returns the names."""
+    """Unlink what dead runs of this user left while they gathered; returns the names."""
     removed = []
     for name in segment.listing(HOST_PREFIX):
-        if not process.is_alive(*_creator(name)):
+        if _is_ours(name) and not process.is_alive(*_creator(name)):
             segment.unlink(name)
             removed.append(name)
     return removed
+
+
+def _is_ours(name: str) -> bool:
+    """Tell whether this user made the segment: those of others can be neither read nor removed."""
+    try:
+        owner = (segment.DIRECTORY / name).stat().st_uid
+    except FileNotFoundError:  # its own run has just removed it
+        return False
+    return owner == os.geteuid()
 
 
 def _header(world: World, nbytes: int, layout: str) -> NDArray[np.uint64]:

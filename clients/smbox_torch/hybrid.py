@@ -30,12 +30,13 @@ import torch.distributed as dist
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.easgd import EASGD
-from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.flat import FlatParameters, float_buffers, other_buffers
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
 from smbox_torch.overlap import Exchange, Moves, Overlap, ThreadedExchange
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
+from smbox_torch.wrapper import restore
 
 __all__ = ["HybridRoot", "HybridSGD"]
 
@@ -122,7 +123,10 @@ class HybridSGD(SyncGroup):
         else:
             members = (p for each in optimizer.param_groups for p in each["params"])
             self._parameters = FlatParameters(members)
-            self._flat = [*self._parameters.buffers, *_statistics(model)]
+            self._statistics = _statistics(model)
+            self._counts = [] if model is None else other_buffers(model)
+            self._flat = [*self._parameters.buffers]
+            self._flat += [] if self._statistics is None else self._statistics.buffers
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -228,8 +232,7 @@ class HybridSGD(SyncGroup):
             self._root.load_state_dict(state_dict, force=force)
         else:
             self.inner.load_state_dict(state_dict["inner"])
-            for buffer in self._parameters.buffers:
-                buffer.flat.detach().copy_(state_dict["parameters"][buffer.dtype])
+            restore(state_dict, self._parameters, self._statistics, self._counts)
         self._overlap.load_state(state_dict.get("moves"))
         self._adopt()
         self.steps = state_dict["steps"]
@@ -267,7 +270,7 @@ class HybridSGD(SyncGroup):
             self.close()
 
 
-def _statistics(model: torch.nn.Module | None) -> Sequence[FlatBuffer]:
+def _statistics(model: torch.nn.Module | None) -> FlatParameters | None:
     """Flatten a model's floating-point buffers, as the root does."""
     tensors = float_buffers(model) if model is not None else []
-    return FlatParameters(tensors).buffers if tensors else ()
+    return FlatParameters(tensors) if tensors else None

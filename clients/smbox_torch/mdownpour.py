@@ -60,6 +60,9 @@ class MDownpour(Downpour):
         self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
 
+    def _beside_nbytes(self) -> int:
+        return 2 * self.velocity.nbytes
+
     def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
         for (buffer, region), (_, velocity), u in zip(
             self.center, self.velocity, self._moves.pending, strict=True

@@ -17,6 +17,7 @@ worker, push and pull move the parameters' bytes twice, all of them by one node.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 
@@ -69,7 +70,8 @@ class ParameterServer(BoxOptimizer):
         if not self._has_begun:
             self._begin()
         self.flat.attach_gradients()
-        with self._exchanging(2 * self.nbytes):
+        moved = 3 if self.rank == 0 else 2  # it clears the next sum, too
+        with self._exchanging(moved * self.nbytes):
             total = self._sums[self.steps % TURNS]
             for (_, region), gradient in zip(total, self._gradients(), strict=True):
                 region.accumulate(as_array(gradient.cpu()), 1.0 / self.workers)
@@ -83,11 +85,16 @@ class ParameterServer(BoxOptimizer):
         self._local_step()
 
     def _begin(self) -> None:
-        """Clear what a run before may have left, when all are here."""
+        """Clear what was added before, by this run or another, when all have read it."""
+        self._meet("begun")
         if self.rank == 0:
             self._clear(self._sums[self.steps % TURNS])
-        self._meet("begun")
+        self._meet("cleared")
         self._has_begun = True
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
+        """Begin anew: the turn of the step that was loaded holds what came later."""
+        self._has_begun = False
 
     def _gradients(self) -> list[torch.Tensor]:
         return [buffer.gradient for buffer in self.flat.buffers if buffer.gradient is not None]

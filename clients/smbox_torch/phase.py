@@ -1,8 +1,9 @@
 """Whether the memory of a run is fresh, so that a checkpoint is restored into it once.
 
-A counter ``NAME.phase`` goes from FRESH to IN_USE when the first worker exchanges something,
-or by RESTORING when workers load a checkpoint before that: one of them writes the center, the
-others wait for it.
+A counter ``NAME.phase`` goes from FRESH to IN_USE when the first worker exchanges something.
+When workers load a checkpoint before that, one of them writes the center while the counter is
+below FRESH, at ``-1 - n`` in start n of the run's workers, and the others wait for it. What an
+earlier start has left there is of a dead worker: all workers of a run start anew together.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from smbox.errors import RequestTimeoutError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.world import number_of
 
 __all__ = ["Phase", "of_this_start"]
 
-FRESH, RESTORING, IN_USE = 0, 1, 2
+FRESH, IN_USE = 0, 1
 RESTORE_TIMEOUT_S = 120.0
 """Longest wait for another worker that writes a checkpoint into the center."""
 
@@ -25,8 +28,12 @@ def of_this_start(name: str, env: Mapping[str, str] = os.environ) -> str:
 
     A worker that was killed while it waited has arrived all the same, and nobody can tell.
     """
-    restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return name if restart == "0" else f"{name}.{restart}"
+    restart = _start(env)
+    return f"{name}.{restart}" if restart else name
+
+
+def _start(env: Mapping[str, str]) -> int:
+    return number_of(env, "TORCHELASTIC_RESTART_COUNT", 0)
 
 
 class Phase:
@@ -35,10 +42,13 @@ class Phase:
     Args:
         box: the memory.
         name: of the run.
+        env: tells which start of the run's workers this is.
     """
 
-    def __init__(self, box: BoxLike, name: str) -> None:
-        self._counter = box.counter(f"{name}.phase")
+    def __init__(self, box: BoxLike, name: str, env: Mapping[str, str] = os.environ) -> None:
+        self._name = f"{name}.phase"
+        self._counter = box.counter(self._name)
+        self._restoring = -1 - _start(env)
         self._in_use = False
 
     def use(self) -> None:
@@ -50,19 +60,35 @@ class Phase:
         if self._in_use:
             return
         self._counter.compare_and_swap(FRESH, IN_USE)
-        self._counter.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
+        self._await_use()
         self._in_use = True
 
     @contextmanager
     def restoring(self) -> Iterator[bool]:
         """Say whether this worker is to write the checkpoint; others wait until it is there."""
-        is_mine = self._counter.compare_and_swap(FRESH, RESTORING)
+        is_mine = self._take()
         if not is_mine:
-            self._counter.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
+            self._await_use()
         after = FRESH
         try:
             yield is_mine
             after = IN_USE
         finally:
             if is_mine:
-                self._counter.compare_and_swap(RESTORING, after)
+                self._counter.compare_and_swap(self._restoring, after)
+
+    def _take(self) -> bool:
+        """Be the one who restores: the first, or the first after a start that died of it."""
+        found = self._counter.value
+        is_left = self._restoring < found < FRESH
+        return self._counter.compare_and_swap(found if is_left else FRESH, self._restoring)
+
+    def _await_use(self) -> None:
+        try:
+            self._counter.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
+        except RequestTimeoutError as error:
+            raise RequestTimeoutError(
+                "a worker began to write a checkpoint into the memory and has not ended: if it"
+                f" is dead, free the counter (smbox rm {self._name}) and load again",
+                **error.facts,
+            ) from error

@@ -46,8 +46,8 @@ class ServerDownpour(BoxOptimizer):
         parameters: of the server's optimizer: momentum, eps, beta1, beta2; torch's defaults.
 
     Raises:
-        ConfigError: impossible settings, or several learning rates and no ``lr``; from
-            ``step``: the same, when a scheduler has made them differ.
+        ConfigError: impossible settings, an optimizer that maximizes, or several learning
+            rates and no ``lr``; from ``step``: the same, when a scheduler has made them differ.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class ServerDownpour(BoxOptimizer):
     ) -> None:
         if n_push < 1 or n_fetch < 1:
             raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        if any(group.get("maximize") for group in optimizer.param_groups):
+            raise ConfigError("the server steps against the gradients: negate the loss instead")
         super().__init__(optimizer, box, name, model=model, workers=workers, gradients=True)
         self.n_push = n_push
         self.n_fetch = n_fetch

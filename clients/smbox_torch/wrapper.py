@@ -1,8 +1,10 @@
 """The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
 
-A wrapper is a ``torch.optim.Optimizer``: schedulers, gradient scalers and hooks take it as
-one. Its parameter groups and state are those of the optimizer inside. A subclass says in
-``_advance`` what one step is: a local step and the exchanges that are due.
+A wrapper is a ``torch.optim.Optimizer``: schedulers and hooks take it as one, and so do
+gradient scalers, but where the step itself meets the other workers (ParameterServer, SyncEASGD,
+RingAllReduce): a scaler that leaves out a step of one of them parts them. Its parameter groups
+and state are those of the optimizer inside. A subclass says in ``_advance`` what one step is: a
+local step and the exchanges that are due.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.elastic import default_moving_rate, default_workers
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
+from smbox_torch.matching import counterparts, in_order, names_of
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.wrapped import WrappedOptimizer
@@ -72,9 +75,10 @@ class BoxOptimizer(WrappedOptimizer):
         self.flat = FlatParameters(members, gradients=gradients)
         self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)
+        self._model = model
         self.buffers = self._buffer_center(model)
         self._counts = [] if model is None else other_buffers(model)
-        self._names = _names(optimizer, model)
+        self._names = names_of(optimizer, model)
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
@@ -114,7 +118,19 @@ class BoxOptimizer(WrappedOptimizer):
 
     def _begin_exchange(self) -> None:
         self.flat.check()
+        self._check_buffers()
         self.phase.use()
+
+    def _check_buffers(self) -> None:
+        """Raise ConfigError if the model got other tensors for its buffers since."""
+        if self.buffers is None or self._model is None:
+            return
+        present = {id(buffer) for buffer in self._model.buffers()}
+        if any(id(tensor) not in present for tensor in self.buffers.flat.tensors):
+            raise ConfigError(
+                "a buffer of the model is another tensor now, which nobody averages: change"
+                " buffers in place (buffer.copy_(...)), or wrap without model="
+            )
 
     def _centers(self) -> Iterator[Center]:
         """Iterate over parameters' and, if there are any, buffers' centers."""
@@ -161,31 +177,13 @@ class BoxOptimizer(WrappedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        filled = [(self._best(), self._counterparts(model))]
+        targets = counterparts(self.inner, self.flat.tensors, self._names, model)
+        filled = [(self._best(), targets)]
         if self.buffers is not None:
             own = self.buffers.flat.tensors
-            filled.append((self.buffers, _in_order(own, float_buffers(model))))
+            filled.append((self.buffers, in_order(own, float_buffers(model))))
         for center, targets in filled:
             _fill(center, targets)
-
-    def _counterparts(self, model: torch.nn.Module) -> dict[int, torch.Tensor]:
-        """Return the model's parameter for each (id) of the optimizer's."""
-        own = self.flat.tensors
-        named = dict(model.named_parameters())
-        ids = {id(parameter) for parameter in own}
-        if any(id(parameter) in ids for parameter in named.values()):
-            return {id(parameter): parameter for parameter in own}
-        names = [self._names.get(id(parameter), "") for parameter in own]
-        if all(name in named for name in names):
-            return _in_order(own, [named[name] for name in names])
-        if len(self.param_groups) > 1:
-            raise ConfigError(
-                "the optimizer has several groups, so the order of its parameters tells not "
-                "which of this model's they are: wrap it with model=, build it from "
-                "named_parameters(), or fill the worker's own model",
-                groups=len(self.param_groups),
-            )
-        return _in_order(own, list(named.values()))
 
     # ------------------------------------------------------------------ resuming and ending
 
@@ -227,11 +225,8 @@ class BoxOptimizer(WrappedOptimizer):
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
         self.steps = state_dict["steps"]
-        self.flat.set(state_dict["parameters"])
-        if self.buffers is not None and state_dict.get("buffers"):
-            self.buffers.flat.set(state_dict["buffers"])
-        for count, saved in zip(self._counts, state_dict.get("counts", ()), strict=False):
-            count.copy_(saved)
+        statistics = None if self.buffers is None else self.buffers.flat
+        restore(state_dict, self.flat, statistics, self._counts)
         with self.phase.restoring() as is_mine:
             for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                 if is_mine or force:
@@ -246,26 +241,18 @@ class BoxOptimizer(WrappedOptimizer):
         """Take back what :meth:`_extra_state` returned."""
 
 
-def _names(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
-    """Return the names of parameters, by id, as far as they are known."""
-    names = {
-        id(parameter): name
-        for group in optimizer.param_groups
-        for parameter, name in zip(group["params"], group.get("param_names", ()), strict=False)
-    }
-    if model is not None:
-        names |= {id(parameter): name for name, parameter in model.named_parameters()}
-    return names
-
-
-def _in_order(
-    own: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
-) -> dict[int, torch.Tensor]:
-    """Return the target of each (id) of the own tensors; shapes must agree."""
-    mine, theirs = ([tuple(tensor.shape) for tensor in each] for each in (own, targets))
-    if mine != theirs:
-        raise ConfigError("the model's parameters are not the optimizer's", shapes=theirs)
-    return {id(tensor): target for tensor, target in zip(own, targets, strict=True)}
+def restore(
+    state_dict: dict[str, Any],
+    parameters: FlatParameters,
+    statistics: FlatParameters | None,
+    counts: Sequence[torch.Tensor],
+) -> None:
+    """Set a model's parameters and buffers to those of a checkpoint."""
+    parameters.set(state_dict["parameters"])
+    if statistics is not None and state_dict.get("buffers"):
+        statistics.set(state_dict["buffers"])
+    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
+        count.copy_(saved)
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -69,3 +71,21 @@ def test_a_run_resumes_exactly_in_new_memory():
     rest.run(4)
     for name in ("run.float32", "run.average.float32"):
         np.testing.assert_array_equal(again.attach(name).get(), box.attach(name).get())
+
+
+def test_going_back_to_a_checkpoint_takes_its_count_of_pushes():
+    box = ModelBox()
+    one = worker(0, box)
+    one.run(3)
+    saved = copy.deepcopy(one.optimizer.state_dict())
+    one.run(2)
+    one.optimizer.load_state_dict(saved)
+    assert box.counter("run.pushes").value == 5  # the memory is in use
+    one.optimizer.load_state_dict(saved, force=True)
+    assert box.counter("run.pushes").value == 3
+
+
+def test_bytes_of_the_average_count():
+    one = worker(0, ModelBox())
+    one.run(4)
+    assert one.optimizer.stats().nbytes == 4 * 4 * start().nbytes

@@ -50,3 +50,10 @@ def test_a_restarted_worker_goes_on_with_its_clock():
 def test_a_rank_outside_is_refused():
     with pytest.raises(ConfigError):
         Clocks(ModelBox(), "clocks", 2, 2)
+
+
+def test_who_left_does_not_tick():
+    clocks = Clocks(ModelBox(), "clocks", 0, 1)
+    clocks.leave()
+    with pytest.raises(ConfigError, match="has left"):
+        clocks.tick()

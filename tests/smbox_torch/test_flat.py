@@ -175,3 +175,9 @@ def test_algorithms_go_by_the_host_twin_of_a_device(kind: type, settings: dict):
     """The worker's values and the center are those of a run whose twin is the buffer itself."""
     expected = trained(kind, settings, on_device=False)
     assert trained(kind, settings, on_device=True) == expected
+
+
+def test_buffers_without_a_mean_are_left_alone():
+    model = torch.nn.BatchNorm1d(3)
+    model.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+    assert [tuple(b.shape) for b in float_buffers(model)] == [(3,), (3,)]

@@ -236,3 +236,12 @@ def test_sparse_workers_in_turns_are_optimizers_on_one_table(boxes, state: str):
     assert values(nets[0]) == values(nets[1]) == values(alone)
     for worker in workers:
         worker.close()
+
+
+def test_the_state_of_another_optimizer_is_refused(boxes):
+    x = torch.nn.Parameter(torch.zeros(3))
+    sgd = torch.optim.SGD([x], lr=0.1)
+    optimizer = Hogwild(sgd, boxes(), "run")
+    with pytest.raises(ConfigError, match="another algorithm"):
+        optimizer.load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
+    optimizer.close()

@@ -175,6 +175,21 @@ def test_workers_at_once_bring_all_clusters_to_the_goal(open_box):
     close(team)
 
 
+def test_the_latest_model_is_matched_by_name_not_by_the_order_of_groups(open_box):
+    model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.LayerNorm(4))
+    named = list(model.named_parameters())
+    sgd = torch.optim.SGD([{"params": named[0::2]}, {"params": named[1::2]}], lr=LR)
+    other = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.LayerNorm(4))
+    with HogwildPP(sgd, open_box(), "run", clusters=1, world=World()) as optimizer:
+        with torch.no_grad():
+            for number, (_, parameter) in enumerate(named):
+                parameter.fill_(number)
+        optimizer.latest_into(other)
+        with pytest.raises(ConfigError):
+            optimizer.latest_into(torch.nn.Linear(4, 4))
+    assert [p[0].item() for p in other.parameters()] == [0, 1, 2, 3]
+
+
 def test_a_cluster_that_leaves_is_passed_over_and_keeps_a_copy(open_box):
     team = [made(open_box(), rank, 3, 3, update_delay=0) for rank in range(3)]
     team[0].run()

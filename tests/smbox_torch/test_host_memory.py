@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -149,6 +150,13 @@ def test_a_memory_node_may_have_any_name():
         assert of_a_node in segment.listing(PREFIX)
     finally:
         segment.unlink(of_a_node)
+
+
+def test_what_others_left_is_theirs_to_remove(leftover: str, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+    assert remove_leftovers() == []
+    monkeypatch.undo()
+    assert len(remove_leftovers()) == 1
 
 
 def test_two_living_groups_of_one_name_are_refused():

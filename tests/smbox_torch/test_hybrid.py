@@ -139,25 +139,31 @@ def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups():
     assert (rate, none) == (0.45, None)
 
 
-def test_batch_norm_statistics_travel_and_stay_equal_in_a_group():
-    box = ModelBox()
+def test_batch_norm_statistics_travel_stay_equal_in_a_group_and_are_restored():
+    box, saved = ModelBox(), {}
 
     def work(world: World) -> bytes:
         torch.manual_seed(world.rank)
         model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
-        client = box.client("w") if world.is_group_root else None
+        client = (ModelBox() if world.restart else box).client("w")
         sgd = torch.optim.SGD(model.parameters(), lr=LR)
         with HybridSGD(sgd, client, "run", model=model, period=1, world=world) as optimizer:
-            for _ in range(3):
+            if world.restart:
+                optimizer.load_state_dict(saved)
+            for _ in range(0 if world.restart else 3):
                 optimizer.zero_grad()
                 model(torch.randn(4, 3)).square().mean().backward()
                 optimizer.step()
+            if world.is_group_root:
+                saved.update(optimizer.state_dict())
             assert int(model[0].num_batches_tracked) == 3
             return model[0].running_mean.numpy().tobytes()
 
-    first, second = each(worlds(1, 2), work)
+    members = worlds(1, 2)
+    first, second = each(members, work)
     assert first == second
     assert np.abs(box.attach("run.buffers.float32").get()).max() > 0
+    assert each([dataclasses.replace(w, restart=1) for w in members], work) == [first, first]
 
 
 @pytest.mark.parametrize("overlap", [False, True])

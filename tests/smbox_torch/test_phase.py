@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
+from smbox.errors import RequestTimeoutError
 from smbox.testing.model_box import ModelBox
+from smbox_torch import phase
 from smbox_torch.phase import IN_USE, Phase, of_this_start
 
 
@@ -59,3 +61,22 @@ def test_a_restarted_run_meets_elsewhere():
     assert of_this_start("run.end", {}) == "run.end"
     assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "0"}) == "run.end"
     assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "2"}) == "run.end.2"
+
+
+def test_the_next_start_takes_over_from_a_worker_that_died_restoring():
+    box = ModelBox()
+    dead = Phase(box, "run")
+    with dead.restoring():
+        pass
+    box.counter("run.phase").add(-1 - IN_USE)  # as it stood inside: -1, of start 0
+    for start in ("1", "3"):
+        again = Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": start})
+        assert again._take()
+    assert not Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": "3"})._take()
+    with pytest.raises(RequestTimeoutError, match=r"smbox rm run\.phase"):
+        Phase(box, "run", {"TORCHELASTIC_RESTART_COUNT": "3"}).use()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(phase, "RESTORE_TIMEOUT_S", 0.5)

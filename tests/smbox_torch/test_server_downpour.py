@@ -160,3 +160,10 @@ def test_impossible_settings_are_refused():
     for settings in ({"n_push": 0}, {"n_fetch": 0}):
         with pytest.raises(ConfigError):
             worker(0, ModelBox(), **settings)
+
+
+def test_who_maximizes_is_refused():
+    x = torch.nn.Parameter(torch.zeros(3))
+    sgd = torch.optim.SGD([x], lr=0.1, maximize=True)
+    with pytest.raises(ConfigError, match="negate the loss"):
+        ServerDownpour(sgd, ModelBox(), "run")

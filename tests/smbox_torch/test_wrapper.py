@@ -240,3 +240,13 @@ def test_the_base_itself_takes_no_step():
     opt = BoxOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run")
     with pytest.raises(NotImplementedError):
         opt.step()
+
+
+def test_a_buffer_that_became_another_tensor_is_told():
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = Plain(sgd, ModelBox(), "run", model=model)
+    train(model, opt)
+    model[1].running_mean = 0.5 * model[1].running_mean
+    with pytest.raises(ConfigError, match="in place"):
+        train(model, opt)

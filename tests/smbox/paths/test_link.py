@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import signal
 import sys
 import threading
 import time
@@ -286,47 +285,3 @@ def test_closing_ends_what_is_under_way_and_says_goodbye(node, clients):
     assert Op.BYE in [decode_request(frames).op for frames in node.seen]
     assert len(node.memory.channels) == 0
     client.close()
-
-
-def test_a_forked_child_lets_go_and_the_parent_goes_on(client):
-    info = client.create(PIECE)
-    work = client.change(info, np.ones(PIECE, np.float32))
-    child = os.fork()
-    if child == 0:
-        client.data.abandon()
-        client.control.abandon()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    client.finish(work)
-    assert (client.get(info) == 1).all()
-
-
-def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
-    info = client.create(PIECE)
-    work = client.change(info, np.ones(PIECE, np.float32))
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold():
-        with work._link._mutex:
-            held.set()
-            go_on.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        client.data.abandon()
-        client.control.abandon()
-        try:
-            work.advance(time.monotonic())
-        except PeerLostError:
-            os._exit(0)
-        os._exit(1)
-    try:
-        assert os.waitpid(child, 0)[1] == 0
-    finally:
-        go_on.set()
-        holder.join()
-    client.finish(work)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -9,10 +11,12 @@ import pytest
 from smbox.errors import PeerLostError, RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.wire.codec import decode_request
+from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
+PIECE = LONG_NBYTES_MAX // 4
 
 
 def channels(node):
@@ -87,3 +91,47 @@ def test_a_closed_path_begins_nothing(client):
     client.data.close()
     with pytest.raises(PeerLostError):
         client.change(info, np.ones(4, np.float32))
+
+
+def test_a_forked_child_lets_go_and_the_parent_goes_on(client):
+    info = client.create(PIECE)
+    work = client.change(info, np.ones(PIECE, np.float32))
+    child = os.fork()
+    if child == 0:
+        client.data.abandon()
+        client.control.abandon()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    client.finish(work)
+    assert (client.get(info) == 1).all()
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
+    info = client.create(PIECE)
+    work = client.change(info, np.ones(PIECE, np.float32))
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with work._link._mutex:
+            held.set()
+            go_on.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        client.data.abandon()
+        client.control.abandon()
+        try:
+            work.advance(time.monotonic())
+        except PeerLostError:
+            os._exit(0)
+        os._exit(1)
+    try:
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        go_on.set()
+        holder.join()
+    client.finish(work)
