@@ -143,7 +143,7 @@ def remove_leftovers() -> list[str]:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether this user made the segment: those of others can be neither read nor removed."""
+    """Tell whether this user made the segment; only then may it be read and removed."""
     try:
         owner = (segment.DIRECTORY / name).stat().st_uid
     except FileNotFoundError:  # its own run has just removed it

@@ -51,8 +51,8 @@ def counterparts(
     if len(optimizer.param_groups) > 1:
         raise ConfigError(
             "the optimizer has several groups, so the order of its parameters tells not "
-            "which of this model's they are: wrap it with model=, build it from "
-            "named_parameters(), or fill the worker's own model",
+            "which of this model's they are: build it from named_parameters(), wrap it with "
+            "model= where that is taken, or fill the worker's own model",
             groups=len(optimizer.param_groups),
         )
     return in_order(own, list(named.values()))
