@@ -163,8 +163,12 @@ class HogwildPP(Hogwild):
                 in the model is unknown; the model is as it was.
         """
         latest = self._models[int(self._words[0])]
-        names = names_of(self.inner, None)
-        targets = counterparts(self.inner, self._parameters, names, model)
+        targets = counterparts(
+            self._parameters,
+            names_of(self.inner, None),
+            dict(model.named_parameters()),
+            groups=len(self.param_groups),
+        )
         for parameter, source in zip(self._parameters, latest, strict=True):
             targets[id(parameter)].copy_(source)
 

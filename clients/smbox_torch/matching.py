@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import torch
 
@@ -12,50 +13,52 @@ __all__ = ["counterparts", "in_order", "names_of"]
 
 
 def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
-    """Return the names of parameters, by id, as far as they are known."""
+    """Return the names of parameters and buffers, by id, as far as they are known."""
     names = {
         id(parameter): name
         for group in optimizer.param_groups
         for parameter, name in zip(group["params"], group.get("param_names", ()), strict=False)
     }
     if model is not None:
-        names |= {id(parameter): name for name, parameter in model.named_parameters()}
+        named = chain(model.named_parameters(), model.named_buffers())
+        names |= {id(tensor): name for name, tensor in named}
     return names
 
 
 def counterparts(
-    optimizer: torch.optim.Optimizer,
     own: Sequence[torch.Tensor],
     names: Mapping[int, str],
-    model: torch.nn.Module,
+    theirs: Mapping[str, torch.Tensor],
+    *,
+    groups: int = 1,
 ) -> dict[int, torch.Tensor]:
-    """Return the model's parameter for each (id) of the optimizer's.
+    """Return another model's tensor for each (id) of the own ones.
 
     Args:
-        optimizer: whose groups hold the parameters.
-        own: the parameters, each once, in the order of the groups.
+        own: parameters or buffers, each once.
         names: of them, by id, where they are known.
-        model: the worker's own, or another of the same parameters.
+        theirs: parameters or buffers of a model, by name and in its order; it may be the own
+            model.
+        groups: of the optimizer, in whose order the own ones are.
 
     Raises:
-        ConfigError: the parameters differ, or of several groups without names the order in
-            the model is unknown.
+        ConfigError: they differ, or of several groups without names the order in the model
+            is unknown.
     """
-    named = dict(model.named_parameters())
-    ids = {id(parameter) for parameter in own}
-    if any(id(parameter) in ids for parameter in named.values()):
-        return {id(parameter): parameter for parameter in own}
-    wanted = [names.get(id(parameter), "") for parameter in own]
-    if all(name in named for name in wanted):
-        return in_order(own, [named[name] for name in wanted])
-    if len(optimizer.param_groups) > 1:
+    ids = {id(tensor) for tensor in own}
+    if any(id(tensor) in ids for tensor in theirs.values()):
+        return {id(tensor): tensor for tensor in own}
+    wanted = [names.get(id(tensor), "") for tensor in own]
+    if all(name in theirs for name in wanted):
+        return in_order(own, [theirs[name] for name in wanted])
+    if groups > 1:
         raise ConfigError(
             "the optimizer has several groups, so the order of its parameters tells not "
             "which of this model's they are: build it from named_parameters(), wrap it with "
             "model= where that is taken, or fill the worker's own model",
-            groups=len(optimizer.param_groups),
+            groups=groups,
         )
-    return in_order(own, list(named.values()))
+    return in_order(own, list(theirs.values()))
 
 
 def in_order(

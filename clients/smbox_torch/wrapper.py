@@ -21,7 +21,7 @@ from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.elastic import default_moving_rate, default_workers
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
-from smbox_torch.matching import counterparts, in_order, names_of
+from smbox_torch.matching import counterparts, names_of
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.wrapped import WrappedOptimizer
@@ -177,11 +177,12 @@ class BoxOptimizer(WrappedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        targets = counterparts(self.inner, self.flat.tensors, self._names, model)
-        filled = [(self._best(), targets)]
+        own, groups = self.flat.tensors, len(self.param_groups)
+        theirs = dict(model.named_parameters())
+        filled = [(self._best(), counterparts(own, self._names, theirs, groups=groups))]
         if self.buffers is not None:
-            own = self.buffers.flat.tensors
-            filled.append((self.buffers, in_order(own, float_buffers(model))))
+            own, statistics = self.buffers.flat.tensors, dict(model.named_buffers())
+            filled.append((self.buffers, counterparts(own, self._names, statistics)))
         for center, targets in filled:
             _fill(center, targets)
 

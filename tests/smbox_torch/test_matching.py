@@ -24,28 +24,36 @@ def members(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
 def test_the_own_model_is_known_in_any_order():
     model = two_layers()
     own = members(by_kind(model, named=False))
-    found = counterparts(by_kind(model, named=False), own, {}, model)
+    found = counterparts(own, {}, dict(model.named_parameters()), groups=2)
     assert all(found[id(parameter)] is parameter for parameter in own)
 
 
 def test_another_model_is_matched_by_name():
     model, other = two_layers(), two_layers()
     optimizer = by_kind(model, named=False)
-    own = members(optimizer)
-    found = counterparts(optimizer, own, names_of(optimizer, model), other)
+    theirs = dict(other.named_parameters())
+    found = counterparts(members(optimizer), names_of(optimizer, model), theirs, groups=2)
     assert found[id(model[1].weight)] is other[1].weight
     assert found[id(model[0].bias)] is other[0].bias
 
 
 def test_without_names_several_groups_have_no_order():
-    optimizer = by_kind(two_layers(), named=False)
+    own, theirs = members(by_kind(two_layers(), named=False)), two_layers()
     with pytest.raises(ConfigError, match="several groups"):
-        counterparts(optimizer, members(optimizer), {}, two_layers())
+        counterparts(own, {}, dict(theirs.named_parameters()), groups=2)
 
 
 def test_one_group_is_matched_in_order_and_by_shape():
-    optimizer = torch.optim.SGD(two_layers().parameters(), lr=0.1)
-    own, other = members(optimizer), two_layers()
-    assert list(counterparts(optimizer, own, {}, other).values()) == list(other.parameters())
+    own, other = list(two_layers().parameters()), two_layers()
+    found = counterparts(own, {}, dict(other.named_parameters()))
+    assert list(found.values()) == list(other.parameters())
     with pytest.raises(ConfigError, match="not the optimizer's"):
         in_order(own, own[:3])
+
+
+def test_buffers_have_names_too():
+    model, other = torch.nn.BatchNorm1d(3), torch.nn.BatchNorm1d(3)
+    other.register_buffer("mask", torch.full((3,), -torch.inf))
+    names = names_of(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    found = counterparts([model.running_var], names, dict(other.named_buffers()))
+    assert found[id(model.running_var)] is other.running_var

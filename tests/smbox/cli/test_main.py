@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from typing import IO
 
 import pytest
 
@@ -65,43 +66,34 @@ def test_what_ends_a_command_is_its_exit_code(capsys, monkeypatch, error, expect
     assert "Traceback" not in err
 
 
+def program(*argv: str, stdout: IO[str] | int = subprocess.PIPE) -> tuple[int, str]:
+    """Run the command in a process of its own: its exit code, and what it complained of."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"from smbox.cli.main import main; main({list(argv)})"],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
 def test_what_cannot_be_printed_is_told_in_one_line():
     with open("/dev/full", "w", encoding="utf-8") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", "from smbox.cli.main import main; main(['gc', '--json'])"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "No space left on device" in done.stderr
+        code, complaint = program("gc", "--json", stdout=full)
+    assert (code, complaint.count("\n")) == (1, 1)
+    assert "No space left on device" in complaint
 
 
 def test_who_stops_reading_is_told_nothing():
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", encoding="utf-8") as nobody_reads:
-        done = subprocess.run(
-            [sys.executable, "-c", "from smbox.cli.main import main; main(['gc', '--json'])"],
-            stdout=nobody_reads,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, "")
+        assert program("gc", "--json", stdout=nobody_reads) == (1, "")
 
 
 def test_the_program_is_installed_as_a_module_function():
-    done = subprocess.run(
-        [sys.executable, "-c", "from smbox.cli.main import main; main(['rm'])"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "name" in done.stderr.lower()
+    code, complaint = program("rm")
+    assert code == 2
+    assert "name" in complaint.lower()
