@@ -94,7 +94,8 @@ class Story:
         assert self.session.acknowledged == int(number)
 
     def idle(self) -> None:
-        assert self.session.is_idle
+        assert self.session.is_all_sent
+        assert not self.session.is_unanswered
 
     def needs_hello(self) -> None:
         assert self.session.needs_hello

@@ -127,7 +127,7 @@ def hand_over(action: str, session: ClientSession, node: ModelNode) -> None:
 
 def drain(session: ClientSession, node: ModelNode) -> None:
     for _ in range(1000):
-        if session.is_idle:
+        if session.is_all_sent and not session.is_unanswered:
             return
         if session.needs_hello or not (node.inbox or node.outbox or session.next_to_send()):
             node.hello(session.hello())
