@@ -183,10 +183,14 @@ def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
             raise ConfigError("a region needs a shape, or an array as init")
         array = typed_array(init)
         return np.shape(init) if array is None else array.shape
-    extent = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    if any(int(length) != length or length < 0 for length in extent):
-        raise ConfigError("a shape is whole numbers from 0 up", shape=extent)
-    return tuple(int(length) for length in extent)
+    lengths = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    try:
+        extent = tuple(int(length) for length in lengths)
+    except (ValueError, OverflowError):  # no number, nan, inf
+        extent = (-1,)
+    if extent != lengths or min(extent, default=0) < 0:
+        raise ConfigError("a shape is whole numbers from 0 up", shape=lengths)
+    return extent
 
 
 def scalar(init: Any, dtype: DType) -> bool | int | float | None:

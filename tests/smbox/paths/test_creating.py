@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,6 +67,9 @@ def test_arrays(arguments, layout):
         (None, None, None, "stripe"),
         ((2.5,), None, None, "stripe"),
         ((-1,), None, None, "stripe"),
+        ((math.nan,), None, None, "stripe"),
+        ((math.inf,), None, None, "stripe"),
+        ("ab", None, None, "stripe"),
         ((1,), object, None, "stripe"),
         ((1,), "text", None, "stripe"),
         ((1,), np.dtype(">f4"), None, "stripe"),
