@@ -14,7 +14,7 @@ from smbox.address import GlobalAddress
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.config import ClientConfig
-from smbox.counter import Counter
+from smbox.counter import Counter, whole_number
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
@@ -155,7 +155,7 @@ class Box:
             TypeError, LayoutMismatchError: ``init`` is no whole number of 64 bits.
         """
         request = CreateRequest(
-            name, RegionKind.COUNTER, INT64, (), creating.STRIPE, creating.scalar(init, INT64)
+            name, RegionKind.COUNTER, INT64, (), creating.STRIPE, whole_number(init)
         )
         request = replace(request, exist_ok=True)
         info = creating.create(self._paths, request, None, self._paths.timeout_s)

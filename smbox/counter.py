@@ -23,6 +23,18 @@ INT64 = np.dtype(np.int64)
 NBYTES = INT64.itemsize
 
 
+def whole_number(number: int) -> int:
+    """Return a number that a counter can have.
+
+    Raises:
+        TypeError, LayoutMismatchError: no whole number of 64 bits.
+    """
+    whole = operator.index(number)
+    if not -(1 << 63) <= whole < 1 << 63:
+        raise LayoutMismatchError("a counter has 64 bits", given=number)
+    return whole
+
+
 class Counter:
     """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
 
@@ -95,12 +107,16 @@ class Counter:
         """
         wanted_s = self._paths.seconds(timeout_s)
         deadline_s = requests.deadline_of(wanted_s)
-        found: dict[str, object] = {"at_least": at_least, "timeout_s": wanted_s}
+        found: dict[str, object] = {
+            "op": "counter.wait",
+            "outcome": "not-sent",
+            "at_least": at_least,
+            "timeout_s": wanted_s,
+        }
         try:
             while True:
-                look_s = requests.look_s(deadline_s)
-                version = self._paths.data().version(self.info, look_s)
-                found["value"] = value = self._read(look_s)
+                version = self._paths.data().version(self.info, requests.look_s(deadline_s))
+                found["value"] = value = self._read(requests.look_s(deadline_s))
                 if value >= at_least:
                     return value
                 left_s = max(0.0, deadline_s - time.monotonic())
@@ -112,10 +128,7 @@ class Counter:
             raise
 
     def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
-        try:
-            source = np.array([operator.index(number) for number in numbers], INT64)
-        except OverflowError as error:
-            raise LayoutMismatchError("a counter has 64 bits", given=numbers) from error
+        source = np.array([whole_number(number) for number in numbers], INT64)
         old = np.empty(1, INT64)
         operation = Operation(op, kernel, 1, 0, NBYTES, as_bytes(source))
         return Request(self.info, operation, OldSink(0, as_bytes(old)), old)

@@ -59,4 +59,6 @@ class _Pushes:
         return {"pushes": torch.tensor(self._counter.value)}
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
-        self._counter.add(int(values["pushes"]) - self._counter.value)
+        wanted = int(values["pushes"])
+        while (found := self._counter.value) != wanted:
+            self._counter.compare_and_swap(found, wanted)

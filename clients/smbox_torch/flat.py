@@ -24,6 +24,7 @@ __all__ = [
     "FlatParameters",
     "check_views",
     "float_buffers",
+    "named_floats",
     "other_buffers",
     "unique",
 ]
@@ -34,19 +35,24 @@ def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 
+def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a model's floating-point buffers by name."""
+    return {n: b for n, b in model.named_buffers() if b.is_floating_point() and b.numel()}
+
+
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return a model's floating-point buffers that have means: statistics of batch norms.
 
-    Those that hold infinities, as masks do, have none, and are every worker's own.
+    Those that hold infinities as the model is wrapped, as masks do, have none: they are each
+    worker's own. They have to be the same ones on all workers.
     """
-    return unique(
-        b for b in model.buffers() if b.is_floating_point() and b.numel() and b.isfinite().all()
-    )
+    return unique(b for b in named_floats(model).values() if not b.isinf().any())
 
 
 def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return a model's other buffers: batch norms count their batches in integers."""
-    return unique(b for b in model.buffers() if not b.is_floating_point())
+    averaged = {id(buffer) for buffer in float_buffers(model)}
+    return unique(b for b in model.buffers() if id(b) not in averaged)
 
 
 def check_views(

@@ -45,8 +45,7 @@ def counterparts(
         ConfigError: they differ, or of several groups without names the order in the model
             is unknown.
     """
-    ids = {id(tensor) for tensor in own}
-    if any(id(tensor) in ids for tensor in theirs.values()):
+    if {id(tensor) for tensor in own} <= {id(tensor) for tensor in theirs.values()}:
         return {id(tensor): tensor for tensor in own}
     wanted = [names.get(id(tensor), "") for tensor in own]
     if all(name in theirs for name in wanted):
@@ -67,5 +66,5 @@ def in_order(
     """Return the target of each (id) of the own tensors; ConfigError if shapes differ."""
     mine, theirs = ([tuple(tensor.shape) for tensor in each] for each in (own, targets))
     if mine != theirs:
-        raise ConfigError("the model's parameters are not the optimizer's", shapes=theirs)
+        raise ConfigError("the model's tensors are not the optimizer's", shapes=theirs)
     return {id(tensor): target for tensor, target in zip(own, targets, strict=True)}

@@ -88,7 +88,8 @@ class Phase:
             self._counter.wait(at_least=IN_USE, timeout_s=RESTORE_TIMEOUT_S)
         except RequestTimeoutError as error:
             raise RequestTimeoutError(
-                "a worker began to write a checkpoint into the memory and has not ended: if it"
-                f" is dead, free the counter (smbox rm {self._name}) and load again",
+                "a worker began to write a checkpoint into the memory and is not done: if it is"
+                f" dead or failed, free the counter (smbox rm {self._name}), start the workers"
+                " again and load it",
                 **error.facts,
             ) from error

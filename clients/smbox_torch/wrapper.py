@@ -20,7 +20,13 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.elastic import default_moving_rate, default_workers
-from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
+from smbox_torch.flat import (
+    FlatBuffer,
+    FlatParameters,
+    float_buffers,
+    named_floats,
+    other_buffers,
+)
 from smbox_torch.matching import counterparts, names_of
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
@@ -181,8 +187,8 @@ class BoxOptimizer(WrappedOptimizer):
         theirs = dict(model.named_parameters())
         filled = [(self._best(), counterparts(own, self._names, theirs, groups=groups))]
         if self.buffers is not None:
-            own, statistics = self.buffers.flat.tensors, dict(model.named_buffers())
-            filled.append((self.buffers, counterparts(own, self._names, statistics)))
+            own, floats = self.buffers.flat.tensors, named_floats(model)
+            filled.append((self.buffers, counterparts(own, self._names, floats)))
         for center, targets in filled:
             _fill(center, targets)
 

@@ -75,14 +75,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         try:
             build(words)(args=words, prog_name="smbox")
         finally:
-            sys.stdout.flush()
+            _flush()
     except SmboxError as error:
         complain(str(error))
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except OSError as error:  # nobody reads what is printed, or its disk is full
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # Python flushes again
-        if not isinstance(error, BrokenPipeError):
+    except OSError as error:
+        if _can_print() or not isinstance(error, BrokenPipeError):
             complain(str(error))
         sys.exit(1)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed before we began
+        sys.stdout.flush()
+
+
+def _can_print() -> bool:
+    """Tell whether what was printed gets out; if not, let Python not try again at its end."""
+    try:
+        _flush()
+    except OSError:  # nobody reads it, or its disk is full
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), STDOUT)
+        return False
+    return True

@@ -55,7 +55,7 @@ def describe(
     request = CreateRequest(name, RegionKind.ARRAY, element, extent, CONSISTENCIES[consistency])
     if array is not None:
         return request, source_array(array, element.numpy, extent)
-    return replace(request, init=scalar(init, element)), None
+    return replace(request, init=_scalar(init, element)), None
 
 
 def create(
@@ -193,12 +193,7 @@ def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
     return extent
 
 
-def scalar(init: Any, dtype: DType) -> bool | int | float | None:
-    """Return the number that every element begins with, as ``dtype`` holds it; None: zero.
-
-    Raises:
-        LayoutMismatchError, TypeError: ``dtype`` cannot hold it, or it is no number.
-    """
+def _scalar(init: Any, dtype: DType) -> bool | int | float | None:
     if init is None:
         return None
     number: bool | int | float = source_array(init, dtype.numpy, ()).item()

@@ -21,6 +21,9 @@ WAIT_MS: Final = 500
 a region that does not change is not taken for a node that does not answer."""
 
 
+POLL_MS: Final = 20
+"""The same for a caller that looks and goes on, and may look again at once."""
+
 VERSION_MAX: Final = (1 << 64) - 1
 """The largest version that a header can carry; no region ever reaches it."""
 
@@ -112,7 +115,7 @@ class RemoteWait(Waiting):
     def _begin(self, deadline_s: float) -> RemoteCall:
         """Begin a slice that ends with the caller's patience: others of the thread follow."""
         left_s = max(0.0, deadline_s - time.monotonic())
-        wait_ms = int(min(WAIT_MS, 1000 * left_s))
+        wait_ms = int(min(WAIT_MS, 1000 * left_s)) or POLL_MS
         version = min(max(self._wanted, 0), VERSION_MAX)
         request = Request(Op.WAIT, address=self._address, nbytes=wait_ms, version=version)
         call = RemoteCall(self._link, request)

@@ -43,11 +43,13 @@ def test_numbers_beyond_64_bits_are_refused(box):
 
 
 def test_the_first_value_is_any_whole_number_of_64_bits(box):
-    assert box.counter("numpy's", np.int64(-3)).value == -3
+    for number, init in enumerate((np.int64(-3), np.uint64(5), np.int8(3), True)):
+        assert box.counter(f"first-{number}", init).value == init
     for init, error in (
         (1 << 63, LayoutMismatchError),
         ("a", TypeError),
-        (0.5, LayoutMismatchError),
+        (10**400, LayoutMismatchError),
+        (0.5, TypeError),
     ):
         with pytest.raises(error):
             box.counter("wrong", init)

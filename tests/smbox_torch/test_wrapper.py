@@ -242,6 +242,26 @@ def test_the_base_itself_takes_no_step():
         opt.step()
 
 
+def test_statistics_go_into_a_model_whatever_it_is_wrapped_in():
+    model = torch.nn.ModuleDict({"module": network()})
+    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    with torch.no_grad():
+        opt.buffers.put({"float32": torch.arange(6.0)})
+    plain = network()
+    opt.center_into(plain)
+    assert plain[1].running_mean.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_model_that_shares_a_buffer_is_still_another_model():
+    model, other = network(), network()
+    other[1].running_var = model[1].running_var
+    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    with torch.no_grad():
+        opt.buffers.put({"float32": torch.arange(6.0)})
+    opt.center_into(other)
+    assert other[1].running_mean.tolist() == [0.0, 1.0, 2.0]
+
+
 def test_a_buffer_that_became_another_tensor_is_told():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)

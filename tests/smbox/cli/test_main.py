@@ -93,6 +93,26 @@ def test_who_stops_reading_is_told_nothing():
         assert program("gc", "--json", stdout=nobody_reads) == (1, "")
 
 
+def test_without_a_place_to_print_to_the_work_is_done_all_the_same(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["--version"])
+    assert not ended.value.code
+
+
+def test_an_error_that_is_not_of_printing_leaves_the_output_alone(capfd, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "memory")
+
+    monkeypatch.setattr(regions, "connect", broken)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["ls"])
+    os.write(1, b"still there")
+    shown = capfd.readouterr()
+    assert (ended.value.code, shown.out) == (1, "still there")
+    assert "memory" in shown.err
+
+
 def test_the_program_is_installed_as_a_module_function():
     code, complaint = program("rm")
     assert code == 2
