@@ -9,10 +9,11 @@ from typing import Final, Self
 
 from smbox.config import TCP_FORM, is_host
 from smbox.errors import ConfigError
+from smbox.memory.layout import OFFSET_BITS
 
 NODE_NAME_LENGTH_MAX: Final = 64
 MEMORY_NBYTES_MIN: Final = 1 << 20
-MEMORY_NBYTES_MAX: Final = 1 << 48  # as many as a node has addresses
+MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # as many as a node has addresses
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

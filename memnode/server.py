@@ -23,7 +23,7 @@ from memnode.signals import StopSignal
 from memnode.waker import Waker
 from smbox.memory import accel, layout
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.segment import DIRECTORY, listing, room_nbytes
+from smbox.memory.segment import listing, room_nbytes, size
 
 MEMORY_SHARE: Final = 0.9
 """Of what /dev/shm has free, when no limit is given: others live there, too."""
@@ -230,11 +230,7 @@ def _fresh_name(port: str) -> str:
 
 def _used_nbytes(name: str) -> int:
     """Return the bytes that an earlier run of the node has left in place."""
-    used = 0
-    for segment in listing(f"{layout.PREFIX}{name}."):
-        with contextlib.suppress(FileNotFoundError):  # a local client takes its slot along
-            used += (DIRECTORY / segment).stat().st_size
-    return used
+    return sum(map(size, listing(f"{layout.PREFIX}{name}.")))
 
 
 def _raise_file_limit() -> None:

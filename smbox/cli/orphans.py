@@ -62,7 +62,7 @@ def _look_at(node: str, segments: tuple[str, ...]) -> NodeSegments:
     owner = _recorded_owner(node)
     pid = 0 if owner is None else owner[0]
     return NodeSegments(
-        node, segments, sum(map(_nbytes, segments)), pid, _state(node, owner, segments)
+        node, segments, sum(map(segment.size, segments)), pid, _state(node, owner, segments)
     )
 
 
@@ -114,13 +114,6 @@ def _is_locked(node: str) -> bool:
         return locks.is_held(LockByte.NODE)
     finally:
         locks.close()
-
-
-def _nbytes(name: str) -> int:
-    try:
-        return (segment.DIRECTORY / name).stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def remove(memory: NodeSegments) -> bool:

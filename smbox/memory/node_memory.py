@@ -14,7 +14,7 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import DIRECTORY, NoSegmentError, Segment, listing, unlink
+from smbox.memory.segment import NoSegmentError, Segment, listing, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
@@ -138,7 +138,7 @@ class NodeMemory:
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, journals and rings counted in."""
-        return sum(_size(name) for name in self._listing())
+        return sum(size(name) for name in self._listing())
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
@@ -220,13 +220,6 @@ class NodeMemory:
         dies, its slot says so.
         """
         return is_idle and not sweeping.is_operand(self.name, region.address)
-
-
-def _size(name: str) -> int:
-    try:
-        return (DIRECTORY / name).stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _make_cookie(name: str) -> bytes:

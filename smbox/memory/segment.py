@@ -222,6 +222,14 @@ def unlink(name: str) -> None:
     (DIRECTORY / name).unlink(missing_ok=True)
 
 
+def size(name: str) -> int:
+    """Return the bytes of a segment; 0 if it is gone."""
+    try:
+        return (DIRECTORY / name).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def listing(prefix: str) -> list[str]:
     """List the names of all segments that begin with ``prefix``, sorted."""
     return sorted(path.name for path in DIRECTORY.iterdir() if path.name.startswith(prefix))

@@ -96,3 +96,10 @@ def test_a_segment_made_aside_replaces_an_empty_one(name):
     made = Segment.create_whole(name, f"{name}.aside", 4096)
     assert (made.name, segment.listing(f"{name}.")) == (name, [])
     assert Segment.attach(name).nbytes == 4096
+
+
+def test_a_segment_that_is_gone_has_no_size(name):
+    Segment.create(name, 8192).close()
+    assert segment.size(name) == 8192
+    segment.unlink(name)
+    assert segment.size(name) == 0
