@@ -80,6 +80,11 @@ class Lane:
         return len(self._parked)
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is parked, being made or waited for."""
+        return not (self._parked or self._unattended or len(self.waits))
+
+    @property
     def tries_again(self) -> bool:
         """Whether a channel waits for a stripe: nobody tells when that is let go."""
         return any(not channel.unsent.is_waited_for for channel in self._parked.values())
@@ -133,15 +138,28 @@ class Lane:
         if row is not None:
             self._memory.channels.release(row, self._memory.name)
 
+    def idle_channel(self, connection: Connection) -> Channel | None:
+        """Return the channel of a connection, if it has one and no request of it is parked."""
+        channel = self._channels.get(connection)
+        return None if channel is None or channel.queue else channel
+
     def submit(self, connection: Connection, request: Request, *, now_s: float) -> Replies:
         """Run a request, or line it up behind those of its channel that are parked."""
         self._now_s = now_s
         channel = self._channels[connection]
-        if len(channel.queue) >= QUEUE_MAX:
-            _LOG.warning("a client sends beyond its window: %s dropped", request.op.name)
+        task = TASKS[request.op](self, request, channel)
+        if channel.queue:
+            if len(channel.queue) >= QUEUE_MAX:
+                _LOG.warning("a client sends beyond its window: %s dropped", request.op.name)
+            else:
+                channel.queue.append(task)
             return []
-        channel.queue.append(TASKS[request.op](self, request, channel))
-        return [] if connection in self._parked else self._run(channel)
+        outcome = self._try(task, channel)
+        if outcome is None:
+            channel.queue.append(task)
+            self._parked[connection] = channel
+            self._metrics.parked += 1
+        return [(connection, outcome)] if isinstance(outcome, Reply) else []
 
     def advance(self, *, now_s: float) -> Replies:
         """Try the parked requests again, and end the waits that are over."""
@@ -165,36 +183,31 @@ class Lane:
         self._writers.close()
 
     def _run(self, channel: Channel) -> Replies:
-        """Run the tasks of a channel until one has to be tried again later."""
+        """Run the tasks of a parked channel until one has to be tried again later."""
         replies: Replies = []
         while channel.queue:
-            task = channel.queue[0]
-            outcome = self._try(task, channel)
+            outcome = self._try(channel.queue[0], channel)
             if outcome is None:
-                if channel.connection not in self._parked:
-                    self._metrics.parked += 1
-                    self._parked[channel.connection] = channel
                 return replies
             channel.queue.popleft()
-            if isinstance(task, NumberedTask):
-                self._metrics.duplicates += task.duplicates
             if isinstance(outcome, Reply):
                 replies.append((channel.connection, outcome))
-        self._parked.pop(channel.connection, None)
+        del self._parked[channel.connection]
         return replies
 
     def _try(self, task: Task, channel: Channel) -> Reply | Wait | None:
         """Try a task once; whatever goes wrong in it becomes its reply."""
         request = task.request
-        applied = channel.applied
-        if request.op not in CHANGES and request.number > applied:
+        if request.op not in CHANGES and request.number > channel.applied:
             gap = RemoteProtocolError("changes are missing before this", number=request.number)
-            return refuse(request, gap, applied=applied, status=Status.GAP)
+            return refuse(request, gap, applied=channel.applied, status=Status.GAP)
         if request.op in COPIED and channel.unsent.is_full():
             return None
         try:
             outcome = task.advance()
-            if isinstance(outcome, Wait):
+            if isinstance(task, NumberedTask):
+                self._metrics.duplicates += task.duplicates
+            elif isinstance(outcome, Wait):
                 self.waits.add(outcome)
         except StripeBusy:
             return None

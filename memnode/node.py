@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from memnode.at_once import AtOnce
 from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Greet, Part
 from memnode.lane import Lane
 from memnode.metrics import Metrics
@@ -79,9 +80,15 @@ class Node:
         self._housekept_s = now_s
         self._registry = Registry(memory, regions_max)
         self._lane = Lane(memory, self._registry, self.metrics, self.facts, wake)
+        self._at_once = AtOnce(self._registry, memory.writer, self.metrics)
         self._state = NodeState(expiry_s=expiry_s, sessions_max=sessions_max)
         rows = memory.channels.rows()
         self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether ``tick`` has nothing to do but to keep house."""
+        return self._lane.is_at_rest
 
     @property
     def patience_s(self) -> float:
@@ -97,6 +104,11 @@ class Node:
     ) -> Outgoing:
         """Handle one message; returns the messages that it leads to, maybe none."""
         self._now_s = now_s
+        channel = self._lane.idle_channel(connection)
+        answered = None if channel is None else self._at_once.answer(channel, frames)
+        if answered is not None:
+            self._state.touch(connection, now_s=now_s)
+            return [(connection, answered)]
         outgoing: Outgoing = []
         for effect in self._state.receive(connection, frames, now_s=now_s):
             outgoing += self._encoded(self._carry_out(effect))

@@ -64,13 +64,14 @@ class NumberedTask:
         try:
             if request.number < 1 or request.numbers < 1:
                 raise RemoteProtocolError("a change takes numbers", op=request.op.name)
-            if self._is_applied():
+            last = request.number + request.numbers - 1
+            if last <= self._channel.applied:
                 self.duplicates = request.numbers
             else:
                 self._run_ahead()
-            if not self._is_applied():
-                for number, commit in enumerate(self._counted_steps(), request.number):
-                    self._run(number, commit)
+                if last > self._channel.applied:
+                    for number, commit in enumerate(self._counted_steps(), request.number):
+                        self._run(number, commit)
             return reply_to(request, self._payload() if request.op in ANSWERS else b"")
         except GapError as error:
             return refuse(request, error, applied=self._channel.applied, status=Status.GAP)
@@ -79,10 +80,6 @@ class NumberedTask:
 
     def abandon(self) -> None:
         """Do nothing: what was committed is known by its number."""
-
-    def _is_applied(self) -> bool:
-        request = self.request
-        return request.number + request.numbers - 1 <= self._channel.applied
 
     def _run_ahead(self) -> None:
         """Commit steps that need no look at each, in order; the others follow one by one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import resource
 import threading
@@ -86,20 +87,31 @@ class NodeServer:
         """Serve until a signal comes or the parent ends."""
         node = self._node
         assert node is not None, "run belongs inside opened"
+        self._warn()
+        poller = self._poller()
+        ways = {listener.socket: way for way, listener in enumerate(self._listeners)}
+        looked_s, patience_s = -math.inf, 0.0
+        while not self._stop.number:
+            now_s = time.monotonic()
+            if now_s - looked_s >= patience_s or not node.is_at_rest:
+                if self._has_lost_its_parent(now_s):
+                    return
+                self._tick(node)
+                looked_s, patience_s = now_s, self._patience_s(node)
+            for source, _ in poller.poll(int(patience_s * 1000)):
+                if source in ways:  # one each: to ask for a second that is not
+                    self._take(node, ways[source])  # there costs more than a poll
+                elif source == self._waker.fd:
+                    self._waker.clear()
+        _LOG.info("stopping on signal %d", self._stop.number)
+
+    def _poller(self) -> zmq.Poller:
         poller = zmq.Poller()
         poller.register(self._stop.fd, zmq.POLLIN)
         poller.register(self._waker.fd, zmq.POLLIN)
         for listener in self._listeners:
             poller.register(listener.socket, zmq.POLLIN)
-        self._warn()
-        while not self._must_stop():
-            ready = dict(poller.poll(self._timeout_ms(node)))
-            if self._waker.fd in ready:
-                self._waker.clear()
-            for index, listener in enumerate(self._listeners):
-                if listener.socket in ready:  # one each: to ask for a second that is not
-                    self._take(node, index, listener)  # there costs more than a poll
-            self._tick(node)
+        return poller
 
     def _own(self, stack: ExitStack) -> NodeMemory:
         """Settle the name, take the memory and the addresses.
@@ -122,8 +134,8 @@ class NodeServer:
             raise
         return memory
 
-    def _take(self, node: Node, index: int, listener: Listener) -> None:
-        received = listener.receive()
+    def _take(self, node: Node, index: int) -> None:
+        received = self._listeners[index].receive()
         if received is None:
             return
         peer, frames = received
@@ -152,26 +164,18 @@ class NodeServer:
             if not self._listeners[index].send(peer, frames):
                 node.metrics.replies_dropped += 1
 
-    def _timeout_ms(self, node: Node) -> int:
-        patience_s = node.patience_s
-        if self._parent is not None:
-            patience_s = min(patience_s, PARENT_S)
-        return int(patience_s * 1000)
+    def _patience_s(self, node: Node) -> float:
+        return node.patience_s if self._parent is None else min(node.patience_s, PARENT_S)
 
-    def _must_stop(self) -> bool:
-        if self._stop.number:
-            _LOG.info("stopping on signal %d", self._stop.number)
-            return True
-        now_s = time.monotonic()
-        if self._parent is None or now_s - self._parent_seen_s < PARENT_S:
+    def _has_lost_its_parent(self, now_s: float) -> bool:
+        parent = self._parent
+        if parent is None or now_s - self._parent_seen_s < PARENT_S:
             return False
         self._parent_seen_s = now_s
-        if self._parent.has_ended():
-            _LOG.warning(
-                "stopping: process %d, which this node serves, ended", self._parent.pid
-            )
-            return True
-        return False
+        if not parent.has_ended():
+            return False
+        _LOG.warning("stopping: process %d, which this node serves, ended", parent.pid)
+        return True
 
     def _listen(self, stack: ExitStack) -> None:
         context = zmq.Context()

@@ -78,6 +78,10 @@ class NodeState:
             return [] if reply is None else [Answer(connection, reply)]
         return [self._effect(connection, request, now_s)]
 
+    def touch(self, connection: Connection, *, now_s: float) -> None:
+        """Note that a connection that has a session was heard of."""
+        self._liveness.touch(self._by_connection[connection].key, now_s=now_s)
+
     def open(
         self, connection: Connection, hello: Hello, *, now_s: float
     ) -> tuple[Session, list[Session]]:

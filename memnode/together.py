@@ -10,71 +10,67 @@ from typing import Final
 import numpy as np
 
 from memnode.channel import Channel
-from memnode.checks import KERNEL_OF, scale_from
 from memnode.registry import Registry
-from smbox.errors import SmboxError
-from smbox.memory.item_run import Place, commit_items
+from smbox.memory.item_run import commit_items
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.mapped import MappedRegion
-from smbox.wire.batch import ITEM_NBYTES, Item
-from smbox.wire.codec import Request
+from smbox.wire.batch import ITEM_NBYTES
+from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
 
-_ALIKE: Final = frozenset(
-    {(Op.PUT, int(KernelCode.REPLACE)), (Op.ACCUMULATE, int(KernelCode.SUM))}
-)
-"""What may be committed so: it answers nothing, and its operand is as long as its range."""
+ALIKE: Final = {
+    (int(Op.PUT), int(KernelCode.REPLACE)): KernelCode.REPLACE,
+    (int(Op.ACCUMULATE), int(KernelCode.SUM)): KernelCode.SUM,
+}
+"""What may be committed so, by op and kernel: it answers nothing, and its operand is as long
+as its range."""
+
+_ITEM_WORDS: Final = ITEM_NBYTES // 8
+_LOW: Final = 0xFF
+_SOURCE_SHIFT: Final = np.uint64(32)
 
 
 def commit_together(
-    writer: Writer, registry: Registry, channel: Channel, request: Request
-) -> None:
+    writer: Writer,
+    registry: Registry,
+    channel: Channel,
+    body: Buffer,
+    count: int,
+    number: int,
+    *,
+    needs_all: bool = False,
+) -> int:
     """Commit items of a batch, from the first that is not applied on, as far as they are alike.
 
     Args:
         writer: the lane's.
-        registry: finds the item's region.
+        registry: finds the items' region.
         channel: whose numbers the batch takes; the next one is that item's.
-        request: any change; of one without items, or with another count of numbers, nothing.
+        body: the second frame of the batch.
+        count: of its items, all of which are in it.
+        number: of the first item.
+        needs_all: commit nothing unless the items are alike to the end of the frame.
+
+    Returns:
+        How many items are applied, those that were before among them.
 
     Raises:
         RemoteError: the item's region is not there; nothing changed.
     """
-    next_number = channel.applied + 1
-    begin = next_number - request.number
-    items = request.items
-    if not 0 <= begin < len(items) == request.numbers:
-        return
-    if (items[begin].op, items[begin].kernel) not in _ALIKE:
-        return
-    region = registry.locate(items[begin].address)
-    ahead = len(items) * ITEM_NBYTES + sum(len(item.source) for item in items[:begin])
-    places = _places(region, items[begin:], ahead)
-    if len(places) > 1:
-        kernel = KERNEL_OF[items[begin].kernel]
-        source = np.frombuffer(request.payload, np.uint8)
-        receipt = channel.receipt(next_number, answers=False)
-        commit_items(writer, region, kernel, places, source, receipt)
-
-
-def _places(region: MappedRegion, items: tuple[Item, ...], ahead: int) -> list[Place]:
-    """List where the first items lie, as long as they are like the first one, and right."""
-    op, code, dtype = items[0].op, KERNEL_OF[items[0].kernel], region.spec.dtype
-    places: list[Place] = []
-    for item in items:
-        first = item.address - region.address
-        limit = first + item.nbytes
-        is_inside = 0 <= first < limit <= region.nbytes
-        is_one = first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES
-        is_whole = (first | limit) % dtype.itemsize == 0
-        if item.op is not op or item.kernel != code or not (is_inside and is_one and is_whole):
-            break
-        try:
-            scale = scale_from(code, dtype, item.scale)
-        except SmboxError:
-            break
-        places.append(Place(first, limit, ahead, scale))
-        ahead += item.nbytes
-    return places
+    begin = channel.applied + 1 - number
+    if not 0 <= begin < count:
+        return max(0, min(begin, count))
+    # Copied: in the frame they lie at any byte.
+    orders = np.frombuffer(body, np.uint64, count * _ITEM_WORDS).reshape(count, -1).copy()
+    kind = int(orders[begin, 0])
+    kernel = ALIKE.get((kind & _LOW, kind >> 8 & _LOW))
+    if kernel is None:
+        return begin
+    region = registry.locate(int(orders[begin, 1]))
+    source_at = count * ITEM_NBYTES + int((orders[:begin, 0] >> _SOURCE_SHIFT).sum())
+    source = np.frombuffer(body, np.uint8)
+    receipt = channel.receipt(number + begin, answers=False)
+    orders = orders[begin:]
+    return begin + commit_items(
+        writer, region, kernel, orders, source_at, source, receipt, needs_all=needs_all
+    )

@@ -16,22 +16,69 @@ from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand
 from smbox.memory.compiled_ops import address_of
 from smbox.memory.compiled_runs import TABLE, Note, commit_one, is_ready
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, Slot
+from smbox.memory.modes import SCALE_SAFE, Mode
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
-PLACES: Final = types.Array(types.int64, 2, "C")
-SCALES: Final = types.Array(types.float64, 1, "C")
+Scales = NDArray[np.float64]
+ORDERS: Final = types.Array(types.uint64, 2, "C")
+SCALES: Final = types.Array(types.float64, 2, "C")
 
-# Compiled code takes numbers from globals, not from classes.
+# Compiled code takes numbers from globals, not from classes. Words are unsigned: uint64 with
+# a signed number would become a float.
 _CONSISTENCY: Final = RegionHeader.CONSISTENCY
+_ADDRESS: Final = RegionHeader.ADDRESS
 _BY_STRIPE: Final = np.uint64(Consistency.STRIPE)
 _KERNEL: Final = Slot.KERNEL
+_KIND_MASK: Final = np.uint64(0xFFFF)
+_SOURCE_SHIFT: Final = np.uint64(32)
+_LONGEST: Final = np.uint64(STRIPE_NBYTES)
+_ZERO: Final = np.uint64(0)
+_WHOLE: Final = int(Mode.SUM_INT64)
+_REPLACE: Final = int(Mode.REPLACE)
+_SAFE: Final = SCALE_SAFE
+
+
+@njit
+def _nbytes(
+    orders: Words, scales: Scales, at: int, base: int, size: int, itemsize: int, mode: int
+) -> int:
+    """Return the bytes of an order that may be committed as the first one is, or 0."""
+    kind, nbytes, offset = orders[at, 0], orders[at, 2], orders[at, 1] - base
+    if (kind ^ orders[0, 0]) & _KIND_MASK != _ZERO or kind >> _SOURCE_SHIFT != nbytes:
+        return 0
+    if offset >= size or nbytes == _ZERO or nbytes > _LONGEST:
+        return 0
+    first = int64(offset)
+    count: int = int64(nbytes)
+    limit = first + count
+    if limit > int64(size) or (first | limit) % itemsize != 0:
+        return 0
+    if first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES:
+        return 0
+    if mode not in (_WHOLE, _REPLACE) and not abs(scales[at, 3]) < _SAFE:
+        return 0
+    return count
+
+
+@njit
+def _alike(
+    orders: Words, scales: Scales, base: int, size: int, itemsize: int, mode: int, left: int
+) -> tuple[int, int]:
+    """Count the first orders that are alike, and what of ``left`` source bytes they leave."""
+    count = 0
+    while count < orders.shape[0]:
+        nbytes = _nbytes(orders, scales, count, base, size, itemsize, mode)
+        if nbytes == 0 or nbytes > left:
+            break
+        count, left = count + 1, left - nbytes
+    return count, left
 
 
 @njit(
     int64(
-        WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64,
-        PLACES, SCALES, SOURCE, WORDS, int64, int64,
+        WORDS, TABLE, BYTES, WORDS, BYTES, int64, int64, int64, int64,
+        ORDERS, SCALES, int64, SOURCE, int64, WORDS, int64, int64,
     ),
     nogil=True,
     cache=True,
@@ -45,9 +92,12 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
     fd: int,
     mode: int,
     kernel: int,
-    places: NDArray[np.int64],
-    scales: NDArray[np.float64],
+    itemsize: int,
+    orders: Words,
+    scales: Scales,
+    source_at: int,
     source: Bytes,
+    needs_all: int,
     channel: Words,
     mark: int,
     number: int,
@@ -61,33 +111,35 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
         words: the writer's slot words; empty, as the next, in a forked child.
         old: the writer's room for old bytes.
         fd: the writer's open lock file.
-        mode: a value of ``Mode``, of all items.
+        mode: a value of ``Mode``, of all items: REPLACE or a SUM.
         kernel: the ``KernelCode``, for the journal.
-        places: ``i64[items, 4]``: first byte in the region, byte behind the last, first byte
-            in the source, the scale of whole numbers.
-        scales: ``f64[items]``: the scale of other numbers.
+        itemsize: of the region's elements.
+        orders: ``u64[items, 4]``; see ``item_run.commit_items``.
+        scales: the same memory as ``f64[items, 4]``.
+        source_at: where in ``source`` the first operand begins.
         source: bytes of all operands.
+        needs_all: 1: nothing is done unless all items are alike and use up the source.
         channel: with the next two a ``compiled_runs.Note``, of the first item.
         mark: its.
         number: its.
     """
     if header.size == 0 or header[_CONSISTENCY] != _BY_STRIPE or not is_ready(words, old):
         return 0
-    words[_KERNEL] = kernel
-    no_ring = words[:0]  # none of them answers
-    begin, to, room = address_of(source), address_of(data), address_of(old)
-    count: int = places.shape[0]
+    base, size = header[_ADDRESS], np.uint64(data.size)
+    found, left = _alike(orders, scales, base, size, itemsize, mode, source.size - source_at)
+    count: int = found
+    if needs_all != 0 and (count < orders.shape[0] or left != 0):
+        return 0
+    words[_KERNEL], no_ring = kernel, words[:0]  # none of them answers
+    operand_at, to, room = address_of(source) + source_at, address_of(data), address_of(old)
     for at in range(count):
-        first, limit, ahead = places[at, 0], places[at, 1], places[at, 2]
-        stripe = first // STRIPE_NBYTES
-        if not 0 <= first < limit <= data.size or stripe != (limit - 1) // STRIPE_NBYTES:
-            return at
-        if not 0 <= ahead <= source.size - (limit - first):
-            return at
-        operand = Operand(mode, begin + ahead, scales[at], places[at, 3])
+        first, nbytes = int64(orders[at, 1] - base), int64(orders[at, 2])
+        operand = Operand(mode, operand_at, scales[at, 3], int64(orders[at, 3]))
         note = Note(channel, mark, number + at, no_ring)
+        stripe, limit = first // STRIPE_NBYTES, first + nbytes
         if not commit_one(
             header, table[stripe], words, fd, stripe, first, limit, operand, to, 0, room, note
         ):
             return at
+        operand_at += nbytes
     return count

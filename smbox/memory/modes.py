@@ -66,12 +66,14 @@ _SCALED: Final = {
     int(Mode.ELASTIC_FLOAT32),
     int(Mode.ELASTIC_FLOAT64),
 }
-_SAFE: Final = 1e30  # finite in float32 too, to which the kernels round
+_NUMBERS: Final = (int, float)  # a union would be made anew for each look
+SCALE_SAFE: Final = 1e30
+"""Scales below are finite in float32 too, to which the kernels round."""
 
 
 def mode_of(code: KernelCode, dtype: DType) -> int:
     """Return the ``Mode`` of a kernel for an element type, as a plain number."""
-    return _MODES.get(_key(code, dtype), _NONE)
+    return _MODES.get(code << _CODE_BITS | dtype.code, _NONE)
 
 
 def factors(code: KernelCode, dtype: DType, scale: Scale) -> tuple[float, int]:
@@ -82,9 +84,13 @@ def factors(code: KernelCode, dtype: DType, scale: Scale) -> tuple[float, int]:
     Raises:
         ConfigError: as ``kernels.scale_of``.
     """
-    if isinstance(scale, int | float) and scale == 1:
+    if isinstance(scale, _NUMBERS) and scale == 1:
         return 1.0, 1
-    if type(scale) is float and -_SAFE < scale < _SAFE and mode_of(code, dtype) in _SCALED:
+    if (
+        type(scale) is float
+        and -SCALE_SAFE < scale < SCALE_SAFE
+        and mode_of(code, dtype) in _SCALED
+    ):
         return scale, 1  # the usual case, without what makes scale_of thorough and slow
     factor = scale_of(code, dtype, scale)
     if dtype.kind == "float":

@@ -104,7 +104,8 @@ class DataPath(Protocol):
     ) -> Work | None:
         """Do the change at once, without Work, if nothing is in the way.
 
-        The thin way of blocking verbs. A remote path returns ``self.change(...)``.
+        The short way of blocking verbs. A remote path takes it for small changes, and waits
+        10 ms at most; else it returns ``self.change(...)``.
 
         Returns:
             None when the change is complete; else the Work for what is left of it.
@@ -113,7 +114,7 @@ class DataPath(Protocol):
     def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
         """Read at once if nothing is in the way: None; else the Work of reading.
 
-        A remote path returns ``self.read(...)``.
+        A remote path does so with small ranges; else it returns ``self.read(...)``.
         """
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:

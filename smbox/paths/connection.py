@@ -24,11 +24,13 @@ from smbox.errors import (
     NodeStoppingError,
     SessionExpiredError,
 )
-from smbox.transports.base import OpenTransport, Transport
+from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.call import Call
-from smbox.wire.codec import Request
+from smbox.wire.codec import Request, encode_request
+from smbox.wire.header import Buffer
 from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import Op
+from smbox.wire.plain import plain_head, plain_payload
 from smbox.wire.session import ClientSession
 
 FAREWELL_S: Final = 0.5
@@ -81,6 +83,34 @@ class Connection:
             self.disconnect()
         self._heard_s = self._begin_quiet()
 
+    def ask(
+        self, request: Request, numbers: int, timeout_s: float, *, within_s: float
+    ) -> Buffer | list[Frame] | None:
+        """Send a small request that is alone, and wait for its plain reply.
+
+        Returns:
+            What that brings. A list: the message that came instead, or nothing in time; the
+            session has to be told to line the request up. None: it was not sent and has to
+            stand in line, as after ``within_s`` of silence.
+        """
+        transport, session, begun_s = self._transport, self.session, time.monotonic()
+        if transport is None or begun_s - self._heard_s > within_s:
+            return None
+        if not session.offer_lone(request, numbers):
+            return None
+        if not transport.send(encode_request(request)):
+            session.unsent()
+            return None
+        head = plain_head(request)  # now: the node is at work
+        frames = transport.receive(timeout_s)
+        payload = None if frames is None else plain_payload(request, head, frames)
+        if payload is None:
+            return frames or []
+        session.settle_lone(request)
+        self._heard_s = self._begin_quiet()
+        self._patience_s = self._patience_after(self._heard_s - begun_s)
+        return payload
+
     def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.
 
@@ -117,6 +147,10 @@ class Connection:
         if frames is None:
             self._check_patience()
             return Heard.NOTHING
+        return self.hear(frames)
+
+    def hear(self, frames: list[Frame]) -> Call | Heard:
+        """Take a message; returns and raises as ``receive``."""
         session = self.session
         was_greeting = session.needs_hello
         try:

@@ -43,9 +43,13 @@ class Restless:
         self._lend_from_nbytes = lend_from_nbytes
         self._left: dict[int, int] = {}  # by address: reads that are still to be of copies
 
+    def lends(self, nbytes: int) -> bool:
+        """Tell whether so many bytes are read without a copy, unless the region is restless."""
+        return self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
+
     def may_lend(self, info: RegionInfo, nbytes: int) -> bool:
         """Tell whether a read of so many bytes of a region is to be without a copy; counts."""
-        if not self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX:
+        if not self.lends(nbytes):
             return False
         if info.consistency != Consistency.STRIPE:  # without stamps, or to be read as a whole
             return False

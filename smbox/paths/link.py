@@ -14,20 +14,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.connection import Connection, Heard, MakeHello
-from smbox.paths.link_work import LinkWork, WorkCall
+from smbox.paths.line import Line
+from smbox.paths.link_work import LinkWork, LoneWork, WorkCall
 from smbox.paths.reentry import check_not_mine, is_mine
-from smbox.transports.base import OpenTransport
+from smbox.transports.base import Frame, OpenTransport
+from smbox.wire.call import Call
+from smbox.wire.codec import Request
+from smbox.wire.header import Buffer
 from smbox.wire.messages import Welcome
+
+W = TypeVar("W", bound=LoneWork)
 
 SLICE_S: Final = 0.05
 """How long a silent pass keeps other threads from the link."""
+
+ASK_S: Final = 0.01
+"""How long a small request is waited for before it stands in line, where timeouts are known."""
 
 HANDOVER_S: Final = 1e-4
 
@@ -56,9 +64,7 @@ class Link:
         self.answered = 0
         self._mutex = threading.RLock()
         self._connection = Connection(open_transport, make_hello, config)
-        self._works: deque[LinkWork] = deque()
-        self._last: WorkCall | None = None  # the last one queued
-        self._unseen: SmboxError | None = None
+        self._line = Line(self._connection)
         self._is_sent = False  # all that can be, since the last work began
         self._is_sound = True
         self._is_closed = False
@@ -71,7 +77,7 @@ class Link:
     @property
     def is_left(self) -> bool:
         """Whether its thread has ended with nothing under way."""
-        return not self.thread.is_alive() and not self._works
+        return not self.thread.is_alive() and not self._line.works
 
     @property
     def is_entered(self) -> bool:
@@ -86,10 +92,34 @@ class Link:
         """Put a work in line, and send of it what can be sent at once."""
         check_not_mine(self._mutex)
         with self._mutex:
-            if not self._works:
-                self._connection.expect(within_s=IDLE_S)
-            self._works.append(work)
-            self._pass(work, None)
+            self._begin(work)
+
+    def ask(self, request: Request, numbers: int, make: Callable[[], W]) -> Buffer | W:
+        """Send a small request and wait a moment for its reply, if nothing is in line.
+
+        Of a link that the calling thread has not entered.
+
+        Args:
+            request: without its numbers; its payload is copied when it is sent.
+            numbers: how many it takes.
+            make: makes the work that stands in line, if it has to after all.
+
+        Returns:
+            What the reply brings, if it says no more than that all was done; else that work,
+            which is begun.
+        """
+        with self._mutex:
+            if self._line.works or self._is_closed or not self._is_sound:
+                return self._stand(make(), request, None)
+            self._is_sound = False
+            heard = self._connection.ask(request, numbers, ASK_S, within_s=IDLE_S)
+            if isinstance(heard, list):
+                return self._stand(make(), request, heard)
+            self._is_sound = True
+            if heard is None:
+                return self._stand(make(), request, None)
+            self.answered += 1
+            return heard
 
     def drive(self, work: LinkWork, deadline_s: float) -> bool:
         """Move the works until ``work`` is done (True), or until the deadline (False)."""
@@ -110,38 +140,32 @@ class Link:
         """
         check_not_mine(self._mutex)
         with self._mutex:
-            works = list(self._works)
+            works = list(self._line.works)
         if not all(self.drive(work, deadline_s) for work in works):
             return False
-        unseen, self._unseen = self._unseen, None
+        unseen, self._line.unseen = self._line.unseen, None
         if unseen is not None:
             raise unseen
         return True
 
     def seen(self, error: SmboxError) -> None:
         """Note that somebody was told of ``error``."""
-        if self._unseen is error:
-            self._unseen = None
+        if self._line.unseen is error:
+            self._line.unseen = None
 
     def let_go(self, work: LinkWork) -> None:
-        """Stop using the caller's memory for what of ``work`` is on its way.
-
-        The bytes of a request that has a number never change: they are copied, after the
-        connection that may still be sending them is closed.
-        """
+        """Stop using the caller's memory for what of ``work`` is on its way."""
         with self._mutex:
-            self._let_go(work.open_calls())
+            self._line.let_go(work.open_calls())
 
     def cancel(self, work: LinkWork) -> None:
         """Take a work out of line: nothing more of it is begun."""
         with self._mutex:
-            self._dismiss(work)
+            self._line.dismiss(work)
 
     def recall(self, call: WorkCall) -> None:
         """Take back a request behind a refused one; called by its work as that collects."""
-        self._connection.session.recall(call)
-        if self._last is call:
-            self._last = None
+        self._line.recall(call)
 
     def close(self) -> None:
         """Say goodbye if the node listens, and close; works end with PeerLostError.
@@ -155,9 +179,9 @@ class Link:
             if self._is_closed:
                 return
             self._is_closed = True
-            for work in self._works:
+            for work in self._line.works:
                 work.fail(PeerLostError("the box was closed", outcome="unknown"))
-            self._works.clear()
+            self._line.works.clear()
             try:
                 if self._is_sound:
                     self._connection.say_bye()
@@ -171,7 +195,7 @@ class Link:
         self._mutex = threading.RLock()
         self._is_closed = True
         self._connection.abandon()
-        self._works = deque()
+        self._line.works.clear()
 
     # What follows runs under the mutex.
 
@@ -183,14 +207,15 @@ class Link:
         was_sound, self._is_sound = self._is_sound, False
         try:
             if not was_sound:
-                self._recover()
+                self._is_sent = False
+                self._line.resume()
             if deadline_s is None:
-                self._connection.send(self._queue_next)
+                self._connection.send(self._line.queue_next)
                 self._is_sent = True
             else:
                 self._exchange(work, deadline_s)
         except SmboxError as error:
-            self._give_up(error)
+            self._line.end(error)
         self._is_sound = True
         return work.is_done
 
@@ -200,7 +225,7 @@ class Link:
         late = 0
         while not work.is_done:
             if not self._is_sent:
-                self._connection.send(self._queue_next)
+                self._connection.send(self._line.queue_next)
             self._is_sent = False
             left_s = limit_s - time.monotonic()
             if left_s <= 0:
@@ -208,75 +233,44 @@ class Link:
             if late > WINDOW_MAX or not self._receive(left_s):
                 return
 
-    def _queue_next(self) -> bool:
-        """Queue one more request, if the last one has been given out; tell whether one was."""
-        last = self._last
-        if last is not None and not last.offers and last.reply is None:
-            return False
-        for work in self._works:
-            if work.has_more:
-                call = work.next_call()
-                if call is not None:
-                    self._last = call
-                    self._connection.session.enqueue(call)
-                return call is not None
-        return False
+    def _begin(self, work: LinkWork) -> None:
+        if not self._line.works:
+            self._connection.expect(within_s=IDLE_S)
+        self._line.works.append(work)
+        self._pass(work, None)
+
+    def _stand(self, work: W, request: Request, frames: list[Frame] | None) -> W:
+        """Begin a work, or let it go on with its request, if that was sent."""
+        try:
+            if frames is None:
+                self._begin(work)
+            else:
+                self._adopt(work, request, frames)
+        except BaseException:
+            work.cancel()  # nobody will ever know of it
+            raise
+        return work
+
+    def _adopt(self, work: LoneWork, request: Request, frames: list[Frame]) -> None:
+        """Put a work in line whose request is under way, and take the message that came."""
+        self._line.adopt(work, request)
+        self._connection.expect(within_s=IDLE_S)
+        try:
+            if frames:
+                self._take(self._connection.hear(frames))
+        except SmboxError as error:
+            self._line.end(error)
+        self._is_sound = True
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one message; False when none came."""
-        heard = self._connection.receive(timeout_s)
+        return self._take(self._connection.receive(timeout_s))
+
+    def _take(self, heard: Call | Heard) -> bool:
+        """Hand on what was heard; False when that was nothing."""
         if isinstance(heard, WorkCall):
             self.answered += 1
-            self._collect(heard.work)
+            self._line.collect(heard.work)
         elif heard is Heard.GREETING:
-            for work in list(self._works):
-                self._collect(work)
+            self._line.collect_all()
         return heard is not Heard.NOTHING
-
-    def _collect(self, work: LinkWork) -> None:
-        work.collect()
-        if work.is_done:
-            self._unseen = self._unseen or work.unseen
-            self._dismiss(work)
-
-    def _dismiss(self, work: LinkWork) -> None:
-        """Let a work go that is done, failed or cancelled."""
-        if self._works and self._works[0] is work:
-            self._works.popleft()
-        elif work in self._works:
-            self._works.remove(work)
-        calls = list(work.open_calls())
-        if not calls:
-            return
-        for call in calls:
-            if self._connection.session.withdraw(call):
-                self._last = None
-        self._let_go(calls)
-
-    def _let_go(self, calls: Iterable[WorkCall]) -> None:
-        borrowed = [call for call in calls if call.is_borrowed]
-        if any(call.offers for call in borrowed):
-            self._connection.disconnect()
-        for call in borrowed:
-            call.request.payload = bytes(call.request.payload)
-            call.is_borrowed = False
-
-    def _recover(self) -> None:
-        """Begin anew after a pass that was cut off."""
-        self._connection.disconnect()
-        self._last = None
-        self._is_sent = False
-        for work in list(self._works):
-            if not work.is_done:
-                for call in list(work.open_calls()):
-                    self._connection.session.enqueue(call)
-            self._collect(work)
-
-    def _give_up(self, error: SmboxError) -> None:
-        """End every work: the session cannot go on. The next one begins with a new session."""
-        for work in self._works:
-            work.fail(error)
-            self._unseen = self._unseen or work.unseen
-        self._connection.renew()
-        self._last = None
-        self._works.clear()

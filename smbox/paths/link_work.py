@@ -8,6 +8,7 @@ from typing import Protocol
 
 from smbox.errors import SmboxError
 from smbox.wire.call import Call
+from smbox.wire.codec import Request
 
 
 class LinkWork(Protocol):
@@ -42,6 +43,18 @@ class LinkWork(Protocol):
 
     def fail(self, error: SmboxError) -> None:
         """End for good; nothing happens to a work that has ended."""
+        ...
+
+
+class LoneWork(LinkWork, Protocol):
+    """A work that can go on with a request which was sent before it was there."""
+
+    def adopt(self, request: Request) -> WorkCall:
+        """Make its only call of a request of the whole work, and keep it."""
+        ...
+
+    def cancel(self) -> None:
+        """Begin nothing more, and take nothing more."""
         ...
 
 

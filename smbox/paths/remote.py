@@ -18,6 +18,7 @@ from smbox.paths.lent_read import LentRead, Restless
 from smbox.paths.link import Link
 from smbox.paths.remote_batch import RemoteBatch
 from smbox.paths.remote_call import RemoteCall, RemoteWait
+from smbox.paths.remote_now import change_now, is_lone, read_now
 from smbox.paths.remote_special import RemoteSpecial
 from smbox.paths.remote_work import RemoteChange, RemoteRead, RemoteWork
 from smbox.wire.codec import Request
@@ -57,11 +58,15 @@ class RemotePath:
     def change_now(
         self, info: RegionInfo, operation: Operation, sink: Sink | None = None
     ) -> Work | None:
-        """Begin a change: nothing remote is done at once."""
+        """Begin a change; a small one is done at once, if nothing is in line. See DataPath."""
+        if sink is None and is_lone(operation.first, operation.limit):
+            return change_now(self._link(), info, operation)
         return self.change(info, operation, sink)
 
     def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
-        """Begin a read: nothing remote is done at once."""
+        """Begin a read; a small one is done at once, if nothing is in line. See DataPath."""
+        if is_lone(first, limit) and not self._restless.lends(limit - first):
+            return read_now(self._link(), info, first, limit, out)
         return self.read(info, first, limit, out)
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:

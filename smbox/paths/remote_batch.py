@@ -1,7 +1,8 @@
 """A batch over the wire: many small changes in each request, some requests at a time.
 
 A request that stops at a refused item is followed by its rest, which the changes that come
-later in the batch must not overtake: the requests behind it are recalled and cut anew.
+later in the batch must not overtake: the requests behind it are recalled and cut anew. Only an
+interrupted batch, of which nothing more is begun, may lack that rest before what was sent.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class RemoteBatch(RemoteWork):
         if len(self._calls) >= UNDER_WAY_MAX or first >= self._limit:
             return None
         items = tuple(self._fitting(first))
-        request = Request(Op.BATCH, nbytes=len(items), items=items)
+        frame = batch.pack_items(items)
+        request = Request(Op.BATCH, nbytes=len(items), payload=frame, items=items)
         return WorkCall(request, len(items), work=self, first=first, limit=first + len(items))
 
     def _fitting(self, first: int) -> Iterator[batch.Item]:
@@ -105,6 +107,6 @@ def _packed(item: BatchItem) -> batch.Item:
         operation.kernel,
         int(item.info.address) + operation.first,
         operation.limit - operation.first,
-        operation.source.tobytes(),  # small, and nothing has to be let go of then
+        operation.source.data,  # copied into the frame, and not read again
         scale_of(operation, item.info),
     )

@@ -89,6 +89,13 @@ class RemoteWork:
             self._calls.append(call)
         return call
 
+    def adopt(self, request: Request) -> WorkCall:
+        """Go on with a request of all of it, which is under way; see ``LoneWork``."""
+        first, limit = self._first, self._limit
+        call = WorkCall(request, request.numbers, work=self, first=first, limit=limit)
+        self._calls.append(call)
+        return call
+
     def open_calls(self) -> Iterable[WorkCall]:
         """List the requests without a reply."""
         return [call for call in self._calls if call.reply is None]

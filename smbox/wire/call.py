@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from smbox.errors import RemoteProtocolError
 from smbox.wire.batch import answers_nbytes
 from smbox.wire.codec import Reply, Request, encode_request
 from smbox.wire.header import Buffer
@@ -88,6 +89,20 @@ class Call:
     def lent_nbytes(self) -> int:
         """Bytes that come without a copy at the node."""
         return self.request.nbytes if self.request.op is Op.LEND else 0
+
+    def is_answered_by(self, reply: Reply) -> bool:
+        """Tell a reply to the last copy of the request from those to copies of other numbers.
+
+        Raises:
+            RemoteProtocolError: it answers another op.
+        """
+        if reply.number != self.request.number:
+            return False
+        if reply.op is not self.request.op:
+            raise RemoteProtocolError(
+                "reply to another op", asked=self.request.op.name, got=reply.op.name
+            )
+        return True
 
     def frames(self) -> list[Buffer]:
         """Encode the request; its payload is not copied."""

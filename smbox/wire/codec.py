@@ -1,5 +1,6 @@
-"""Frames to requests and replies, and back; the only door for a peer's bytes. Pure.
+"""Frames to requests and replies, and back; the door for a peer's bytes. Pure.
 
+Short ways around it, for what is usual and small, are plain.py and memnode/at_once.py.
 Decoding raises RemoteProtocolError (or VersionMismatchError below it) and nothing else.
 Bodies of data are passed on as they came, never copied.
 """
@@ -61,8 +62,8 @@ class Request:
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
         version: that a WAIT waits for.
-        payload: source bytes of a change, or the operand of operands.py; of a BATCH that was
-            received, the frame whose parts its items are.
+        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
+            whose parts its items are, once that is packed.
         body: of a control op.
         items: of a BATCH.
         numbers: how many numbers a change takes: stripes touched, or items.
@@ -153,7 +154,7 @@ def encode_request(request: Request) -> list[Buffer]:
     if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
     if request.op is Op.BATCH:
-        return [head, pack_items(request.items)]
+        return [head, request.payload or pack_items(request.items)]
     if request.op not in CONTROL:
         return [head]
     if type(request.body) is not REQUESTS[request.op]:

@@ -11,6 +11,11 @@ decides when silence has lasted too long; then it opens a fresh connection and s
     session.receive(frames)                 stores the reply in its call
     session.needs_hello                     True: close the socket, open another, hello()
 
+A small request that is alone needs no call until something goes wrong with it:
+
+    session.offer_lone(request, numbers)    gives it its number, if nothing else is there
+    send(...); session.settle_lone(request) or session.line_up_lone(call): it stands in line
+
 An interrupt may strike between any two lines. So nothing is counted that can be derived: the
 number of a request follows from the requests before it, every time it is asked for, and the
 first thing stored about a reply is the reply itself.
@@ -22,7 +27,7 @@ import itertools
 from collections import deque
 from collections.abc import Sequence
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError, SessionExpiredError
+from smbox.errors import LocalProtocolError, SessionExpiredError
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request, reply_to
 from smbox.wire.header import Buffer
@@ -61,7 +66,9 @@ class ClientSession:
     @property
     def needs_hello(self) -> bool:
         """Whether only a fresh connection helps: none yet, refused, or in an unknown state."""
-        return not self._greeted or self._offered is not None
+        if not self._greeted or self._offered is not None:
+            return True
+        return self._window.lone is not None
 
     @property
     def is_unanswered(self) -> bool:
@@ -167,7 +174,27 @@ class ClientSession:
         """Say that the transport took no byte of the request last given out."""
         if self._offered is not None:
             self._offered.offers -= 1
-        self._offered = None
+        self._offered = self._window.lone = None
+
+    def offer_lone(self, request: Request, numbers: int) -> bool:
+        """Number a request that is given out alone, without a call; False: others are there.
+
+        Followed by ``settle_lone`` or ``line_up_lone``. When it could not be (an interrupt),
+        nothing more is given out until the node has said, in its greeting, what was applied.
+        """
+        if self._waiting or self.needs_hello or self.expired is not None:
+            return False
+        return self._window.offer_lone(request, next(self._ids), numbers)
+
+    def settle_lone(self, request: Request) -> None:
+        """Confirm that the lone request was done."""
+        self._window.settle_lone(request)
+
+    def line_up_lone(self, call: Call) -> None:
+        """Go on with the lone request, which was sent, as with any other."""
+        call.offers = 1
+        call.connection = self._connection
+        self._window.line_up_lone(call)
 
     def receive(self, frames: Sequence[Buffer]) -> Call | None:
         """Take one message of the node.
@@ -188,7 +215,7 @@ class ClientSession:
             self._greeted = False
             return None
         call = self._window.calls.get(reply.request)
-        if call is None or call.reply is not None or not _matches(call, reply):
+        if call is None or call.reply is not None or not call.is_answered_by(reply):
             return None
         if reply.status is Status.GAP:
             self._gap(call)
@@ -225,6 +252,7 @@ class ClientSession:
         else:
             self._compare(known, found)
         self._welcome = found
+        self._window.end_lone(found.applied)
         self._finish_applied(found.applied)
         self._greeted = True
 
@@ -268,14 +296,3 @@ class ClientSession:
         """Finish a move into the window that was interrupted half way."""
         if self._waiting and self._waiting[0].request.request in self._window.calls:
             self._waiting.popleft()
-
-
-def _matches(call: Call, reply: Reply) -> bool:
-    """Tell a reply to the last copy of a request from those to copies with other numbers."""
-    if reply.number != call.request.number:
-        return False
-    if reply.op is not call.request.op:
-        raise RemoteProtocolError(
-            "reply to another op", asked=call.request.op.name, got=reply.op.name
-        )
-    return True

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from smbox.wire.call import Call
+from smbox.wire.codec import Request
 from smbox.wire.messages import Welcome
 
 _HELD: Final = attrgetter("held_nbytes")
@@ -28,6 +29,8 @@ class Window:
         """The number up to which every change is answered."""
         self.calls: dict[int, Call] = {}
         """By request id, in program order."""
+        self.lone: Request | None = None
+        """Alone under way, without a call: to be settled or lined up by who gave it out."""
 
     @property
     def open_changes(self) -> list[Call]:
@@ -40,7 +43,7 @@ class Window:
         for call in reversed(self.calls.values()):
             if call.numbers:
                 return call.last
-        return self.acknowledged
+        return self.acknowledged + (0 if self.lone is None else self.lone.numbers)
 
     def has_room(self, call: Call, node: Welcome) -> bool:
         """Tell whether ``call``, the next one, may be given out within the node's limits."""
@@ -66,6 +69,33 @@ class Window:
     def remove(self, call: Call) -> None:
         """Forget a call that certainly did not happen; its numbers go to those behind it."""
         self.calls.pop(call.request.request, None)
+
+    def offer_lone(self, request: Request, key: int, numbers: int) -> bool:
+        """Number a request that is under way alone; False: others are."""
+        if self.calls:
+            return False
+        self.lone = request
+        request.request = key
+        request.numbers = numbers
+        request.number = self.acknowledged + bool(numbers)
+        return True
+
+    def settle_lone(self, request: Request) -> None:
+        """Count the lone request as done."""
+        if request.numbers:
+            self.acknowledged = request.number + request.numbers - 1
+        self.lone = None
+
+    def line_up_lone(self, call: Call) -> None:
+        """Make the lone request's call the only one."""
+        self.add(call)
+        self.lone = None
+
+    def end_lone(self, applied: int) -> None:
+        """Forget a lone request that was cut off: it was done, or never will be."""
+        if self.lone is not None:
+            self.acknowledged = applied
+            self.lone = None
 
     def settle(self) -> None:
         """Forget answered requests: changes in order, so that the first open one is exact."""

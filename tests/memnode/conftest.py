@@ -188,6 +188,9 @@ def bench() -> Iterator[Bench]:
     made.close()
 
 
+another_bench = bench
+
+
 @pytest.fixture
 def make_peer() -> type[Peer]:
     return Peer

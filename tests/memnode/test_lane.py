@@ -111,6 +111,21 @@ def test_a_channel_cannot_queue_without_end(bench, peer, address, held):
     assert peer.get(address, 4).tolist() == [QUEUE_MAX]
 
 
+def test_a_lane_is_at_rest_unless_something_is_parked(bench, peer, address, held):
+    lane = bench.node._lane
+    (channel,) = lane._channels.values()
+    assert lane.idle_channel(channel.connection) is channel
+    assert lane.idle_channel((0, b"nobody")) is None
+    assert bench.node.is_at_rest
+    begin_put(peer, address, floats(1), 1)
+    assert lane.idle_channel(channel.connection) is None
+    assert not bench.node.is_at_rest
+    held.close()
+    assert peer.reply().status is Status.OK
+    assert lane.idle_channel(channel.connection) is channel
+    assert bench.node.is_at_rest
+
+
 def test_duplicates_are_counted_once_however_often_they_are_tried(bench, peer, address):
     peer.put(address, floats(1), number=1)
     assert bench.node.metrics.duplicates == 0
@@ -123,7 +138,7 @@ def test_an_unexpected_failure_is_answered_and_the_node_lives(
 ):
     with monkeypatch.context() as patch:
         patch.setattr(changes, "_checked", lambda *_: 1 / 0)
-        reply = peer.put(address, floats(1))
+        reply = peer.fetch_add(address, floats(1))
     assert reply.status is Status.ERROR
     assert "request failed" in caplog.text
     caplog.clear()  # its traceback holds mappings

@@ -20,6 +20,15 @@ def test_requests_and_bytes_are_counted_by_op():
     assert facts["received_nbytes"] == 120
 
 
+def test_what_is_done_is_counted_with_its_reply():
+    metrics = Metrics()
+    metrics.done(Op.PUT, 100, 0)
+    metrics.done(Op.GET, 0, 20)
+    facts = metrics.facts()
+    assert (facts["requests.PUT"], facts["requests.GET"]) == (1, 1)
+    assert (facts["received_nbytes"], facts["sent_nbytes"]) == (100, 20)
+
+
 def test_refusals_are_counted_by_status():
     metrics = Metrics()
     metrics.reply(Status.OK, 8)

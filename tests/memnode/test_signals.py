@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import signal
+import threading
+import time
 
 import pytest
 
+from memnode.config import Bind, NodeConfig
+from memnode.node import Node
+from memnode.server import NodeServer
 from memnode.signals import StopSignal
+from smbox.memory.segment import listing
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -28,3 +35,18 @@ def test_the_former_handlers_come_back():
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(stop.fd)
+
+
+@pytest.mark.parametrize("addresses", [1, 2])
+def test_a_signal_ends_the_longest_wait(addresses, monkeypatch):
+    monkeypatch.setattr(Node, "patience_s", 60.0)
+    binds = (Bind.parse("tcp://127.0.0.1:0"),) * addresses
+    made = NodeServer(NodeConfig(binds, name=f"t{secrets.token_hex(4)}", memory_nbytes=1 << 24))
+    begun_s = time.monotonic()
+    with made.opened():
+        strike = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
+        strike.start()
+        made.run()
+    strike.join()
+    assert time.monotonic() - begun_s < 30.0
+    assert listing(f"smbox.{made.name}.") == []

@@ -108,6 +108,14 @@ def test_silent_channels_expire_and_speaking_ones_do_not():
     assert node.session(B) is None
 
 
+def test_who_is_answered_at_once_is_not_silent():
+    node = state(expiry_s=300.0)
+    node.open(A, hello(1), now_s=0.0)
+    node.touch(A, now_s=200.0)
+    assert node.expire(now_s=499.0) == []
+    assert len(node.expire(now_s=500.0)) == 1
+
+
 def test_channels_of_an_earlier_run_expire_unless_they_come_back():
     node = state(expiry_s=300.0)
     node.remember([(1, 0), (2, 0)], now_s=0.0)

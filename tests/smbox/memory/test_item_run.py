@@ -3,12 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError
 from smbox.memory import accel
 from smbox.memory.accel import Engine
 from smbox.memory.change import Change, Receipt
 from smbox.memory.commit import commit
-from smbox.memory.item_run import Place, commit_items
+from smbox.memory.item_run import commit_items
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.mapped import Piece
@@ -32,14 +31,14 @@ def some(dtype: type, count: int = COUNT) -> np.ndarray:
     return numbers > 0 if dtype is np.bool_ else numbers.astype(dtype)
 
 
-def placed(*items: tuple[int, int, float], itemsize: int = 8) -> list[Place]:
-    """Places of (first element, elements, scale) whose operands follow one another."""
-    places, ahead = [], 3  # an odd byte: operands lie in a frame behind headers and each other
-    for first, count, scale in items:
-        begin, nbytes = first * itemsize, count * itemsize
-        places.append(Place(begin, begin + nbytes, ahead, scale))
-        ahead += nbytes
-    return places
+def ordered(address: int, *items: tuple[int, int, float], itemsize: int = 8) -> np.ndarray:
+    """Orders of (first element, elements, scale) in the region at an address."""
+    orders = np.empty((len(items), 4), np.uint64)
+    for row, (first, count, scale) in zip(orders, items, strict=True):
+        nbytes = count * itemsize
+        row[:3] = nbytes << 32 | 0x2_0112, address + first * itemsize, nbytes
+        row[3:] = np.array([scale], type(scale) if scale < 2**63 else np.uint64).view(np.uint64)
+    return orders
 
 
 CASES = [
@@ -57,20 +56,20 @@ def test_items_leave_what_single_commits_leave(memory, make, receipt, kernel, dt
     data = some(dtype)
     fast, slow = make(data, "fast"), make(data, "slow")
     per_stripe = STRIPE_NBYTES // data.itemsize
-    places = placed(
-        (0, 5, scale), (2, 9, 1), (data.size - 3, 3, scale), (min(per_stripe, COUNT) - 4, 4, 1),
-        itemsize=data.itemsize,
-    )  # fmt: skip
+    scale = scale if dtype in {np.int64, np.uint64} else float(scale)
+    items = [(0, 5, scale), (2, 9, scale), (data.size - 3, 3, scale)]
+    items.append((min(per_stripe, COUNT) - 4, 4, scale))
+    orders = ordered(fast.address, *items, itemsize=data.itemsize)
     source = np.frombuffer(b"abc" + some(dtype, 21).tobytes(), np.uint8)
-    assert commit_items(memory.writer, fast, kernel, places, source, receipt) == len(places)
-    assert receipt.row.applied == len(places)
-    row = memory.channels.claim(2, 0)
-    for number, place in enumerate(places, 1):
-        piece = Piece(place.first // STRIPE_NBYTES, place.first, place.limit)
-        own = source[place.ahead : place.ahead + place.limit - place.first]
-        commit(
-            memory.writer, slow, piece, Change(kernel, own, place.scale), Receipt(row, number)
-        )
+    assert commit_items(memory.writer, fast, kernel, orders, 3, source, receipt) == len(items)
+    assert receipt.row.applied == len(items)
+    row, ahead = memory.channels.claim(2, 0), 3
+    for number, (first, count, _) in enumerate(items, 1):
+        begin, nbytes = first * data.itemsize, count * data.itemsize
+        piece = Piece(begin // STRIPE_NBYTES, begin, begin + nbytes)
+        change = Change(kernel, source[ahead : ahead + nbytes], scale)
+        commit(memory.writer, slow, piece, change, Receipt(row, number))
+        ahead += nbytes
     assert fast.array().tobytes() == slow.array().tobytes() != data.tobytes()
     words = [Stripe.SEQ, Stripe.COUNT]
     assert fast.table[:, words].tolist() == slow.table[:, words].tolist()
@@ -78,17 +77,27 @@ def test_items_leave_what_single_commits_leave(memory, make, receipt, kernel, dt
 
 def test_what_is_not_compiled_is_left_alone(memory, make, receipt, monkeypatch):
     region = make(np.zeros(8, np.float16))
-    run = (KernelCode.SUM, [Place(0, 8, 0, 1.0)], np.ones(8, np.uint8), receipt)
+    run = (
+        KernelCode.SUM,
+        ordered(region.address, (0, 1, 1.0)),
+        0,
+        np.ones(8, np.uint8),
+        receipt,
+    )
     assert commit_items(memory.writer, region, *run) == 0
     monkeypatch.setattr(accel, "loaded", lambda: None)
     assert commit_items(memory.writer, make(np.zeros(8), "other"), *run) == 0
 
 
-def test_a_scale_that_does_not_fit_changes_nothing(memory, make, receipt):
-    region = make(np.zeros(8, np.int64))
-    places = [Place(0, 8, 0, 1), Place(0, 8, 0, 0.5)]
-    with pytest.raises(ConfigError):
-        commit_items(
-            memory.writer, region, KernelCode.SUM, places, np.ones(8, np.uint8), receipt
-        )
-    assert not region.array().any()
+def test_all_or_nothing_where_that_is_asked_for(memory, make, receipt):
+    region = make(np.zeros(8))
+    source = np.ones(4).view(np.uint8)
+    three = ordered(region.address, *[(at, 1, 1.0) for at in range(3)])
+    run = (memory.writer, region, KernelCode.SUM, three)
+    assert commit_items(*run, 0, source, receipt, needs_all=True) == 0
+    assert receipt.row.applied == 0
+    assert commit_items(*run, 8, source, receipt, needs_all=True) == 3
+    three[1, 1] += 4
+    rest = Receipt(receipt.row, 4)
+    assert commit_items(*run, 8, source, rest, needs_all=True) == 0
+    assert commit_items(*run, 8, source, rest) == 1

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import secrets
+import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import smbox.paths
+import smbox.wire
 from memnode.node import Node
 from smbox import dtypes
 from smbox.config import ClientConfig
@@ -23,6 +27,7 @@ from smbox.testing.inproc_box import handle, inproc_box
 from smbox.transports.inproc import InprocHub
 
 MEMORY_NBYTES = 256 << 20
+TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.wire))
 WAIT_S = 30.0
 ADDRESS = "inproc://node"
 CONFIG = ClientConfig(ADDRESS, timeout_s=WAIT_S, resend_after_s=0.05, resend_after_max_s=0.2)
@@ -144,3 +149,45 @@ def boxes(node):
     yield open_box
     for box in opened:
         box.close()
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the nth line that runs in the paths or the wire.
+
+    Lines that take or give back a mutex are left out: tracing could strike between the end
+    of the block and the giving back, where CPython itself never looks for signals.
+    """
+
+    def __init__(self, nth):
+        self.left = nth
+
+    def __call__(self, frame, event, argument):
+        return self.line if frame.f_code.co_filename.startswith(TRACED) else None
+
+    def line(self, frame, event, argument):
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not line.lstrip().startswith("with "):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self.line
+
+    def run(self, function):
+        sys.settrace(self)
+        try:
+            return function()
+        finally:
+            sys.settrace(None)
+
+
+@pytest.fixture
+def interrupted():
+    """Runs a function, interrupted at its nth line: (result, whether that was reached)."""
+
+    def run(nth, function):
+        try:
+            return Interrupter(nth).run(function), False
+        except KeyboardInterrupt:
+            return None, True
+
+    return run

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import linecache
-import os
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 
-import smbox.paths
-import smbox.wire
 from smbox.errors import PeerLostError, RegionFreedError, SessionExpiredError
 from smbox.memory.kernels import KernelCode
 from smbox.paths import link
@@ -21,7 +16,6 @@ from smbox.wire.ops import Op
 
 WAIT_S = 30.0
 PIECE = LONG_NBYTES_MAX // 4  # float32 elements: the longest request there is
-TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.wire))
 
 
 class OldBytes:
@@ -80,45 +74,7 @@ def test_greetings_and_reads_get_through(node, clients, fault, side, op):
     assert script.is_over()
 
 
-class Interrupter:
-    """Raises KeyboardInterrupt at the nth line that runs in the paths or the wire.
-
-    Lines that take or give back a mutex are left out: tracing could strike between the end
-    of the block and the giving back, where CPython itself never looks for signals.
-    """
-
-    def __init__(self, nth):
-        self.left = nth
-
-    def __call__(self, frame, event, argument):
-        return self.line if frame.f_code.co_filename.startswith(TRACED) else None
-
-    def line(self, frame, event, argument):
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not line.lstrip().startswith("with "):
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self.line
-
-    def run(self, function):
-        sys.settrace(self)
-        try:
-            return function()
-        finally:
-            sys.settrace(None)
-
-
-def interrupted(nth, function):
-    """Run; (result, whether the nth line was reached and an interrupt raised there)."""
-    interrupter = Interrupter(nth)
-    try:
-        return interrupter.run(function), False
-    except KeyboardInterrupt:
-        return None, True
-
-
-def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client):
+def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client, interrupted):
     info = client.create(PIECE)  # two requests, because data answers them
     x = np.ones(PIECE, np.float32)
     lines, was_struck, total = 0, True, 0
@@ -134,7 +90,7 @@ def test_an_interrupt_in_waiting_loses_and_doubles_nothing_at_any_line(client):
     assert (client.get(info) == total).all()
 
 
-def test_an_interrupt_in_beginning_leaves_whole_numbers_at_any_line(client):
+def test_an_interrupt_in_beginning_leaves_whole_numbers_at_any_line(client, interrupted):
     info = client.create(PIECE // 8)
     x = np.ones(PIECE // 8, np.float32)
     lines, was_struck, least = 0, True, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from smbox.errors import RemoteProtocolError
 from smbox.wire.batch import Item
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request, decode_request
@@ -68,3 +69,11 @@ def test_what_a_call_brings():
 def test_frames_are_the_request():
     request = Request(Op.PUT, 3, 4, 4096, 2, kernel=1, payload=b"ab")
     assert decode_request(Call(request, 1).frames()) == request
+
+
+def test_whose_reply_it_is():
+    call = Call(Request(Op.PUT, 7, number=5), 1)
+    assert call.is_answered_by(Reply(Op.PUT, request=7, number=5))
+    assert not call.is_answered_by(Reply(Op.PUT, request=7, number=4))
+    with pytest.raises(RemoteProtocolError):
+        call.is_answered_by(Reply(Op.FETCH, request=7, number=5))

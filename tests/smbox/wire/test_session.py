@@ -284,3 +284,15 @@ def test_control_calls_share_the_channel():
         encode_reply(Reply(Op.PING, request=sent[1].request, number=1, body=Empty()))
     )
     assert isinstance(call.reply.body, Empty)
+
+
+def test_after_a_lone_request_that_was_cut_off_only_a_greeting_helps():
+    for applied in (0, 1):
+        session = opened()
+        assert session.offer_lone(Request(Op.PUT), 1)
+        put(session)
+        assert session.needs_hello
+        assert session.next_to_send() is None
+        connect(session, applied=applied)
+        assert numbers(send_all(session)) == [applied + 1]
+        assert not session.offer_lone(Request(Op.PUT), 1)

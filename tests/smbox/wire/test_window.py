@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smbox.testing.welcome import welcome
-from smbox.wire.batch import Item
+from smbox.wire.batch import Item, pack_items
 from smbox.wire.call import Call
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import ErrorBody, Welcome
@@ -94,7 +94,8 @@ def test_room_for_bytes_of_answers():
     window = Window()
     gets = [Call(Request(Op.GET, number, nbytes=4)) for number in (1, 2)]
     item = Item(Op.FETCH, 2, 0, 5, bytes(5))
-    batch = Call(Request(Op.BATCH, 3, nbytes=2, items=(item, item)), 2)
+    frame = pack_items([item, item])  # whose heads are no data
+    batch = Call(Request(Op.BATCH, 3, nbytes=2, payload=frame, items=(item, item)), 2)
     elastic = Call(Request(Op.ELASTIC, 4, nbytes=4, payload=bytes(4)), 1)
     put = Call(Request(Op.PUT, 5, nbytes=1000, payload=bytes(1000)), 1)
     assert window.has_room(batch, limits(answers_nbytes=1))
@@ -166,3 +167,49 @@ def test_adding_twice_keeps_the_place():
     window, calls = filled(1, 1)
     window.add(calls[0])
     assert list(window.calls.values()) == calls
+
+
+def lone(window: Window, numbers: int = 1) -> Request | None:
+    request = Request(Op.PUT if numbers else Op.GET)
+    return request if window.offer_lone(request, 7, numbers) else None
+
+
+def test_a_lone_request_takes_its_number_without_a_call():
+    window = Window()
+    for number in (1, 2):
+        request = lone(window)
+        assert (request.request, request.number, request.numbers) == (7, number, 1)
+        assert window.last == number
+        window.settle_lone(request)
+        assert window.acknowledged == window.last == number
+    read = lone(window, 0)
+    assert (read.number, read.numbers) == (2, 0)
+    window.settle_lone(read)
+    assert window.acknowledged == window.last == 2
+
+
+def test_only_who_is_alone_is_a_lone_request():
+    window, calls = filled(0)
+    assert lone(window) is None
+    calls[0].reply = Reply(Op.GET)
+    window.settle()
+    assert lone(window) is not None
+
+
+def test_a_lone_request_goes_on_as_the_only_call():
+    window = Window()
+    call = Call(lone(window), 1)
+    window.line_up_lone(call)
+    assert window.lone is None
+    window.line_up()
+    assert (list(window.calls.values()), numbers([call]), window.last) == ([call], [1], 1)
+
+
+def test_a_lone_request_that_was_cut_off_was_done_or_never_will_be():
+    for applied in (0, 1):
+        window = Window()
+        lone(window)
+        window.end_lone(applied)
+        assert (window.lone, window.acknowledged) == (None, applied)
+    window.end_lone(5)
+    assert window.acknowledged == 1, "there was none"

@@ -1,0 +1,123 @@
+"""Small puts, accumulates and gets, and batches of them, of a channel with nothing in line.
+
+The short way of what docs/protocol.md asks of these: every look that it needs, and no object.
+Whatever is out of the ordinary (a duplicate, a gap, a bad address, a held stripe, kernels that
+are not compiled) it leaves to the lane, which does it or says no. What it had committed of a
+batch by then, the lane knows by its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from memnode.channel import Channel
+from memnode.checks import scale_from
+from memnode.metrics import Metrics
+from memnode.registry import Registry
+from memnode.together import ALIKE, commit_together
+from smbox.memory import accel
+from smbox.memory.change import Change, Receipt
+from smbox.memory.journal import Writer
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.read_run import read_run
+from smbox.memory.stripe_run import commit_run
+from smbox.wire import header
+from smbox.wire.batch import BATCH_NBYTES_MAX, ITEMS_MAX
+from smbox.wire.header import Buffer, Fields
+from smbox.wire.ops import OP_OF, Op
+
+READ_NBYTES_MAX: Final = 32 * 1024
+"""Of a get: so small a reply is copied into ZeroMQ, and need not be counted as unsent."""
+
+_GET: Final = int(Op.GET)
+_BATCH: Final = int(Op.BATCH)
+
+
+class AtOnce:
+    """Answers what can be answered at once.
+
+    Args:
+        registry: finds the regions.
+        writer: the lane's.
+        metrics: counts what is done here.
+    """
+
+    def __init__(self, registry: Registry, writer: Writer, metrics: Metrics) -> None:
+        self._registry = registry
+        self._writer = writer
+        self._metrics = metrics
+
+    def answer(self, channel: Channel, frames: Sequence[Buffer]) -> list[Buffer] | None:
+        """Do a request, of a channel without a line, and return the frames of its reply.
+
+        Returns:
+            None: it is the lane's.
+        """
+        if accel.loaded() is None:
+            return None
+        try:
+            fields, count = header.unpack(frames[0]), len(frames)
+            if count == 2 and fields[2] == _BATCH:
+                return self._batch(channel, fields, frames[1])
+            if count == 2:
+                return self._change(channel, fields, frames[1])
+            return self._read(channel, fields) if count == 1 and fields[2] == _GET else None
+        except Exception:  # noqa: BLE001 -- the lane meets it again, and answers it
+            return None
+
+    def _change(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
+        _, _, op, kernel, status, request, number, address, nbytes, scale, _, numbers = fields
+        code = ALIKE.get((op, kernel))
+        if code is None or status or numbers != 1 or number != channel.row.applied + 1:
+            return None
+        region = self._registry.locate(address)
+        first = address - region.address
+        limit = first + nbytes
+        if not 0 < nbytes == len(body) or not _is_in_a_stripe(region, first, limit):
+            return None
+        source = np.frombuffer(body, np.uint8)
+        change = Change(code, source, scale_from(code, region.spec.dtype, scale))
+        receipt = Receipt(channel.row, number)
+        if commit_run(self._writer, region, first, limit, change, receipt=receipt) < limit:
+            return None
+        self._metrics.done(OP_OF[op], nbytes, 0)
+        return [header.pack(op, request=request, number=number, address=address, nbytes=nbytes)]
+
+    def _batch(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
+        _, _, op, _, status, request, number, address, count, _, _, numbers = fields
+        if status or numbers != count or not 1 <= count <= ITEMS_MAX:
+            return None
+        if number != channel.row.applied + 1 or len(body) > BATCH_NBYTES_MAX:
+            return None
+        writer, registry = self._writer, self._registry
+        done = commit_together(writer, registry, channel, body, count, number, needs_all=True)
+        if done < count:
+            return None
+        self._metrics.done(Op.BATCH, len(body), 0)
+        head = header.pack(op, request=request, number=number, address=address, nbytes=count)
+        return [head, b""]
+
+    def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
+        _, _, op, _, status, request, number, address, nbytes, *_ = fields
+        if status or not 0 < nbytes <= READ_NBYTES_MAX or number > channel.row.applied:
+            return None
+        region = self._registry.locate(address)
+        first = address - region.address
+        limit = first + nbytes
+        if not _is_in_a_stripe(region, first, limit) or channel.unsent.is_full():
+            return None
+        out = np.empty(nbytes, np.uint8)
+        if read_run(region, first, limit, out) < limit:
+            return None
+        self._metrics.done(Op.GET, 0, nbytes)
+        head = header.pack(op, request=request, number=number, address=address, nbytes=nbytes)
+        return [head, out.data]
+
+
+def _is_in_a_stripe(region: MappedRegion, first: int, limit: int) -> bool:
+    stripe = first // STRIPE_NBYTES
+    return limit <= region.nbytes and stripe == (limit - 1) // STRIPE_NBYTES

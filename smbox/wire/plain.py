@@ -1,0 +1,38 @@
+"""The plain reply: most requests get it, and it is known without being taken apart. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smbox.wire import header
+from smbox.wire.codec import Request
+from smbox.wire.header import Buffer
+from smbox.wire.ops import ANSWERS
+
+NOTHING = memoryview(b"")
+
+
+def plain_head(request: Request) -> bytes:
+    """Build the header of the reply that says no more than that a request was done."""
+    return header.pack(
+        request.op,
+        request=request.request,
+        number=request.number,
+        address=request.address,
+        nbytes=request.nbytes,
+    )
+
+
+def plain_payload(request: Request, head: bytes, frames: Sequence[Buffer]) -> Buffer | None:
+    """Return what the plain reply in ``frames`` brings; None: they are another message.
+
+    Args:
+        request: as it was sent.
+        head: its ``plain_head``.
+        frames: a message of the node.
+    """
+    if frames[0] != head:
+        return None
+    if request.op not in ANSWERS:
+        return NOTHING if len(frames) == 1 else None
+    return frames[1] if len(frames) == 2 and len(frames[1]) == request.nbytes else None
