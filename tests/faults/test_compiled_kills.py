@@ -16,7 +16,7 @@ from smbox.memory import accel
 from smbox.memory.building import build
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
-from smbox.memory.item_run import Place, commit_items
+from smbox.memory.item_run import commit_items
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe
@@ -51,9 +51,13 @@ def add_run(writer, region, row, ring):
 def add_items(writer, region, row, _ring):
     """Add 1 to both stripes by one run of items, which answer nothing."""
     source = np.ones(COUNT, np.float32).view(np.uint8)
-    places = [Place(first, first + STRIPE_NBYTES, first, 1.0) for first in (0, STRIPE_NBYTES)]
-    receipt = Receipt(row, row.applied + 1)
-    return commit_items(writer, region, KernelCode.SUM, places, source, receipt) > 0
+    one = int(np.float64(1).view(np.uint64))
+    orders = [
+        (STRIPE_NBYTES << 32, region.address + first, STRIPE_NBYTES, one)
+        for first in (0, STRIPE_NBYTES)
+    ]
+    run = (KernelCode.SUM, np.array(orders, np.uint64), 0, source)
+    return commit_items(writer, region, *run, Receipt(row, row.applied + 1)) > 0
 
 
 def add_for_ever(memory, region, row, add):
