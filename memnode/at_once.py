@@ -29,6 +29,9 @@ from smbox.wire import header
 from smbox.wire.batch import BATCH_NBYTES_MAX, ITEMS_MAX
 from smbox.wire.header import Buffer, Fields
 from smbox.wire.ops import OP_OF, Op
+from smbox.wire.pieces import count
+from smbox.wire.plain import plain_head
+from smbox.wire.status import Status
 
 READ_NBYTES_MAX: Final = 32 * 1024
 """Of a get: so small a reply is copied into ZeroMQ, and need not be counted as unsent."""
@@ -60,12 +63,13 @@ class AtOnce:
         if accel.loaded() is None:
             return None
         try:
-            fields, count = header.unpack(frames[0]), len(frames)
-            if count == 2 and fields[2] == _BATCH:
-                return self._batch(channel, fields, frames[1])
-            if count == 2:
-                return self._change(channel, fields, frames[1])
-            return self._read(channel, fields) if count == 1 and fields[2] == _GET else None
+            fields = header.unpack(frames[0])
+            if len(frames) == 1:
+                return self._read(channel, fields) if fields[2] == _GET else None
+            if len(frames) > 2:
+                return None
+            go = self._batch if fields[2] == _BATCH else self._change
+            return go(channel, fields, frames[1])
         except Exception:  # noqa: BLE001 -- the lane meets it again, and answers it
             return None
 
@@ -84,22 +88,21 @@ class AtOnce:
         receipt = Receipt(channel.row, number)
         if commit_run(self._writer, region, first, limit, change, receipt=receipt) < limit:
             return None
-        self._metrics.done(OP_OF[op], nbytes, 0)
-        return [header.pack(op, request=request, number=number, address=address, nbytes=nbytes)]
+        self._count(OP_OF[op], nbytes, 0)
+        return [plain_head(op, request, number, address, nbytes)]
 
     def _batch(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
-        _, _, op, _, status, request, number, address, count, _, _, numbers = fields
-        if status or numbers != count or not 1 <= count <= ITEMS_MAX:
+        _, _, op, _, status, request, number, address, items, _, _, numbers = fields
+        if status or numbers != items or not 1 <= items <= ITEMS_MAX:
             return None
         if number != channel.row.applied + 1 or len(body) > BATCH_NBYTES_MAX:
             return None
         writer, registry = self._writer, self._registry
-        done = commit_together(writer, registry, channel, body, count, number, needs_all=True)
-        if done < count:
+        done = commit_together(writer, registry, channel, body, items, number, needs_all=True)
+        if done < items:
             return None
-        self._metrics.done(Op.BATCH, len(body), 0)
-        head = header.pack(op, request=request, number=number, address=address, nbytes=count)
-        return [head, b""]
+        self._count(Op.BATCH, len(body), 0)
+        return [plain_head(op, request, number, address, items), b""]
 
     def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
         _, _, op, _, status, request, number, address, nbytes, *_ = fields
@@ -113,11 +116,13 @@ class AtOnce:
         out = np.empty(nbytes, np.uint8)
         if read_run(region, first, limit, out) < limit:
             return None
-        self._metrics.done(Op.GET, 0, nbytes)
-        head = header.pack(op, request=request, number=number, address=address, nbytes=nbytes)
-        return [head, out.data]
+        self._count(Op.GET, 0, nbytes)
+        return [plain_head(op, request, number, address, nbytes), out.data]
+
+    def _count(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
+        self._metrics.request(op, received_nbytes)
+        self._metrics.reply(Status.OK, sent_nbytes)
 
 
 def _is_in_a_stripe(region: MappedRegion, first: int, limit: int) -> bool:
-    stripe = first // STRIPE_NBYTES
-    return limit <= region.nbytes and stripe == (limit - 1) // STRIPE_NBYTES
+    return limit <= region.nbytes and count(first, limit, STRIPE_NBYTES) == 1

@@ -13,12 +13,10 @@ from memnode.together import commit_together
 from smbox.memory import accel
 from smbox.memory.change import Change
 from smbox.memory.kernels import KERNELS
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion, Piece
 from smbox.memory.stripe_run import commit_run
 from smbox.wire.batch import Item
-from smbox.wire.codec import Request
-from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.pieces import count, cut, unit_of
 
@@ -48,7 +46,7 @@ class ChangeTask(NumberedTask):
         if not 0 <= done < request.numbers:
             return
         region = self._registry.locate(request.address)
-        first, limit, change = _checked(region, request, request.payload, unit_of(request.op))
+        first, limit, change = _checked(region, self._whole(), unit_of(request.op))
         if count(first, limit, STRIPE_NBYTES) == request.numbers:
             if done:
                 at = (first // STRIPE_NBYTES + done) * STRIPE_NBYTES
@@ -69,7 +67,7 @@ class ChangeTask(NumberedTask):
         first = request.address - region.address
         if count(first, first + request.nbytes, STRIPE_NBYTES) == 1:  # its commit checks it all
             return [whole]
-        first, limit, change = _checked(region, request, request.payload, unit_of(request.op))
+        first, limit, change = _checked(region, whole, unit_of(request.op))
         if KERNELS[change.kernel].is_whole:
             return [whole]
         source = memoryview(request.payload)
@@ -90,16 +88,14 @@ class ChangeTask(NumberedTask):
 
     def _commit(self, item: Item, number: int) -> None:
         region = self._registry.locate(item.address)
-        first, limit, change = _checked(region, item, item.source, STRIPE_NBYTES)
+        first, limit, change = _checked(region, item, STRIPE_NBYTES)
         receipt = self._channel.receipt(number, answers=item.op in ANSWERS)
         piece = Piece(first // STRIPE_NBYTES, first, limit)
         apply(self._writer, region, piece, change, receipt)
 
 
-def _checked(
-    region: MappedRegion, asked: Request | Item, source: Buffer, unit: int
-) -> tuple[int, int, Change]:
-    """Check a change against its region, of which it lies within one ``unit`` of bytes.
+def _checked(region: MappedRegion, item: Item, unit: int) -> tuple[int, int, Change]:
+    """Check an item against its region, of which it lies within one ``unit`` of bytes.
 
     Returns:
         First byte of the region's data, byte behind the last, and what is done to them.
@@ -108,11 +104,12 @@ def _checked(
         SmboxError: it may not run; see checks.py.
     """
     spec = region.spec
-    if spec.consistency == Consistency.REGION:
-        check_by_stripe(spec, region.state)
-    first = asked.address - region.address
-    check_range(first, asked.nbytes, region.nbytes, unit)
-    code = kernel_of(asked.op, asked.kernel)
-    check_source(code, spec, first, asked.nbytes, len(source))
-    scale = scale_from(code, spec.dtype, asked.scale)
-    return first, first + asked.nbytes, Change(code, np.frombuffer(source, np.uint8), scale)
+    check_by_stripe(spec, region.state)
+    first = item.address - region.address
+    check_range(first, item.nbytes, region.nbytes, unit)
+    code = kernel_of(item.op, item.kernel)
+    check_source(code, spec, first, item.nbytes, len(item.source))
+    change = Change(
+        code, np.frombuffer(item.source, np.uint8), scale_from(code, spec.dtype, item.scale)
+    )
+    return first, first + item.nbytes, change

@@ -73,7 +73,7 @@ SCALE_SAFE: Final = 1e30
 
 def mode_of(code: KernelCode, dtype: DType) -> int:
     """Return the ``Mode`` of a kernel for an element type, as a plain number."""
-    return _MODES.get(code << _CODE_BITS | dtype.code, _NONE)
+    return _MODES.get(_key(code, dtype), _NONE)
 
 
 def factors(code: KernelCode, dtype: DType, scale: Scale) -> tuple[float, int]:

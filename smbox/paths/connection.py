@@ -30,7 +30,7 @@ from smbox.wire.codec import Request, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import Op
-from smbox.wire.plain import plain_head, plain_payload
+from smbox.wire.plain import expected_head, plain_payload
 from smbox.wire.session import ClientSession
 
 FAREWELL_S: Final = 0.5
@@ -101,7 +101,7 @@ class Connection:
         if not transport.send(encode_request(request)):
             session.unsent()
             return None
-        head = plain_head(request)  # now: the node is at work
+        head = expected_head(request)  # now: the node is at work
         frames = transport.receive(timeout_s)
         payload = None if frames is None else plain_payload(request, head, frames)
         if payload is None:

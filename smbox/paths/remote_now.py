@@ -16,6 +16,7 @@ from smbox.paths.link import Link
 from smbox.paths.remote_work import RemoteChange, RemoteRead, op_of, scale_of
 from smbox.wire.codec import Request
 from smbox.wire.ops import Op
+from smbox.wire.pieces import count
 
 LONE_NBYTES_MAX: Final = 32 * 1024
 """Of a range: what is so small is copied when it is sent, and answered soon."""
@@ -23,8 +24,7 @@ LONE_NBYTES_MAX: Final = 32 * 1024
 
 def is_lone(first: int, limit: int) -> bool:
     """Tell whether a range is small, and within one stripe: one request, and one number."""
-    is_small = 0 < limit - first <= LONE_NBYTES_MAX
-    return is_small and first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES
+    return limit - first <= LONE_NBYTES_MAX and count(first, limit, STRIPE_NBYTES) == 1
 
 
 def change_now(link: Link, info: RegionInfo, operation: Operation) -> RemoteChange | None:

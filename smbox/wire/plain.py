@@ -12,15 +12,15 @@ from smbox.wire.ops import ANSWERS
 NOTHING = memoryview(b"")
 
 
-def plain_head(request: Request) -> bytes:
-    """Build the header of the reply that says no more than that a request was done."""
-    return header.pack(
-        request.op,
-        request=request.request,
-        number=request.number,
-        address=request.address,
-        nbytes=request.nbytes,
-    )
+def plain_head(op: int, request: int, number: int, address: int, nbytes: int) -> bytes:
+    """Build the header of the reply that says no more than that a request of these was done."""
+    return header.pack(op, request=request, number=number, address=address, nbytes=nbytes)
+
+
+def expected_head(request: Request) -> bytes:
+    """Build the header that the plain reply to a request has."""
+    number, address, nbytes = request.number, request.address, request.nbytes
+    return plain_head(request.op, request.request, number, address, nbytes)
 
 
 def plain_payload(request: Request, head: bytes, frames: Sequence[Buffer]) -> Buffer | None:
@@ -28,7 +28,7 @@ def plain_payload(request: Request, head: bytes, frames: Sequence[Buffer]) -> Bu
 
     Args:
         request: as it was sent.
-        head: its ``plain_head``.
+        head: its ``expected_head``.
         frames: a message of the node.
     """
     if frames[0] != head:

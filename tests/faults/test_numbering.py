@@ -29,7 +29,7 @@ from smbox.wire.codec import (
 )
 from smbox.wire.messages import Hello
 from smbox.wire.ops import CHANGES, Op
-from smbox.wire.plain import plain_head, plain_payload
+from smbox.wire.plain import expected_head, plain_payload
 from smbox.wire.refusal import refuse
 from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
@@ -147,7 +147,7 @@ def ask(action: str, session: ClientSession, node: ModelNode) -> Call | None:
     if action == "lone cut off":
         return call
     frames = node.outbox.popleft()
-    if plain_payload(request, plain_head(request), frames) is None:
+    if plain_payload(request, expected_head(request), frames) is None:
         session.line_up_lone(call)
         session.receive(frames)
     else:

@@ -84,6 +84,14 @@ def queued(line):
     return line._connection.session.queued
 
 
+def begun(line, count):
+    """A work of so many calls, of which the first one is queued."""
+    work = Work(count)
+    line.works.append(work)
+    assert line.queue_next()
+    return work
+
+
 def give_out(line):
     """Send what is queued, as the session would."""
     for call in queued(line):
@@ -127,9 +135,7 @@ def test_a_lone_request_is_the_last_one_and_keeps_its_bytes(line):
 
 
 def test_what_was_never_given_out_is_withdrawn_with_its_work(line):
-    work = Work(2)
-    line.works.append(work)
-    line.queue_next()
+    work = begun(line, 2)
     line.dismiss(work)
     assert not queued(line)
     assert not line.works
@@ -138,9 +144,7 @@ def test_what_was_never_given_out_is_withdrawn_with_its_work(line):
 
 
 def test_borrowed_bytes_are_copied_behind_the_closed_connection(line):
-    work = Work(1)
-    line.works.append(work)
-    line.queue_next()
+    work = begun(line, 1)
     (call,) = work.calls
     call.is_borrowed = True
     give_out(line)
@@ -172,9 +176,7 @@ def test_when_the_session_ends_all_works_do(line):
 
 
 def test_a_recalled_call_holds_nobody_up(line):
-    work = Work(2)
-    line.works.append(work)
-    line.queue_next()
+    work = begun(line, 2)
     line.recall(work.calls[0])
     assert not queued(line)
     assert line.queue_next()

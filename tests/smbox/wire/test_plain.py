@@ -5,7 +5,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.wire.codec import Reply, Request, encode_reply, reply_to
 from smbox.wire.ops import Op
-from smbox.wire.plain import plain_head, plain_payload
+from smbox.wire.plain import expected_head, plain_payload
 from smbox.wire.refusal import refuse
 
 PUT = Request(Op.PUT, 7, 3, 4096, 4, kernel=1, payload=b"abcd", numbers=1)
@@ -13,7 +13,7 @@ GET = Request(Op.GET, 8, 3, 4096, 4)
 
 
 def found(request, frames):
-    payload = plain_payload(request, plain_head(request), frames)
+    payload = plain_payload(request, expected_head(request), frames)
     return None if payload is None else bytes(payload)
 
 
@@ -44,5 +44,5 @@ def test_nor_one_of_another_length():
     assert found(GET, [head]) is None
     assert found(GET, [head, b"wxy"]) is None
     assert found(GET, [head, b"wxyz", b""]) is None
-    assert found(PUT, [plain_head(PUT), b""]) is None
+    assert found(PUT, [expected_head(PUT), b""]) is None
     assert found(PUT, [b""]) is None
