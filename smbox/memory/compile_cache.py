@@ -23,6 +23,7 @@ SOURCES: Final = (
     "compiled_reads.py",
     "compiled_runs.py",
     "compiled_stream.py",
+    "compiled_tuning.py",
     "compiled_unlocked.py",
     "layout.py",
     "modes.py",

@@ -17,23 +17,21 @@ from numba import carray, float64, int64, njit, types
 from numpy.typing import NDArray
 
 from smbox.memory.compiled_ops import (
-    LINE_NBYTES,
     address_of,
     barrier,
     copy_bytes,
-    copy_line,
     float32_at,
     float64_at,
     int64_at,
-    prefetch,
 )
-from smbox.memory.layout import PAGE_NBYTES
+from smbox.memory.compiled_tuning import (
+    BLOCK_NBYTES,
+    COPIED_NBYTES,
+    STEP_NBYTES,
+    fetch_ahead,
+    save,
+)
 from smbox.memory.modes import Back, Mode
-
-BLOCK_PAGES: Final = 2
-BLOCK_NBYTES: Final = BLOCK_PAGES * PAGE_NBYTES
-"""Bytes saved, published and changed at a time: from 4 to 16 KiB were measured on 100 and 528
-MiB, and with 8 KiB (old and new bytes of a block lie in L1) elastic ran fastest."""
 
 BYTES: Final = types.Array(types.uint8, 1, "C")
 SOURCE: Final = types.Array(types.uint8, 1, "C", readonly=True)
@@ -46,25 +44,30 @@ _SUM_FLOAT64: Final = int(Mode.SUM_FLOAT64)
 _SUM_INT64: Final = int(Mode.SUM_INT64)
 _ELASTIC_FLOAT32: Final = int(Mode.ELASTIC_FLOAT32)
 _ELASTIC_FLOAT64: Final = int(Mode.ELASTIC_FLOAT64)
+_NONE: Final = int(Back.NONE)
 _MOVED: Final = int(Back.MOVED)
 _DELTA: Final = int(Back.DELTA)
 _OLD: Final = int(Back.OLD)
 
 
 class Operand(NamedTuple):
-    """What a kernel works with.
+    """What a kernel works with, and what its caller wants of it.
 
     Attributes:
         mode: a value of ``Mode``.
         source: address of the source's first byte.
         scale: factor of the floating kernels.
         whole: factor of the whole-number kernels.
+        how: a value of ``Back``.
+        back: address of the caller's first byte, where ``how`` is not NONE.
     """
 
     mode: int
     source: int
     scale: float
     whole: int
+    how: int
+    back: int
 
 
 @njit
@@ -83,6 +86,14 @@ def _elastic(data: Any, source: Any, scale: Any) -> None:
 def _move(moved: Any, old: Any, scale: Any) -> None:
     for i in range(moved.size):
         moved[i] -= scale * (moved[i] - old[i])
+
+
+@njit
+def _exchange(data: Any, moved: Any, scale: Any) -> None:
+    for i in range(data.size):
+        delta = scale * (moved[i] - data[i])
+        data[i] += delta
+        moved[i] -= delta
 
 
 @njit
@@ -114,61 +125,9 @@ def change_block(operand: Operand, data: int, at: int, nbytes: int) -> None:
 
 
 @njit
-def _save(old: int, data: int, source: int, nbytes: int) -> None:
-    """Copy a block's old bytes, and have its source fetched meanwhile.
-
-    Pages side by side: alone, each would wait for its address translation and first lines.
-    """
-    if nbytes != BLOCK_NBYTES:
-        copy_bytes(old, data, nbytes)
-        return
-    for line in range(0, PAGE_NBYTES, LINE_NBYTES):
-        for page in range(BLOCK_PAGES):
-            there = line + page * PAGE_NBYTES
-            copy_line(old + there, data + there)
-            prefetch(source + there)
-
-
-@njit
-def change_blocks(
-    operand: Operand, data: int, at: int, nbytes: int, old: int, progress: Any, progress_at: int
-) -> None:
-    """Save, publish and change block after block.
-
-    Args:
-        operand: kernel and source.
-        data: address of the bytes to change.
-        at: how many bytes of the source come before theirs.
-        nbytes: how many.
-        old: address that the old bytes go to.
-        progress: words of the journal slot.
-        progress_at: index of the word that counts the saved bytes.
-    """
-    done = 0
-    while done < nbytes:
-        count = min(BLOCK_NBYTES, nbytes - done)
-        _save(old + done, data + done, operand.source + at + done, count)
-        barrier()
-        progress[progress_at] = done + count
-        barrier()
-        change_block(operand, data + done, at + done, count)
-        done += count
-    barrier()
-
-
-@njit
-def give_back(how: int, back: int, operand: Operand, at: int, nbytes: int, old: int) -> None:
-    """Hand a caller its share of a finished commit, while the old bytes are in cache.
-
-    Args:
-        how: a value of ``Back``.
-        back: address of the caller's bytes.
-        operand: kernel and source of the commit.
-        at: how many bytes of the source come before the commit's.
-        nbytes: length of the commit.
-        old: address of its old bytes.
-    """
-    source = operand.source + at
+def give_back(operand: Operand, at: int, nbytes: int, old: int) -> None:
+    """Hand a caller its share of what the kernel did to a block with these old bytes."""
+    how, back, source = operand.how, operand.back + at, operand.source + at
     floats, doubles = nbytes // 4, nbytes // 8
     if how == _OLD:
         copy_bytes(back, old, nbytes)
@@ -184,6 +143,76 @@ def give_back(how: int, back: int, operand: Operand, at: int, nbytes: int, old: 
             _move(wide, before, operand.scale)
         elif how == _DELTA:
             _delta(wide, carray(float64_at(source), doubles), before, operand.scale)
+
+
+@njit
+def is_exchange(operand: Operand) -> bool:
+    """Tell whether the caller's share is to move the source itself: ``exchange_block``."""
+    is_elastic = operand.mode in (_ELASTIC_FLOAT32, _ELASTIC_FLOAT64)
+    return is_elastic and operand.how == _MOVED and operand.back == operand.source
+
+
+@njit
+def exchange_block(operand: Operand, data: int, at: int, nbytes: int) -> None:
+    """Do what ``change_block`` and ``give_back`` do, in one pass that needs no old bytes."""
+    source, floats, doubles = operand.source + at, nbytes // 4, nbytes // 8
+    if operand.mode == _ELASTIC_FLOAT32:
+        here, there = carray(float32_at(data), floats), carray(float32_at(source), floats)
+        _exchange(here, there, np.float32(operand.scale))
+    else:
+        wide, other = carray(float64_at(data), doubles), carray(float64_at(source), doubles)
+        _exchange(wide, other, operand.scale)
+
+
+@njit
+def _change_saved(operand: Operand, data: int, at: int, nbytes: int, old: int) -> None:
+    """Change a block whose old bytes are saved, and give back, step by step."""
+    if operand.mode == _REPLACE:  # libc fetches ahead by itself
+        change_block(operand, data, at, nbytes)
+        give_back(operand, at, nbytes, old)
+        return
+    in_one_pass = is_exchange(operand)
+    done = 0
+    while done < nbytes:
+        count = min(STEP_NBYTES, nbytes - done)
+        fetch_ahead(data + done, operand.source + at + done, count)
+        if in_one_pass:
+            exchange_block(operand, data + done, at + done, count)
+        else:
+            change_block(operand, data + done, at + done, count)
+            give_back(operand, at + done, count, old + done)
+        done += count
+
+
+@njit
+def change_blocks(
+    operand: Operand, data: int, at: int, nbytes: int, old: int, progress: Any, progress_at: int
+) -> None:
+    """Save, publish, change and give back block after block.
+
+    The caller has its share before the commit is closed: nothing comes between but the end of
+    the process, and of the caller with it.
+
+    Args:
+        operand: kernel, source, and what its caller wants.
+        data: address of the bytes to change.
+        at: how many bytes of the source come before theirs.
+        nbytes: how many.
+        old: address that the old bytes go to.
+        progress: words of the journal slot.
+        progress_at: index of the word that counts the saved bytes.
+    """
+    block = COPIED_NBYTES if operand.mode == _REPLACE else BLOCK_NBYTES
+    done = 0
+    while done < nbytes:
+        count = min(block, nbytes - done)
+        save(old + done, data + done, operand.source + at + done, count)
+        barrier()
+        progress[progress_at] = done + count
+        barrier()
+        _change_saved(operand, data + done, at + done, count, old + done)
+        done += count
+    barrier()
 
 
 @njit(
@@ -202,7 +231,7 @@ def journaled(
     progress_at: int,
 ) -> None:
     """Do what ``kernels.journaled`` does, in blocks; the caller has checked all lengths."""
-    operand = Operand(mode, address_of(source), scale, whole)
+    operand = Operand(mode, address_of(source), scale, whole, _NONE, 0)
     change_blocks(
         operand, address_of(data), 0, data.size, address_of(old), progress, progress_at
     )
@@ -229,7 +258,7 @@ def give_back_once(
     """
     if last[0] == mark or back.size != old.size or source.size != old.size:
         return
-    operand = Operand(mode, address_of(source), scale, 0)
-    give_back(how, address_of(back), operand, 0, old.size, address_of(old))
+    operand = Operand(mode, address_of(source), scale, 0, how, address_of(back))
+    give_back(operand, 0, old.size, address_of(old))
     barrier()
     last[0] = mark

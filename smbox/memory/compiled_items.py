@@ -16,7 +16,7 @@ from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand
 from smbox.memory.compiled_ops import address_of
 from smbox.memory.compiled_runs import TABLE, Note, commit_one, is_ready
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, Slot
-from smbox.memory.modes import SCALE_SAFE, Mode
+from smbox.memory.modes import SCALE_SAFE, Back, Mode
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -30,6 +30,7 @@ _CONSISTENCY: Final = RegionHeader.CONSISTENCY
 _ADDRESS: Final = RegionHeader.ADDRESS
 _BY_STRIPE: Final = np.uint64(Consistency.STRIPE)
 _KERNEL: Final = Slot.KERNEL
+_NONE: Final = int(Back.NONE)
 _KIND_MASK: Final = np.uint64(0xFFFF)
 _SOURCE_SHIFT: Final = np.uint64(32)
 _LONGEST: Final = np.uint64(STRIPE_NBYTES)
@@ -134,7 +135,7 @@ def commit_items(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Pyth
     operand_at, to, room = address_of(source) + source_at, address_of(data), address_of(old)
     for at in range(count):
         first, nbytes = int64(orders[at, 1] - base), int64(orders[at, 2])
-        operand = Operand(mode, operand_at, scales[at, 3], int64(orders[at, 3]))
+        operand = Operand(mode, operand_at, scales[at, 3], int64(orders[at, 3]), _NONE, 0)
         note = Note(channel, mark, number + at, no_ring)
         stripe, limit = first // STRIPE_NBYTES, first + nbytes
         if not commit_one(

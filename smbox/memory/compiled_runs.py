@@ -16,7 +16,7 @@ import numpy as np
 from numba import float64, int64, njit, types
 from numpy.typing import NDArray
 
-from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand, change_blocks, give_back
+from smbox.memory.compiled import BYTES, SOURCE, WORDS, Operand, change_blocks
 from smbox.memory.compiled_ops import address_of, barrier, try_lock, unlock
 from smbox.memory.compiled_unlocked import change_all
 from smbox.memory.layout import (
@@ -31,7 +31,6 @@ from smbox.memory.layout import (
     SlotState,
     Stripe,
 )
-from smbox.memory.modes import Back
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -68,7 +67,6 @@ _FREE: Final = np.uint64(SlotState.FREE)
 _TO_ARMED: Final = np.uint64(SlotState.ARMED - SlotState.FREE)
 _TO_COMMITTED: Final = np.uint64((1 << SlotState.BITS) + SlotState.COMMITTED - SlotState.ARMED)
 _FROM_COMMITTED: Final = np.uint64(SlotState.COMMITTED - SlotState.FREE)
-_NONE: Final = int(Back.NONE)
 _APPLIED: Final = Channel.APPLIED
 _ENTRIES: Final = Ring.ENTRIES
 _ENTRY_WORDS: Final = Ring.HEADER_WORDS
@@ -207,8 +205,6 @@ def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
     operand: Operand,
     data: int,
     old: int,
-    back: int,
-    how: int,
     note: Note,
 ) -> int:
     """Commit stripes while nothing is in the way; returns the byte reached."""
@@ -221,8 +217,6 @@ def _commit_all(  # noqa: PLR0913, PLR0917 - it is inlined
             header, row, words, fd, stripe, at, end, operand, data, ahead, room, note
         ):
             break
-        if how != _NONE:
-            give_back(how, back + ahead, operand, ahead, end - at, room)
         at = end
         if note.mark != 0:
             note = Note(note.channel, note.mark, note.number + 1, note.ring)
@@ -286,15 +280,13 @@ def commit_stripes(  # noqa: PLR0913, PLR0917 - bundles are slow to pass from Py
         return first
     if not is_ready(words, old):
         return first
-    operand = Operand(mode, address_of(source), scale, whole)
-    to, room, answer = address_of(data), address_of(old), address_of(back)
+    operand = Operand(mode, address_of(source), scale, whole, how, address_of(back))
+    to, room = address_of(data), address_of(old)
     at: int = first
     if header[_CONSISTENCY] == _BY_STRIPE:
         words[_KERNEL] = kernel
         note = Note(channel, mark, number, ring)
-        at = _commit_all(
-            header, table, words, fd, first, limit, operand, to, room, answer, how, note
-        )
+        at = _commit_all(header, table, words, fd, first, limit, operand, to, room, note)
     elif header[_CONSISTENCY] == _NO_LOCKS and channel.size == 0:
-        at = change_all(header, table, words, first, limit, operand, to, room, answer, how)
+        at = change_all(header, table, words, first, limit, operand, to, room)
     return at

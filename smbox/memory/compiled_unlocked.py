@@ -11,7 +11,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from smbox.memory.compiled import Operand, change_block, give_back
+from smbox.memory.compiled import (
+    Operand,
+    change_block,
+    exchange_block,
+    give_back,
+    is_exchange,
+)
 from smbox.memory.compiled_ops import barrier, copy_bytes
 from smbox.memory.compiled_stream import copy_share
 from smbox.memory.layout import (
@@ -41,25 +47,27 @@ _NONE: Final = int(Back.NONE)
 
 @njit
 def _change_stripe(
-    operand: Operand, data: int, at: int, nbytes: int, total: int, old: int, back: int, how: int
+    operand: Operand, data: int, at: int, nbytes: int, total: int, old: int
 ) -> None:
     """Change a stripe's bytes; what the caller wants back is made from a block's old bytes."""
-    if how == _NONE and operand.mode == _REPLACE:
+    if operand.how == _NONE and operand.mode == _REPLACE:
         copy_share(data, operand.source + at, nbytes, total)
+        return
+    if is_exchange(operand):
+        exchange_block(operand, data, at, nbytes)
         return
     done = 0
     while done < nbytes:
         count = min(BLOCK_NBYTES, nbytes - done)
-        if how != _NONE:
+        if operand.how != _NONE:
             copy_bytes(old, data + done, count)
         change_block(operand, data + done, at + done, count)
-        if how != _NONE:
-            give_back(how, back + done, operand, at + done, count, old)
+        give_back(operand, at + done, count, old)
         done += count
 
 
 @njit
-def change_all(  # noqa: PLR0913, PLR0917 - it is inlined
+def change_all(
     header: Words,
     table: Words,
     words: Words,
@@ -68,8 +76,6 @@ def change_all(  # noqa: PLR0913, PLR0917 - it is inlined
     operand: Operand,
     data: int,
     old: int,
-    back: int,
-    how: int,
 ) -> int:
     """Change stripes while the region is not freed; returns the byte reached.
 
@@ -84,9 +90,7 @@ def change_all(  # noqa: PLR0913, PLR0917 - it is inlined
         if header[_REGION_STATE] == _FREED:
             break
         ahead = at - first
-        _change_stripe(
-            operand, data + at, ahead, end - at, limit - first, old, back + ahead, how
-        )
+        _change_stripe(operand, data + at, ahead, end - at, limit - first, old)
         barrier()
         table[stripe, _COUNT] += _ONE
         words[_STATE] += _ONE_COMMIT

@@ -101,8 +101,7 @@ def test_a_worker_moves_by_the_bits_that_the_center_moved_by(name: str, count: i
     delta = kernels.elastic_delta(x, center, rate)
     for how, wanted in ((compiled._MOVED, x - delta), (compiled._DELTA, delta)):
         back = x.copy()
-        operand = compiled.Operand(
-            mode_of(KernelCode.ELASTIC, dtype), x.ctypes.data, float(rate), 1
-        )
-        compiled.give_back(how, back.ctypes.data, operand, 0, x.nbytes, center.ctypes.data)
+        mode = mode_of(KernelCode.ELASTIC, dtype)
+        operand = compiled.Operand(mode, x.ctypes.data, float(rate), 1, how, back.ctypes.data)
+        compiled.give_back(operand, 0, x.nbytes, center.ctypes.data)
         assert back.tobytes() == wanted.tobytes()
