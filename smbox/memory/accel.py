@@ -164,7 +164,7 @@ def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of it
 ) -> None:
     """Do what ``kernels.journaled`` does, by the compiled kernels where they are loaded.
 
-    They save and change 8 KiB at a time instead of the whole piece at once; arguments,
+    They save and change some KiB at a time instead of the whole piece at once; arguments,
     errors and resulting bits are the same, but ``delta`` keeps nothing. Never loads anything:
     its caller holds a lock.
     """

@@ -104,8 +104,14 @@ def _max(data: Array, source: Array, _scale: Any) -> None:
 
 
 def _elastic(data: Array, source: Array, scale: Any) -> Array:
-    delta = elastic_delta(source, data, scale)
+    delta = _scaled_difference(source, data, scale)
     np.add(data, delta, out=data)
+    return delta
+
+
+def _scaled_difference(source: Array, data: Array, scale: Any) -> Array:
+    delta: Array = np.subtract(source, data)
+    np.multiply(delta, scale, out=delta)
     return delta
 
 
@@ -178,9 +184,7 @@ def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
         scale: the moving rate, from ``scale_of``.
     """
     with np.errstate(all="ignore"):
-        delta: Array = np.subtract(source, data)
-        np.multiply(delta, scale, out=delta)
-    return delta
+        return _scaled_difference(source, data, scale)
 
 
 def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:

@@ -4,7 +4,7 @@ A sink may be called twice with the same piece, when an interrupt cut its first 
 the second call gives the same result.
 
 The arithmetic of an exchange is one pass over the piece where it is compiled. In numpy it is
-four over what came from far; on mapped memory the kernel keeps the delta, which leaves two.
+three over what came from far; on mapped memory the kernel keeps the delta, which leaves one.
 """
 
 from __future__ import annotations
@@ -87,33 +87,30 @@ class MoveSink:
         kept: for a ``Change``: a commit in this process may leave the piece's delta there.
     """
 
-    __slots__ = ("_last", "_staged", "_staged_first", "first", "kept", "rate", "x")
+    __slots__ = ("_last", "_moved", "_moving", "first", "kept", "rate", "x")
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any) -> None:
         self.first = first
-        self._staged: NDArray[Any] | None = None
-        self._staged_first = -1
         self._last = np.zeros(1, np.uint64)  # 1 + first byte of the last piece that moved
+        self._moving = -1  # the same in numpy: first byte of the last piece that was begun
+        self._moved: list[NDArray[Any]] = []  # and not empty once it moved
         self.x = x
         self.rate = rate
         self.kept = KeptDelta()
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Move one piece; see ``base.Sink``.
-
-        In numpy the moved piece is whole before x changes, and copying it twice does no harm.
-        """
+        """Move one piece; see ``base.Sink``."""
         x = self.x[_elements(first - self.first, limit - self.first, self.x)]
-        if self._staged_first != first:
+        if self._moving != first:
             if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
                 return
+            self._moved.clear()
+            self._moving = first
+        if not self._moved:
             delta = _delta(self.kept, x, old, self.rate)
             with np.errstate(all="ignore"):
-                self._staged = np.subtract(x, delta, out=delta)
-            self._staged_first = first
-        if self._staged is not None:
-            x[:] = self._staged
-            self._staged = None
+                # Subtracted and noted inside one call, which no signal handler can divide.
+                self._moved.extend(map(np.subtract, (x,), (delta,), (x,)))
 
 
 def _delta(kept: KeptDelta, x: NDArray[Any], old: Bytes, rate: Any) -> NDArray[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
+import sys
 
 import numpy as np
 import pytest
@@ -58,7 +60,18 @@ def test_x_moves_once(times):
     assert x.tolist() == [3, 5, 3, 2]
 
 
-def test_x_is_whole_before_it_changes(monkeypatch):
+def test_a_piece_moved_by_numpy_is_not_moved_again_by_compiled_code(monkeypatch):
+    """The kernels may have been loaded meanwhile."""
+    pytest.importorskip("numba", reason="without it nothing is compiled")
+    x, engine = X.copy(), Accel({}, platform.machine()).load()
+    sink = MoveSink(FIRST, x, RATE)
+    for each in (None, engine):
+        monkeypatch.setattr(accel, "loaded", lambda each=each: each)
+        sink(FIRST, FIRST + 16, OLD.view(np.uint8))
+    assert x.tolist() == [3, 5, 3, 2]
+
+
+def test_x_does_not_change_before_the_delta_is_whole(monkeypatch):
     """An interrupt in the arithmetic leaves x as it was; the piece comes again."""
     x = X.copy()
     sink = MoveSink(FIRST, x, RATE)
@@ -74,6 +87,40 @@ def test_x_is_whole_before_it_changes(monkeypatch):
     assert (x == X).all()
     feed(sink, 1)
     assert x.tolist() == [3, 5, 3, 2]
+
+
+def interrupt_at(instruction):
+    """Trace so that the given instruction of a sink's call, counted from 0, is not reached."""
+    seen = itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code is not MoveSink.__call__.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(seen) == instruction:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+@pytest.mark.usefixtures("arithmetic")
+def test_x_moves_once_wherever_it_is_interrupted():
+    for instruction in itertools.count():
+        x, tracing = X.copy(), sys.gettrace()
+        sink = MoveSink(FIRST, x, RATE)
+        sink(FIRST, FIRST + 8, OLD.view(np.uint8)[:8])
+        sys.settrace(interrupt_at(instruction))
+        try:
+            sink(FIRST + 8, FIRST + 16, OLD.view(np.uint8)[8:])
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracing)
+        sink(FIRST + 8, FIRST + 16, OLD.view(np.uint8)[8:])
+        assert x.tolist() == [3, 5, 3, 2], instruction
+    assert instruction > 20
 
 
 @pytest.mark.parametrize("times", [1, 2])
