@@ -20,7 +20,7 @@ import zmq
 REQUEST: Final = struct.Struct("<cxxxxxxxQQ")  # what to do, bytes in all, bytes of a call
 FRAME: Final = struct.Struct("<cxxxxxxxQQ")  # what to do, where in the store, how many bytes
 FRAME_NBYTES: Final = 1 << 20
-STORE_NBYTES: Final = 640 << 20  # as much as the largest transfer; touched as far as used
+STORE_NBYTES: Final = 640 << 20  # as much as the largest transfer; written as far as used
 HEADER_NBYTES: Final = 64
 SEND: Final = b"G"  # the peer sends: a get
 TAKE: Final = b"P"  # the peer takes: a put
@@ -69,8 +69,10 @@ def serve_frames(router: zmq.Socket[bytes]) -> None:
     """Answer requests of bare ZeroMQ clients until the context is terminated.
 
     The bytes come from, and land in, an array as large as the transfer, as they do in smbox.
+    What nobody has written would be sent out of the kernel's one page of zeros, and no memory
+    be read: it is written first.
     """
-    store = np.empty(STORE_NBYTES, np.uint8).data
+    store, written = np.empty(STORE_NBYTES, np.uint8), 0
     while True:
         try:
             frames = router.recv_multipart(copy=False)
@@ -79,11 +81,14 @@ def serve_frames(router: zmq.Socket[bytes]) -> None:
             return
         header = frames[1].bytes
         place = _place(header)
+        if place.stop > written:
+            store[written : place.stop] = 1
+            written = place.stop
         if header[:1] != SEND:
-            store[place] = frames[2].buffer
+            store.data[place] = frames[2].buffer
         reply: list[zmq.Frame | bytes | memoryview] = [frames[0], header]
         if header[:1] != TAKE:
-            reply.append(store[place])
+            reply.append(store.data[place])
         router.send_multipart(reply, copy=False)
 
 
