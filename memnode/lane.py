@@ -23,6 +23,7 @@ from memnode.metrics import Metrics
 from memnode.numbered import NumberedTask
 from memnode.reads import GatherTask, ReadTask
 from memnode.registry import Registry
+from memnode.room import Rooms
 from memnode.waiting import WaitTask, reply_of
 from memnode.waits import Wait, Waits
 from memnode.wide import SnapshotTask, WideTask
@@ -69,6 +70,7 @@ class Lane:
         self._desk = Desk(registry, facts)
         self._wake = wake
         self._writers = Writers(memory.name)
+        self._rooms = Rooms()
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
         self._unattended: list[tuple[ChannelKey, CreateTask]] = []
@@ -217,6 +219,8 @@ class Lane:
             _LOG.exception("request failed: %s", request.op.name)
             failed = RemoteError("the node failed at this request; its log says how")
             return refuse(request, failed, applied=channel.applied)
+        if isinstance(outcome, Reply):
+            outcome.room = self._rooms.after(channel.connection, len(request.payload))
         return outcome
 
     def _version_of(self, address: int) -> int:

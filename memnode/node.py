@@ -17,6 +17,7 @@ from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Gr
 from memnode.lane import Lane
 from memnode.metrics import Metrics
 from memnode.registry import Registry
+from memnode.room import FIRST_MIB
 from memnode.state import NodeState, Session
 from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
@@ -33,9 +34,6 @@ ANSWERS_NBYTES: Final = 4 << 20
 """What may be under way of a channel's requests that are answered by copies. With 4 MiB it gets
 as much a second as with 16, and who stops reading costs the node a quarter; what a batch brings
 is counted, too, because it waits at the node like its answer."""
-
-SOURCES_NBYTES: Final = WINDOW_MAX << 20
-"""What a channel may have under way to the node, which keeps it while a stripe is held."""
 
 LENT_NBYTES: Final = WINDOW_MAX << 20
 """What a channel's LENDs may wait for: it costs the node no memory, but the client, whose
@@ -197,7 +195,7 @@ class Node:
             window=WINDOW_MAX,
             ring_entries=Ring.ENTRIES,
             answers_nbytes=ANSWERS_NBYTES,
-            sources_nbytes=SOURCES_NBYTES,
+            sources_nbytes=FIRST_MIB << 20,
             lent_nbytes=LENT_NBYTES,
             applied=channel.applied,
             resumed=is_known,

@@ -13,11 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from smbox.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    SmboxError,
-)
+from smbox.errors import LocalProtocolError, RemoteProtocolError, SmboxError
 from smbox.wire import header
 from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
@@ -89,6 +85,7 @@ class Reply:
 
     Attributes:
         version: of the region, in the reply to a WAIT; the stamp of the range, to a LEND.
+        room: MiB of data that the channel may have under way from now on; 0: as before.
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
@@ -104,6 +101,7 @@ class Reply:
     payload: Buffer = b""
     body: Body | None = None
     error: ErrorBody | None = None
+    room: int = 0
 
     def raised(self) -> SmboxError:
         """Build the error that a caller sees for this refusal."""
@@ -204,6 +202,7 @@ def encode_reply(reply: Reply) -> list[Buffer]:
         address=reply.address,
         nbytes=reply.nbytes,
         version=reply.version,
+        numbers=reply.room,
     )
     if reply.status is not Status.OK:
         return [head, encode_body(reply.error or ErrorBody())]
@@ -223,9 +222,9 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, _, code, request, number, address, nbytes, _, version, _ = head
+    _, _, _, _, code, request, number, address, nbytes, _, version, room = head
     status = STATUS_OF.get(code, Status.ERROR)
-    found = Reply(op, status, request, number, address, nbytes, version)
+    found = Reply(op, status, request, number, address, nbytes, version, room=room)
     if status is not Status.OK:
         found.error = _body(_ERROR_DECODER, body)
     elif op in CONTROL:

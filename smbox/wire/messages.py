@@ -70,7 +70,8 @@ class Welcome(Body, frozen=True):
         ring_entries: a change that answers has number n once n - ring_entries is acknowledged.
         answers_nbytes: bytes that may be under way on one channel of reads, and of batches
             that bytes answer: what they ask for, and what they bring.
-        sources_nbytes: bytes of data that may be under way to the node on one channel.
+        sources_nbytes: bytes of data that may be under way to the node on one channel, until
+            a reply says otherwise.
         lent_nbytes: bytes that LENDs of one channel may be waiting for.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
@@ -91,7 +92,7 @@ class Welcome(Body, frozen=True):
     resumed: bool = False
     software: str = ""
     answers_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
-    sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
+    sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     lent_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
     long_nbytes_max: Annotated[int, msgspec.Meta(gt=0)] = 1 << 20
 

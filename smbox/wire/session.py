@@ -226,6 +226,8 @@ class ClientSession:
         if reply.status is Status.SESSION_EXPIRED:
             self._expire("the node has ended this session")
         call.reply = reply
+        if reply.room:
+            self._window.room_nbytes = reply.room << 20
         self._window.settle()
         if reply.status is not Status.OK:
             self._window.line_up()

@@ -31,6 +31,8 @@ class Window:
         """By request id, in program order."""
         self.lone: Request | None = None
         """Alone under way, without a call: to be settled or lined up by who gave it out."""
+        self.room_nbytes = 0
+        """Of data under way, as the node last said; 0: as its greeting says."""
 
     @property
     def open_changes(self) -> list[Call]:
@@ -53,7 +55,7 @@ class Window:
         if others:  # one request may always be under way
             for nbytes_of, most in (
                 (_HELD, node.answers_nbytes),
-                (_SOURCE, node.sources_nbytes),
+                (_SOURCE, self.room_nbytes or node.sources_nbytes),
                 (_LENT, node.lent_nbytes),
             ):
                 wanted = nbytes_of(call)
@@ -108,6 +110,8 @@ class Window:
             elif in_order:
                 self.acknowledged = max(self.acknowledged, call.request.number + call.done - 1)
                 del self.calls[key]
+        if not self.calls:
+            self.room_nbytes = 0  # others may have begun before this channel does again
 
     def line_up(self) -> None:
         """Give every open request the number that follows from those before it.

@@ -6,6 +6,7 @@ import pytest
 from memnode import changes
 from memnode.lane import QUEUE_MAX, TASKS
 from memnode.node import HOUSEKEEPING_S
+from memnode.room import ALONE_MIB, LEAST_MIB, LONG_NBYTES
 from memnode.unsent import UNSENT_NBYTES_MAX
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring
@@ -54,6 +55,21 @@ def begin_put(peer, address, source, number):
 
 def test_every_op_in_a_channel_has_its_task():
     assert set(TASKS) == set(Op) - UNFENCED
+
+
+def test_the_reply_to_a_long_change_tells_its_channel_how_much_room_there_is(bench, peer):
+    nbytes = LONG_NBYTES
+    others = [bench.peer() for _ in range(7)]
+    at = peer.create("long", shape=(nbytes // 4,)).body.address
+    source = np.ones(nbytes // 4, np.float32)
+
+    def room(of, elements, number):
+        begin_put(of, at, source[:elements], number)
+        return of.reply().room
+
+    assert room(peer, source.size, 1) == ALONE_MIB
+    assert [room(other, source.size, 1) for other in others][-1] == LEAST_MIB
+    assert room(peer, 8, 2) == 0
 
 
 def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from smbox.testing.welcome import welcome
 from smbox.wire.batch import Item, pack_items
 from smbox.wire.call import Call
-from smbox.wire.codec import Reply, Request
-from smbox.wire.messages import ErrorBody, Welcome
+from smbox.wire.codec import Reply, Request, decode_request, encode_reply
+from smbox.wire.messages import ErrorBody, Hello, Welcome
 from smbox.wire.ops import Op
+from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 from smbox.wire.window import Window
 
@@ -119,6 +120,47 @@ def test_room_for_bytes_of_sources():
     assert window.has_room(Call(Request(Op.GET, 3, nbytes=1000)), limits(sources_nbytes=1))
     puts[0].reply = Reply(Op.PUT)
     assert window.has_room(puts[1], limits(sources_nbytes=7))
+
+
+def test_what_the_node_says_of_room_holds_until_nothing_is_under_way():
+    window = Window()
+    puts = [Call(Request(Op.PUT, at, nbytes=4, payload=bytes(4)), 1) for at in (1, 2)]
+    window.add(puts[0])
+    for room_nbytes, is_room in ((7, False), (8, True), (0, False)):
+        window.room_nbytes = room_nbytes
+        assert window.has_room(puts[1], limits(sources_nbytes=7)) == is_room
+    window.room_nbytes = 8
+    window.settle()
+    assert window.room_nbytes == 8
+    puts[0].reply = Reply(Op.PUT)
+    window.settle()
+    assert window.room_nbytes == 0
+
+
+def send_all(session: ClientSession) -> list[Request]:
+    sent = []
+    while (call := session.next_to_send()) is not None:
+        sent.append(call.request)
+        session.sent()
+    return sent
+
+
+def test_a_reply_tells_the_session_of_room():
+    session = ClientSession(Hello(client_id=bytes(16), channel=1))
+    hello = decode_request(session.hello())
+    greeting = Reply(Op.HELLO, request=hello.request, body=limits(sources_nbytes=2))
+    session.receive(encode_reply(greeting))
+    under_way: list[Request] = []
+    for room, expected in ((0, 2), (0, 1), (1, 5)):
+        while len(session._waiting) < 5:
+            session.begin(Request(Op.PUT, nbytes=1, payload=bytes(1)), 1)
+        if under_way:
+            done = under_way.pop(0)
+            reply = Reply(Op.PUT, request=done.request, number=done.number, room=room)
+            session.receive(encode_reply(reply))
+        sent = send_all(session)
+        assert len(sent) == expected
+        under_way += sent
 
 
 def test_room_for_bytes_that_are_lent():

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from memnode.room import (
+    ALONE_MIB,
+    FIRST_MIB,
+    LEAST_MIB,
+    LONG_NBYTES,
+    RECENT_MAX,
+    SHARED_MIB,
+    Rooms,
+)
+from smbox.config import WINDOW_MAX
+from smbox.wire.header import LONG_NBYTES_MAX
+
+
+def peer(number):
+    return 0, bytes([number])
+
+
+def told(rooms, count, turns=RECENT_MAX):
+    """What the last of ``turns`` requests is answered, where ``count`` peers take turns."""
+    return [rooms.after(peer(turn % count), LONG_NBYTES) for turn in range(turns)][-1]
+
+
+def test_a_short_request_says_nothing_and_counts_for_nothing():
+    rooms = Rooms()
+    assert rooms.after(peer(1), LONG_NBYTES - 1) == 0
+    assert rooms.after(peer(2), LONG_NBYTES) == ALONE_MIB
+
+
+@pytest.mark.parametrize("count", range(1, RECENT_MAX + 1))
+def test_all_that_send_share(count):
+    room = told(Rooms(), count)
+    assert LEAST_MIB <= room <= ALONE_MIB
+    assert room == LEAST_MIB or room * count <= SHARED_MIB
+
+
+def test_who_stops_sending_leaves_its_share_to_the_others():
+    rooms = Rooms()
+    assert told(rooms, 8) == LEAST_MIB
+    assert told(rooms, 2) == SHARED_MIB // 2
+    assert told(rooms, 1) == ALONE_MIB
+
+
+def test_the_longest_request_always_has_room_and_a_window_is_enough_for_one():
+    assert LEAST_MIB << 20 >= LONG_NBYTES_MAX
+    assert LEAST_MIB <= FIRST_MIB <= ALONE_MIB <= WINDOW_MAX
