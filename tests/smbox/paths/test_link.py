@@ -138,7 +138,7 @@ def test_a_cancelled_work_begins_nothing_more_and_others_go_on(node, client):
     assert (found[8 * PIECE :] == 1).all()
 
 
-@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.LEND, 8), (Op.ACCUMULATE, 8)])
+@pytest.mark.parametrize(("op", "count"), [(Op.GET, 4), (Op.LEND, 8), (Op.ACCUMULATE, 2)])
 def test_the_window_is_full_and_never_more(node, clients, op, count):
     client = clients(lend_from_nbytes=1 if op is Op.LEND else float("inf"))
     info = client.create(40 * PIECE)
