@@ -11,8 +11,9 @@ from typing import Final
 
 from memnode.commands import Connection
 from smbox.config import WINDOW_MAX
+from smbox.wire.header import REQUEST_NBYTES_MAX
 
-LONG_NBYTES: Final = 256 * 1024
+LONG_NBYTES: Final = REQUEST_NBYTES_MAX
 """Requests that bring less say nothing about who needs room."""
 
 RECENT_MAX: Final = 32

@@ -58,18 +58,14 @@ def test_every_op_in_a_channel_has_its_task():
 
 
 def test_the_reply_to_a_long_change_tells_its_channel_how_much_room_there_is(bench, peer):
-    nbytes = LONG_NBYTES
     others = [bench.peer() for _ in range(7)]
-    at = peer.create("long", shape=(nbytes // 4,)).body.address
-    source = np.ones(nbytes // 4, np.float32)
-
-    def room(of, elements, number):
-        begin_put(of, at, source[:elements], number)
-        return of.reply().room
-
-    assert room(peer, source.size, 1) == ALONE_MIB
-    assert [room(other, source.size, 1) for other in others][-1] == LEAST_MIB
-    assert room(peer, 8, 2) == 0
+    source = np.ones(LONG_NBYTES // 4, np.float32)
+    at = peer.create("long", shape=source.shape).body.address
+    stripes = source.nbytes // STRIPE_NBYTES
+    assert peer.put(at, source, numbers=stripes).room == ALONE_MIB
+    rooms = [other.put(at, source, numbers=stripes).room for other in others]
+    assert rooms[-1] == LEAST_MIB
+    assert peer.put(at, source[:8]).room == 0
 
 
 def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):
