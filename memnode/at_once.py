@@ -17,6 +17,7 @@ from memnode.channel import Channel
 from memnode.checks import scale_from
 from memnode.metrics import Metrics
 from memnode.registry import Registry
+from memnode.room import Rooms
 from memnode.together import ALIKE, commit_together
 from smbox.memory import accel
 from smbox.memory.change import Change, Receipt
@@ -46,12 +47,16 @@ class AtOnce:
     Args:
         registry: finds the regions.
         writer: the lane's.
+        rooms: the lane's.
         metrics: counts what is done here.
     """
 
-    def __init__(self, registry: Registry, writer: Writer, metrics: Metrics) -> None:
+    def __init__(
+        self, registry: Registry, writer: Writer, rooms: Rooms, metrics: Metrics
+    ) -> None:
         self._registry = registry
         self._writer = writer
+        self._rooms = rooms
         self._metrics = metrics
 
     def answer(self, channel: Channel, frames: Sequence[Buffer]) -> list[Buffer] | None:
@@ -89,7 +94,8 @@ class AtOnce:
         if commit_run(self._writer, region, first, limit, change, receipt=receipt) < limit:
             return None
         self._count(OP_OF[op], nbytes, 0)
-        return [plain_head(op, request, number, address, nbytes)]
+        room = self._rooms.after(channel.connection, nbytes)
+        return [plain_head(op, request, number, address, nbytes, room)]
 
     def _batch(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
         _, _, op, _, status, request, number, address, items, _, _, numbers = fields
@@ -102,7 +108,8 @@ class AtOnce:
         if done < items:
             return None
         self._count(Op.BATCH, len(body), 0)
-        return [plain_head(op, request, number, address, items), b""]
+        room = self._rooms.after(channel.connection, len(body))
+        return [plain_head(op, request, number, address, items, room), b""]
 
     def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
         _, _, op, _, status, request, number, address, nbytes, *_ = fields

@@ -50,6 +50,7 @@ class Lane:
     Args:
         memory: owned by this process.
         registry: the regions of that memory.
+        rooms: what channels may have under way.
         metrics: counts what happens here.
         facts: gives the node's figures for STATS.
         wake: called, from any thread, when what is parked can go on.
@@ -59,6 +60,7 @@ class Lane:
         self,
         memory: NodeMemory,
         registry: Registry,
+        rooms: Rooms,
         metrics: Metrics,
         facts: Facts,
         wake: Callable[[], None],
@@ -70,7 +72,7 @@ class Lane:
         self._desk = Desk(registry, facts)
         self._wake = wake
         self._writers = Writers(memory.name)
-        self._rooms = Rooms()
+        self._rooms = rooms
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
         self._unattended: list[tuple[ChannelKey, CreateTask]] = []

@@ -17,7 +17,7 @@ from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Gr
 from memnode.lane import Lane
 from memnode.metrics import Metrics
 from memnode.registry import Registry
-from memnode.room import FIRST_MIB
+from memnode.room import FIRST_MIB, Rooms
 from memnode.state import NodeState, Session
 from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
@@ -77,8 +77,9 @@ class Node:
         self._started_s = self._now_s = now_s
         self._housekept_s = now_s
         self._registry = Registry(memory, regions_max)
-        self._lane = Lane(memory, self._registry, self.metrics, self.facts, wake)
-        self._at_once = AtOnce(self._registry, memory.writer, self.metrics)
+        rooms = Rooms()
+        self._lane = Lane(memory, self._registry, rooms, self.metrics, self.facts, wake)
+        self._at_once = AtOnce(self._registry, memory.writer, rooms, self.metrics)
         self._state = NodeState(expiry_s=expiry_s, sessions_max=sessions_max)
         rows = memory.channels.rows()
         self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)

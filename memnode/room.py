@@ -11,10 +11,6 @@ from typing import Final
 
 from memnode.commands import Connection
 from smbox.config import WINDOW_MAX
-from smbox.wire.header import REQUEST_NBYTES_MAX
-
-LONG_NBYTES: Final = REQUEST_NBYTES_MAX
-"""Requests that bring less say nothing about who needs room."""
 
 RECENT_MAX: Final = 32
 """Long requests that are remembered: who sent one of these counts as one that sends."""
@@ -22,10 +18,13 @@ RECENT_MAX: Final = 32
 FIRST_MIB: Final = 4
 """For who has nothing under way, because many may begin at the same moment."""
 
+LONG_NBYTES: Final = (FIRST_MIB << 20) // WINDOW_MAX
+"""Of requests that bring no more, a whole window has room anyway."""
+
 ALONE_MIB: Final = WINDOW_MAX
 LEAST_MIB: Final = 2
 SHARED_MIB: Final = 20
-"""Among all that send. The node's memory grows by some 30 MiB where eight begin at once."""
+"""Among all that send. The node's memory grows by some 25 MiB where eight begin at once."""
 
 
 class Rooms:
@@ -40,7 +39,7 @@ class Rooms:
         Returns:
             MiB; 0: as much as before.
         """
-        if nbytes < LONG_NBYTES:
+        if nbytes <= LONG_NBYTES:
             return 0
         self._recent.append(connection)
         share = SHARED_MIB // len(set(self._recent))

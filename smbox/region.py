@@ -188,8 +188,8 @@ class Region:
     ) -> Any:
         """Exchange elastically with the contents c: ``d = rate * (x - c); c += d; x -= d``.
 
-        Atomic by stripe: c gains exactly, bit for bit, what x loses, and x moves only with
-        its stripe's commit. Source: EASGD, Zhang et al., arXiv:1412.6651.
+        Atomic by stripe: c gains exactly, bit for bit, what x loses, unless the process is
+        killed and the memory of x outlives it. Source: EASGD, Zhang et al., arXiv:1412.6651.
 
         Args:
             x: the worker's elements, moved in place; of a float dtype.

@@ -190,8 +190,8 @@ def change_blocks(
 ) -> None:
     """Save, publish, change and give back block after block.
 
-    The caller has its share before the commit is closed: nothing comes between but the end of
-    the process, and of the caller with it.
+    The caller has its share before the commit is done: nothing comes between but the end of
+    the process, and most callers' arrays end with it.
 
     Args:
         operand: kernel, source, and what its caller wants.

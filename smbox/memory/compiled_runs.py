@@ -1,8 +1,9 @@
 """Commits of many free stripes in one compiled call without the GIL.
 
 Imported only through accel.py. This is commit.py for the case that nothing is in the way;
-word for word the same procedure, so change them together. At the first stripe where something
-is (a lock held, a commit left open, a freed region) it stops before it.
+word for word the same procedure, so change them together; but a caller has its share block by
+block, not once the commit is done. At the first stripe where something is in the way (a lock
+held, a commit left open, a freed region) it stops before it.
 
 Between two stores whose order matters to a reader, or to recovery, stands a compiler barrier;
 x86 keeps the order from there.

@@ -12,9 +12,16 @@ from smbox.wire.ops import ANSWERS
 NOTHING = memoryview(b"")
 
 
-def plain_head(op: int, request: int, number: int, address: int, nbytes: int) -> bytes:
-    """Build the header of the reply that says no more than that a request of these was done."""
-    return header.pack(op, request=request, number=number, address=address, nbytes=nbytes)
+def plain_head(
+    op: int, request: int, number: int, address: int, nbytes: int, room: int = 0
+) -> bytes:
+    """Build the header of the reply that says no more than that a request of these was done.
+
+    A room is told after long requests only.
+    """
+    return header.pack(
+        op, request=request, number=number, address=address, nbytes=nbytes, numbers=room
+    )
 
 
 def expected_head(request: Request) -> bytes:

@@ -110,7 +110,7 @@ class Window:
             elif in_order:
                 self.acknowledged = max(self.acknowledged, call.request.number + call.done - 1)
                 del self.calls[key]
-        if not self.calls:
+        if self.room_nbytes and not self.open_changes:
             self.room_nbytes = 0  # others may have begun before this channel does again
 
     def line_up(self) -> None:

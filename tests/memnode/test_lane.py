@@ -6,8 +6,9 @@ import pytest
 from memnode import changes
 from memnode.lane import QUEUE_MAX, TASKS
 from memnode.node import HOUSEKEEPING_S
-from memnode.room import ALONE_MIB, LEAST_MIB, LONG_NBYTES
+from memnode.room import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX
 from memnode.unsent import UNSENT_NBYTES_MAX
+from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring
 from smbox.memory.locks import LockFile
@@ -57,15 +58,22 @@ def test_every_op_in_a_channel_has_its_task():
     assert set(TASKS) == set(Op) - UNFENCED
 
 
-def test_the_reply_to_a_long_change_tells_its_channel_how_much_room_there_is(bench, peer):
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_reply_to_a_long_change_tells_its_channel_how_much_room_there_is(
+    bench, peer, is_compiled, engine, monkeypatch
+):
+    """Compiled, changes of one stripe go the short way past the lane."""
+    for name in ("prepare", "loaded"):
+        monkeypatch.setattr(accel, name, lambda *_: engine if is_compiled else None)
     others = [bench.peer() for _ in range(7)]
-    source = np.ones(LONG_NBYTES // 4, np.float32)
+    assert peer.hello().body.sources_nbytes == FIRST_MIB << 20
+    source = np.ones(STRIPE_NBYTES // 4, np.float32)
     at = peer.create("long", shape=source.shape).body.address
-    stripes = source.nbytes // STRIPE_NBYTES
-    assert peer.put(at, source, numbers=stripes).room == ALONE_MIB
-    rooms = [other.put(at, source, numbers=stripes).room for other in others]
-    assert rooms[-1] == LEAST_MIB
+    assert peer.put(at, source).room == ALONE_MIB
+    assert [other.put(at, source).room for other in others][-1] == LEAST_MIB
+    assert [peer.put(at, source).room for _ in range(RECENT_MAX)][-1] == ALONE_MIB
     assert peer.put(at, source[:8]).room == 0
+    assert peer.ask(Op.GET, address=at, nbytes=source.nbytes, number=peer.number).room == 0
 
 
 def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):

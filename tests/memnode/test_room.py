@@ -21,13 +21,21 @@ def peer(number):
 
 def told(rooms, count, turns=RECENT_MAX):
     """What the last of ``turns`` requests is answered, where ``count`` peers take turns."""
-    return [rooms.after(peer(turn % count), LONG_NBYTES) for turn in range(turns)][-1]
+    return [rooms.after(peer(turn % count), LONG_NBYTES + 1) for turn in range(turns)][-1]
 
 
 def test_a_short_request_says_nothing_and_counts_for_nothing():
     rooms = Rooms()
-    assert rooms.after(peer(1), LONG_NBYTES - 1) == 0
-    assert rooms.after(peer(2), LONG_NBYTES) == ALONE_MIB
+    assert rooms.after(peer(1), LONG_NBYTES) == 0
+    assert rooms.after(peer(2), LONG_NBYTES + 1) == ALONE_MIB
+    assert LONG_NBYTES * WINDOW_MAX <= FIRST_MIB << 20, "and needs no room of its own"
+
+
+def test_who_waits_behind_another_ones_window_still_counts():
+    rooms = Rooms()
+    rooms.after(peer(1), LONG_NBYTES + 1)
+    found = [rooms.after(peer(2), LONG_NBYTES + 1) for _ in range(WINDOW_MAX)]
+    assert set(found) == {SHARED_MIB // 2}
 
 
 @pytest.mark.parametrize("count", range(1, RECENT_MAX + 1))
