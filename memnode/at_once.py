@@ -73,43 +73,45 @@ class AtOnce:
                 return self._read(channel, fields) if fields[2] == _GET else None
             if len(frames) > 2:
                 return None
-            go = self._batch if fields[2] == _BATCH else self._change
-            return go(channel, fields, frames[1])
+            return self._change(channel, fields, frames[1])
         except Exception:  # noqa: BLE001 -- the lane meets it again, and answers it
             return None
 
     def _change(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
-        _, _, op, kernel, status, request, number, address, nbytes, scale, _, numbers = fields
+        _, _, op, _, _, request, number, address, nbytes, *_ = fields
+        is_batch = op == _BATCH
+        commit = self._commit_items if is_batch else self._commit_one
+        if not commit(channel, fields, body):
+            return None
+        self._count(OP_OF[op], len(body), 0)
+        room = self._rooms.after(channel.connection, len(body))
+        head = plain_head(op, request, number, address, nbytes, room)
+        return [head, b""] if is_batch else [head]
+
+    def _commit_one(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
+        _, _, op, kernel, status, _, number, address, nbytes, scale, _, numbers = fields
         code = ALIKE.get((op, kernel))
         if code is None or status or numbers != 1 or number != channel.row.applied + 1:
-            return None
+            return False
         region = self._registry.locate(address)
         first = address - region.address
         limit = first + nbytes
         if not 0 < nbytes == len(body) or not _is_in_a_stripe(region, first, limit):
-            return None
+            return False
         source = np.frombuffer(body, np.uint8)
         change = Change(code, source, scale_from(code, region.spec.dtype, scale))
         receipt = Receipt(channel.row, number)
-        if commit_run(self._writer, region, first, limit, change, receipt=receipt) < limit:
-            return None
-        self._count(OP_OF[op], nbytes, 0)
-        room = self._rooms.after(channel.connection, nbytes)
-        return [plain_head(op, request, number, address, nbytes, room)]
+        return commit_run(self._writer, region, first, limit, change, receipt=receipt) == limit
 
-    def _batch(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
-        _, _, op, _, status, request, number, address, items, _, _, numbers = fields
+    def _commit_items(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
+        _, _, _, _, status, _, number, _, items, _, _, numbers = fields
         if status or numbers != items or not 1 <= items <= ITEMS_MAX:
-            return None
+            return False
         if number != channel.row.applied + 1 or len(body) > BATCH_NBYTES_MAX:
-            return None
+            return False
         writer, registry = self._writer, self._registry
         done = commit_together(writer, registry, channel, body, items, number, needs_all=True)
-        if done < items:
-            return None
-        self._count(Op.BATCH, len(body), 0)
-        room = self._rooms.after(channel.connection, len(body))
-        return [plain_head(op, request, number, address, items, room), b""]
+        return done == items
 
     def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
         _, _, op, _, status, request, number, address, nbytes, *_ = fields

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 class KeptDelta:
-    """One stripe's delta: saves the worker two of four passes over memory.
+    """One stripe's delta: saves the worker two of three passes over memory.
 
     Compiled kernels keep nothing: to compute it again costs them less.
     """
