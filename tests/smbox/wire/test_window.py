@@ -122,10 +122,11 @@ def test_room_for_bytes_of_sources():
     assert window.has_room(puts[1], limits(sources_nbytes=7))
 
 
-def test_what_the_node_says_of_room_holds_until_nothing_is_under_way():
+def test_what_the_node_says_of_room_holds_until_every_change_is_answered():
     window = Window()
     puts = [Call(Request(Op.PUT, at, nbytes=4, payload=bytes(4)), 1) for at in (1, 2)]
     window.add(puts[0])
+    window.add(Call(Request(Op.WAIT, 3)))
     for room_nbytes, is_room in ((7, False), (8, True), (0, False)):
         window.room_nbytes = room_nbytes
         assert window.has_room(puts[1], limits(sources_nbytes=7)) == is_room
