@@ -171,9 +171,8 @@ def _settled_nbytes(pid: int) -> int:
 
 def _rates(lab: Lab, clients: Crowd, counts: tuple[int, ...]) -> dict[int, float]:
     """Measure the summed rate of so many clients in GB/s: medians of interleaved rounds."""
-    rounds = max(2, lab.scale.rounds // 2)
     found: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(rounds):
+    for _ in range(lab.scale.crowd_rounds):
         for count in counts:
             found[count].append(clients.rate(lab.scale.crowd_s, count) / GIGABYTE)
     return {count: statistics.median(rates) for count, rates in found.items()}

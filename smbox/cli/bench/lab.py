@@ -40,6 +40,7 @@ class Scale:
         big_nbytes: bytes of the middling transfers (100 MiB).
         huge_nbytes: bytes of the largest transfers (528 MiB, a VGG16).
         rounds: how often A and B take turns.
+        crowd_rounds: how often crowds of several sizes do.
         calls: how many small calls a median is taken from.
         crowd_s: seconds that processes run together.
         memory: the node's limit, as memnode reads it.
@@ -49,6 +50,7 @@ class Scale:
     big_nbytes: int
     huge_nbytes: int
     rounds: int
+    crowd_rounds: int
     calls: int
     crowd_s: float
     memory: str
@@ -58,7 +60,8 @@ FULL: Final = Scale(
     sizes=tuple(size * MEBIBYTE for size in (1, 16, 100, 528)),
     big_nbytes=100 * MEBIBYTE,
     huge_nbytes=528 * MEBIBYTE,
-    rounds=7,
+    rounds=31,
+    crowd_rounds=3,
     calls=2000,
     crowd_s=2.0,
     memory="3GiB",
@@ -68,6 +71,7 @@ QUICK: Final = Scale(
     big_nbytes=16 * MEBIBYTE,
     huge_nbytes=32 * MEBIBYTE,
     rounds=3,
+    crowd_rounds=2,
     calls=200,
     crowd_s=0.3,
     memory="512MiB",

@@ -13,6 +13,7 @@ TINY = Scale(
     big_nbytes=1 << 20,
     huge_nbytes=2 << 20,
     rounds=2,
+    crowd_rounds=2,
     calls=20,
     crowd_s=0.05,
     memory="256MiB",
