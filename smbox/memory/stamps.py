@@ -8,6 +8,7 @@ or ended in between. Sequence numbers only grow, so their sum is the same when e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
@@ -16,6 +17,16 @@ from smbox.memory.reading import ORDERS_LOADS
 
 CHANGING: Final = 0
 """The stamp of what is being changed just now: equal to no other, and not to itself."""
+
+
+def joined(stamps: Iterable[int]) -> int:
+    """Return the stamp of a range from those of the parts that it was cut into."""
+    total = 1
+    for stamp in stamps:
+        if stamp == CHANGING:
+            return CHANGING
+        total += stamp - 1
+    return total
 
 
 def stamp_of(region: MappedRegion, first: int, limit: int) -> int:

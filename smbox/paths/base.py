@@ -114,7 +114,7 @@ class DataPath(Protocol):
     def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
         """Read at once if nothing is in the way: None; else the Work of reading.
 
-        A remote path does so with small ranges; else it returns ``self.read(...)``.
+        A remote path does so with small ranges, and begins a long one when it is waited for.
         """
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:

@@ -24,6 +24,7 @@ from smbox.errors import (
     NodeStoppingError,
     SessionExpiredError,
 )
+from smbox.paths.read_stream import ReadStream
 from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.call import Call
 from smbox.wire.codec import Request, encode_request
@@ -110,6 +111,21 @@ class Connection:
         self._heard_s = self._begin_quiet()
         self._patience_s = self._patience_after(self._heard_s - begun_s)
         return payload
+
+    def stream(
+        self, stream: ReadStream, until_s: float, *, within_s: float
+    ) -> list[Frame] | None:
+        """Let a long read that is alone run; returns as ``ReadStream.run`` does.
+
+        After ``within_s`` of silence, or without a connection, nothing is sent.
+        """
+        transport = self._transport
+        if transport is None or self.silent_s() > within_s:
+            return []
+        frames = stream.run(transport, self.session, until_s)
+        if stream.answered:
+            self._heard_s = self._begin_quiet()
+        return frames
 
     def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.

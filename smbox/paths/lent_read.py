@@ -14,14 +14,20 @@ import numpy as np
 
 from smbox.errors import RemoteProtocolError
 from smbox.memory.layout import Consistency
-from smbox.memory.stamps import CHANGING
+from smbox.memory.stamps import CHANGING, joined
 from smbox.paths.base import ByteRange, Bytes, RegionInfo
 from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
+from smbox.paths.read_stream import Part
 from smbox.paths.remote_work import RemoteRead
 from smbox.wire import pieces
 from smbox.wire.codec import Reply, Request
-from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
+from smbox.wire.header import (
+    LONG_NBYTES_MAX,
+    REQUEST_NBYTES_MAX,
+    STAMPED_NBYTES_MAX,
+    Buffer,
+)
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -30,6 +36,15 @@ COPIED_READS: Final = 16
 
 TORN_SHARE_MAX: Final = 1 / 8
 """Of the pieces of a read, read twice, that are worth it: a copy costs the node a third."""
+
+
+COPIED_NBYTES: Final = 2 << 20
+"""Of a long read's end: as much as arrives during a round trip."""
+
+COPIED_FROM_NBYTES: Final = 8 * COPIED_NBYTES
+"""The shortest read whose end is of copies."""
+
+STAMP_NBYTES: Final = 8
 
 
 class Restless:
@@ -67,8 +82,8 @@ class Restless:
 class LentRead(RemoteRead):
     """A read of a range into an array; the Args of ``DataPath.read``, and what is restless.
 
-    Its units are the bytes ``[first, limit)``, which are lent; one for the look at the stamps;
-    and one for each request that reads again what was torn.
+    Its units are the bytes ``[first, limit)``, which are lent, but for the last of a long read;
+    one for the look at the stamps; and one for each request that reads again what was torn.
     """
 
     def __init__(
@@ -82,10 +97,11 @@ class LentRead(RemoteRead):
     ) -> None:
         super().__init__(link, info, first, limit, out)
         self._info = info
+        self._lent_end = _lent_end(first, limit)
         self._end = limit
         self._limit = limit + 1
         self._restless = restless
-        self._stamps: dict[int, int] = {}  # by first byte of a piece
+        self._stamps: dict[int, int] = {}  # by first byte of what a LEND asked for
         self._torn: list[ByteRange] = []
 
     @property
@@ -93,21 +109,32 @@ class LentRead(RemoteRead):
         """Hold up what comes later until nothing can have to be read again."""
         return not self.is_done
 
-    def _call(self, first: int) -> WorkCall | None:
-        if first >= self._limit or (first >= self._end > self._at):
-            return None
-        if first < self._end:
-            limit = pieces.end_of(first, self._end, LONG_NBYTES_MAX)
-            return self._asked(Op.LEND, (first, limit), limit)
-        if first == self._end:
-            return self._asked(Op.STAMPS, (self._first, self._end), first + 1)
-        return self._asked(Op.GET, self._torn[first - self._end - 1], first + 1)
+    def part_from(self, unit: int, lend_nbytes: int = LONG_NBYTES_MAX) -> Part | None:
+        """Return what is to be asked for at a unit; None: nothing, or not yet.
 
-    def _asked(self, op: Op, part: ByteRange, limit: int) -> WorkCall:
-        """Make the request whose units end at ``limit``."""
-        first, end = part
-        request = Request(op, address=self._address + first, nbytes=end - first)
-        return WorkCall(request, work=self, first=self._next(), limit=limit)
+        Args:
+            unit: up to which all was asked for.
+            lend_nbytes: where LENDs are cut, at multiples.
+        """
+        if unit < self._lent_end:
+            limit = pieces.end_of(unit, self._lent_end, lend_nbytes)
+            return Part(Op.LEND, unit, limit, limit)
+        if unit < self._end:
+            limit = pieces.end_of(unit, self._end, REQUEST_NBYTES_MAX)
+            return Part(Op.GET, unit, limit, limit)
+        if unit == self._end and self._at >= self._lent_end:
+            return Part(Op.STAMPS, self._first, self._lent_end, unit + 1)
+        if self._end < unit < self._limit:
+            return Part(Op.GET, *self._torn[unit - self._end - 1], unit + 1)
+        return None
+
+    def _call(self, first: int) -> WorkCall | None:
+        part = self.part_from(first)
+        if part is None:
+            return None
+        address, nbytes = self._address + part.first, part.limit - part.first
+        request = Request(part.op, address=address, nbytes=nbytes)
+        return WorkCall(request, work=self, first=first, limit=part.next_unit)
 
     def _judge(self, call: WorkCall, reply: Reply) -> None:
         if reply.status is Status.OK and call.request.op is Op.LEND:
@@ -116,21 +143,28 @@ class LentRead(RemoteRead):
 
     def _take(self, first: int, limit: int, payload: Buffer) -> None:
         if first == self._end:
-            self._compare(np.frombuffer(payload, np.uint64).tolist())
+            self._compare(payload)
             return
         if first > self._end:
             first, limit = self._torn[first - self._end - 1]
         super()._take(first, limit, payload)
 
-    def _compare(self, found: list[int]) -> None:
-        """Find out what has to be read again."""
-        lent = list(pieces.cut(self._first, self._end, LONG_NBYTES_MAX))
-        if len(found) != len(lent):
-            raise RemoteProtocolError("a stamp for each piece", got=len(found), asked=len(lent))
+    def _compare(self, payload: Buffer) -> None:
+        """Find out what has to be read again, by the stamps after."""
+        lent = list(pieces.cut(self._first, self._lent_end, LONG_NBYTES_MAX))
+        if len(payload) != len(lent) * STAMP_NBYTES:
+            raise RemoteProtocolError(
+                "a stamp for each piece", got=len(payload), asked=len(lent)
+            )
+        before: dict[int, list[int]] = {}
+        for first, stamp in self._stamps.items():
+            before.setdefault(first // LONG_NBYTES_MAX, []).append(stamp)
         torn = [
             piece
-            for piece, stamp in zip(lent, found, strict=True)
-            if stamp == CHANGING or stamp != self._stamps[piece[0]]
+            for piece, stamp in zip(
+                lent, np.frombuffer(payload, np.uint64).tolist(), strict=True
+            )
+            if stamp == CHANGING or stamp != joined(before[piece[0] // LONG_NBYTES_MAX])
         ]
         self._torn = [part for piece in torn for part in pieces.cut(*piece)]
         self._limit = self._end + 1 + len(self._torn)
@@ -143,3 +177,14 @@ class LentRead(RemoteRead):
     def outcome(self) -> str:
         """Reading changes nothing."""
         return "not-sent"
+
+
+def _lent_end(first: int, limit: int) -> int:
+    """Return up to where a range is lent.
+
+    The last of a long one is read as copies: it arrives while the stamps of the others are
+    looked at, which would take a round trip with nothing else under way.
+    """
+    if limit - first < COPIED_FROM_NBYTES:
+        return limit
+    return (limit - COPIED_NBYTES) // REQUEST_NBYTES_MAX * REQUEST_NBYTES_MAX

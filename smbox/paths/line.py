@@ -32,13 +32,14 @@ class Line:
         self._connection = connection
         self._last: WorkCall | None = None  # the last one queued
 
-    def adopt(self, work: LoneWork, request: Request) -> None:
-        """Put a work in line whose request was sent alone, and is under way."""
-        request.payload = bytes(request.payload)  # its caller may be gone, by an interrupt
-        call = work.adopt(request)
-        self._connection.session.line_up_lone(call)
+    def adopt(self, work: LoneWork, requests: Iterable[Request]) -> None:
+        """Put a work in line whose requests were sent while it was not, and are under way."""
+        for request in requests:
+            request.payload = bytes(request.payload)  # its caller may be gone, by an interrupt
+            call = work.adopt(request)
+            self._connection.session.line_up_lone(call)
+            self._last = call
         self.works.append(work)
-        self._last = call
 
     def queue_next(self) -> bool:
         """Queue one more request, if the last one has been given out; tell whether one was."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.paths.connection import Connection, Heard, MakeHello
 from smbox.paths.line import Line
-from smbox.paths.link_work import LinkWork, LoneWork, WorkCall
+from smbox.paths.link_work import LinkWork, LoneWork, StreamWork, WorkCall
 from smbox.paths.reentry import check_not_mine, is_mine
 from smbox.transports.base import Frame, OpenTransport
 from smbox.wire.call import Call
@@ -121,6 +121,15 @@ class Link:
             self.answered += 1
             return heard
 
+    def stream(self, work: StreamWork, deadline_s: float) -> None:
+        """Move a read while nothing is in line, until it is done or stands in line itself.
+
+        A slice at a time, so that others get the link: between two, nothing is under way.
+        """
+        check_not_mine(self._mutex)
+        while not self._stream(work, deadline_s):
+            time.sleep(HANDOVER_S)
+
     def drive(self, work: LinkWork, deadline_s: float) -> bool:
         """Move the works until ``work`` is done (True), or until the deadline (False)."""
         check_not_mine(self._mutex)
@@ -197,6 +206,24 @@ class Link:
         self._connection.abandon()
         self._line.works.clear()
 
+    def _stream(self, work: StreamWork, deadline_s: float) -> bool:
+        """Make one slice; True once the work is done, or in line."""
+        with self._mutex:
+            now_s, works = time.monotonic(), self._line.works
+            if works or self._is_closed or not self._is_sound or now_s >= deadline_s:
+                if work not in works:  # it is, after an interrupt
+                    self._begin(work)
+                return True
+            self._is_sound = False
+            stream, until_s = work.stream(), min(deadline_s, now_s + SLICE_S)
+            frames = self._connection.stream(stream, until_s, within_s=IDLE_S)
+            self.answered += stream.answered
+            if frames is not None:
+                self._adopt(work, stream.open_requests(), frames)
+                return True
+            self._is_sound = True
+            return work.is_done
+
     # What follows runs under the mutex.
 
     def _pass(self, work: LinkWork, deadline_s: float | None) -> bool:
@@ -230,7 +257,7 @@ class Link:
             left_s = limit_s - time.monotonic()
             if left_s <= 0:
                 left_s, late = 0.0, late + 1
-            if late > WINDOW_MAX or not self._receive(left_s):
+            if late > WINDOW_MAX or not self._take(self._connection.receive(left_s)):
                 return
 
     def _begin(self, work: LinkWork) -> None:
@@ -245,15 +272,16 @@ class Link:
             if frames is None:
                 self._begin(work)
             else:
-                self._adopt(work, request, frames)
+                self._adopt(work, [request], frames)
         except BaseException:
             work.cancel()  # nobody will ever know of it
             raise
         return work
 
-    def _adopt(self, work: LoneWork, request: Request, frames: list[Frame]) -> None:
-        """Put a work in line whose request is under way, and take the message that came."""
-        self._line.adopt(work, request)
+    def _adopt(self, work: LoneWork, requests: Iterable[Request], frames: list[Frame]) -> None:
+        """Put a work in line with what of it is under way, and take the message that came."""
+        self._line.adopt(work, requests)
+        self._is_sent = False
         self._connection.expect(within_s=IDLE_S)
         try:
             if frames:
@@ -261,10 +289,6 @@ class Link:
         except SmboxError as error:
             self._line.end(error)
         self._is_sound = True
-
-    def _receive(self, timeout_s: float) -> bool:
-        """Take one message; False when none came."""
-        return self._take(self._connection.receive(timeout_s))
 
     def _take(self, heard: Call | Heard) -> bool:
         """Hand on what was heard; False when that was nothing."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from smbox.errors import SmboxError
+from smbox.paths.read_stream import ReadStream
 from smbox.wire.call import Call
 from smbox.wire.codec import Request
 
@@ -47,14 +48,22 @@ class LinkWork(Protocol):
 
 
 class LoneWork(LinkWork, Protocol):
-    """A work that can go on with a request which was sent before it was there."""
+    """A work that can go on with requests which were sent before it stood in line."""
 
     def adopt(self, request: Request) -> WorkCall:
-        """Make its only call of a request of the whole work, and keep it."""
+        """Make a call of the next of these requests, and keep it."""
         ...
 
     def cancel(self) -> None:
         """Begin nothing more, and take nothing more."""
+        ...
+
+
+class StreamWork(LoneWork, Protocol):
+    """A long read that is not in line, and has nothing under way."""
+
+    def stream(self) -> ReadStream:
+        """Make a stream of what is left of it."""
         ...
 
 

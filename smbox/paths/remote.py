@@ -21,6 +21,7 @@ from smbox.paths.remote_call import RemoteCall, RemoteWait
 from smbox.paths.remote_now import change_now, is_lone, read_now
 from smbox.paths.remote_special import RemoteSpecial
 from smbox.paths.remote_work import RemoteChange, RemoteRead, RemoteWork
+from smbox.paths.streamed_read import StreamedRead
 from smbox.wire.codec import Request
 from smbox.wire.ops import Op
 
@@ -64,10 +65,13 @@ class RemotePath:
         return self.change(info, operation, sink)
 
     def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
-        """Begin a read; a small one is done at once, if nothing is in line. See DataPath."""
-        if is_lone(first, limit) and not self._restless.lends(limit - first):
-            return read_now(self._link(), info, first, limit, out)
-        return self.read(info, first, limit, out)
+        """Make a read; a small one is done at once, if nothing is in line. See DataPath."""
+        link = self._link()
+        if self._restless.may_lend(info, limit - first):
+            return StreamedRead(link, info, first, limit, out, self._restless)
+        if is_lone(first, limit):
+            return read_now(link, info, first, limit, out)
+        return _begun(link, RemoteRead(link, info, first, limit, out))
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Begin a change; see DataPath."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from smbox.wire import header
 from smbox.wire.codec import Request
 from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS
+from smbox.wire.ops import ANSWERS, Op
 
 NOTHING = memoryview(b"")
 
@@ -43,3 +43,22 @@ def plain_payload(request: Request, head: bytes, frames: Sequence[Buffer]) -> Bu
     if request.op not in ANSWERS:
         return NOTHING if len(frames) == 1 else None
     return frames[1] if len(frames) == 2 and len(frames[1]) == request.nbytes else None
+
+
+def plain_version(head: bytes, frames: Sequence[Buffer]) -> int | None:
+    """Return the version in the plain reply to a read; None: ``frames`` are another message.
+
+    Args:
+        head: the GET, LEND or STAMPS, as it was sent.
+        frames: a message of the node; the plain reply's second frame is the bytes, or as many
+            stamps as there are.
+
+    Raises:
+        RemoteProtocolError: not a message of the protocol.
+    """
+    if len(frames) != 2:
+        return None
+    *said, version, room = header.unpack(frames[0])
+    *asked, _, nothing = header.unpack(head)
+    is_whole = asked[2] == Op.STAMPS or len(frames[1]) == asked[8]
+    return version if said == asked and room == nothing and is_whole else None

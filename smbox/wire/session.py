@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from smbox.errors import LocalProtocolError, SessionExpiredError
 from smbox.wire.call import Call
-from smbox.wire.codec import Reply, Request, decode_reply, encode_request, reply_to
+from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.messages import Hello, Welcome
 from smbox.wire.ops import CHANGES, Op
@@ -73,9 +73,7 @@ class ClientSession:
     @property
     def is_unanswered(self) -> bool:
         """Whether a reply is due: the link lets its patience run only then."""
-        return any(
-            call.reply is None and call.connection for call in self._window.calls.values()
-        )
+        return self._window.is_unanswered
 
     @property
     def is_all_sent(self) -> bool:
@@ -196,6 +194,15 @@ class ClientSession:
         call.connection = self._connection
         self._window.line_up_lone(call)
 
+    def offer_reads(self) -> tuple[Iterator[int], int] | None:
+        """Give ids and the fence for reads that need no call; None: others are there.
+
+        Which of them are sent may be forgotten; what is lined up goes on as any other.
+        """
+        if self._waiting or self.needs_hello or self.expired is not None or self._window.calls:
+            return None
+        return self._ids, self._window.acknowledged
+
     def receive(self, frames: Sequence[Buffer]) -> Call | None:
         """Take one message of the node.
 
@@ -255,7 +262,7 @@ class ClientSession:
             self._compare(known, found)
         self._welcome = found
         self._window.end_lone(found.applied)
-        self._finish_applied(found.applied)
+        self._window.finish_applied(found.applied)
         self._greeted = True
 
     def _compare(self, known: Welcome, found: Welcome) -> None:
@@ -268,13 +275,6 @@ class ClientSession:
         applied_known = self._window.acknowledged <= found.applied <= self._window.last
         if not applied_known or (offered and not found.resumed):
             self._expire("the node has forgotten this client")
-
-    def _finish_applied(self, applied: int) -> None:
-        """Answer ourselves the changes that are done and whose reply would say no more."""
-        for call in list(self._window.calls.values()):
-            if call.reply is None and not call.needs_answer and call.last <= applied:
-                call.reply = reply_to(call.request)
-        self._window.settle()
 
     def _expire(self, message: str) -> None:
         self._greeted = False

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from smbox.wire.call import Call
-from smbox.wire.codec import Request
+from smbox.wire.codec import Request, reply_to
 from smbox.wire.messages import Welcome
 
 _HELD: Final = attrgetter("held_nbytes")
@@ -46,6 +46,11 @@ class Window:
             if call.numbers:
                 return call.last
         return self.acknowledged + (0 if self.lone is None else self.lone.numbers)
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether a reply is due."""
+        return any(call.reply is None and call.connection for call in self.calls.values())
 
     def has_room(self, call: Call, node: Welcome) -> bool:
         """Tell whether ``call``, the next one, may be given out within the node's limits."""
@@ -98,6 +103,13 @@ class Window:
         if self.lone is not None:
             self.acknowledged = applied
             self.lone = None
+
+    def finish_applied(self, applied: int) -> None:
+        """Answer ourselves the changes that are done and whose reply would say no more."""
+        for call in list(self.calls.values()):
+            if call.reply is None and not call.needs_answer and call.last <= applied:
+                call.reply = reply_to(call.request)
+        self.settle()
 
     def settle(self) -> None:
         """Forget answered requests: changes in order, so that the first open one is exact."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.mapped import Piece
-from smbox.memory.stamps import CHANGING, stamp_of
+from smbox.memory.stamps import CHANGING, joined, stamp_of
 
 LAST = 3 * STRIPE_NBYTES
 
@@ -50,6 +52,19 @@ def test_what_is_being_changed_has_no_stamp(region):
     assert stamp_of(region, STRIPE_NBYTES - 1, STRIPE_NBYTES) != CHANGING
     region.table[2, Stripe.SEQ] += 1  # two odd numbers: their sum is even
     assert stamp_of(region, 0, LAST) == CHANGING
+
+
+def test_stamps_of_parts_make_that_of_the_whole(memory, region):
+    def parts():
+        edges = range(0, LAST + 1, STRIPE_NBYTES)
+        return [stamp_of(region, *part) for part in itertools.pairwise(edges)]
+
+    for stripe in (2, 0, 2):
+        change(memory, region, stripe)
+        assert joined(parts()) == stamp_of(region, 0, LAST)
+    assert joined(parts()[:1]) == parts()[0]
+    region.table[1, Stripe.SEQ] += 1
+    assert joined(parts()) == CHANGING
 
 
 def test_where_loads_have_no_order_nothing_has_one(region, monkeypatch):

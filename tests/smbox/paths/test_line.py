@@ -125,13 +125,20 @@ def test_a_work_that_is_done_leaves_and_its_failure_is_kept(line):
 def test_a_lone_request_is_the_last_one_and_keeps_its_bytes(line):
     mine = np.ones(4, np.uint8)
     work, request = Work(1), Request(Op.PUT, payload=mine.data)
-    line.adopt(work, request)
+    line.adopt(work, [request])
     mine[:] = 2
     assert bytes(request.payload) == b"\1\1\1\1"
     assert list(line.works) == [work]
     assert line._connection.session.sent == work.calls
     line.works.append(Work(1))
     assert line.queue_next()
+
+
+def test_several_requests_that_are_under_way_come_in_their_order(line):
+    work, requests = Work(2), [Request(Op.GET, 7), Request(Op.GET, 8)]
+    line.adopt(work, requests)
+    assert [call.request for call in line._connection.session.sent] == requests
+    assert list(line.works) == [work]
 
 
 def test_what_was_never_given_out_is_withdrawn_with_its_work(line):

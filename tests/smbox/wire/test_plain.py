@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.errors import RegionFreedError
-from smbox.wire.codec import Reply, Request, encode_reply, reply_to
+from smbox.errors import RegionFreedError, RemoteProtocolError
+from smbox.wire.codec import Reply, Request, encode_reply, encode_request, reply_to
 from smbox.wire.ops import Op
-from smbox.wire.plain import expected_head, plain_payload
+from smbox.wire.plain import expected_head, plain_payload, plain_version
 from smbox.wire.refusal import refuse
 
 PUT = Request(Op.PUT, 7, 3, 4096, 4, kernel=1, payload=b"abcd", numbers=1)
@@ -46,3 +46,55 @@ def test_nor_one_of_another_length():
     assert found(GET, [head, b"wxyz", b""]) is None
     assert found(PUT, [expected_head(PUT), b""]) is None
     assert found(PUT, [b""]) is None
+
+
+LEND = Request(Op.LEND, 9, 3, 4096, 4)
+
+
+def version(request, frames):
+    return plain_version(encode_request(request)[0], frames)
+
+
+def lent(**changed):
+    fields = {"request": 9, "number": 3, "address": 4096, "nbytes": 4, "version": 77}
+    return encode_reply(Reply(Op.LEND, payload=b"wxyz", **fields | changed))
+
+
+def test_the_version_of_a_plain_reply_is_its_own():
+    assert version(LEND, lent()) == 77
+    assert version(LEND, lent(version=0)) == 0
+    assert version(GET, encode_reply(reply_to(GET, b"wxyz"))) == 0
+    stamps = Request(Op.STAMPS, 9, 3, 4096, 8 << 20)
+    assert version(stamps, encode_reply(reply_to(stamps, bytes(32)))) == 0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"request": 8},
+        {"number": 2},
+        {"address": 4097},
+        {"nbytes": 5},
+        {"room": 1},
+        {"op": Op.GET},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_reply_to_another_read_is_not_plain(changed):
+    reply = Reply(**{"op": Op.LEND, "request": 9, "number": 3, "address": 4096} | changed)
+    reply.payload, reply.nbytes = b"wxyz", changed.get("nbytes", 4)
+    assert version(LEND, encode_reply(reply)) is None
+
+
+def test_nor_is_a_refused_or_a_shortened_one():
+    refused = refuse(LEND, RegionFreedError("gone"), applied=2)
+    assert version(LEND, encode_reply(refused)) is None
+    head, payload = lent()
+    assert version(LEND, [head]) is None
+    assert version(LEND, [head, payload[:3]]) is None
+    assert version(LEND, [head, payload, b""]) is None
+
+
+def test_what_is_no_message_is_an_error():
+    with pytest.raises(RemoteProtocolError):
+        version(LEND, [b"XXXX" + lent()[0][4:], b"wxyz"])
