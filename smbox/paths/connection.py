@@ -24,7 +24,8 @@ from smbox.errors import (
     NodeStoppingError,
     SessionExpiredError,
 )
-from smbox.paths.read_stream import ReadStream
+from smbox.paths.link_work import StreamWork
+from smbox.paths.read_stream import FAST_NBYTES, ReadStream, suited_nbytes
 from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.call import Call
 from smbox.wire.codec import Request, encode_request
@@ -73,6 +74,7 @@ class Connection:
         self._waited_s = 0.0  # of that, in here: a caller that computes hears nothing either
         self._patience_s = config.resend_after_s  # with a node that has greeted
         self._greeting_s = config.resend_after_s  # with one that has not
+        self._lend_nbytes = FAST_NBYTES
 
     def silent_s(self) -> float:
         """Return for how long nothing was heard, or nothing was expected."""
@@ -113,19 +115,20 @@ class Connection:
         return payload
 
     def stream(
-        self, stream: ReadStream, until_s: float, *, within_s: float
-    ) -> list[Frame] | None:
-        """Let a long read that is alone run; returns as ``ReadStream.run`` does.
+        self, work: StreamWork, until_s: float, *, within_s: float
+    ) -> tuple[ReadStream, list[Frame] | None]:
+        """Let a long read that is alone run; returns also what ``ReadStream.run`` does.
 
         After ``within_s`` of silence, or without a connection, nothing is sent.
         """
-        transport = self._transport
-        if transport is None or self.silent_s() > within_s:
-            return []
-        frames = stream.run(transport, self.session, until_s)
+        stream, begun_s = work.stream(self._lend_nbytes), time.monotonic()
+        if self._transport is None or begun_s - self._heard_s > within_s:
+            return stream, []
+        frames = stream.run(self._transport, self.session, until_s)
         if stream.answered:
             self._heard_s = self._begin_quiet()
-        return frames
+            self._lend_nbytes = suited_nbytes(stream.taken_nbytes, self._heard_s - begun_s)
+        return stream, frames
 
     def send(self, queue_next: Callable[[], bool]) -> None:
         """Hand the transport all that the window admits.

@@ -101,6 +101,7 @@ class LentRead(RemoteRead):
         self._end = limit
         self._limit = limit + 1
         self._restless = restless
+        self._lend_nbytes = LONG_NBYTES_MAX  # where LENDs are cut
         self._stamps: dict[int, int] = {}  # by first byte of what a LEND asked for
         self._torn: list[ByteRange] = []
 
@@ -109,15 +110,10 @@ class LentRead(RemoteRead):
         """Hold up what comes later until nothing can have to be read again."""
         return not self.is_done
 
-    def part_from(self, unit: int, lend_nbytes: int = LONG_NBYTES_MAX) -> Part | None:
-        """Return what is to be asked for at a unit; None: nothing, or not yet.
-
-        Args:
-            unit: up to which all was asked for.
-            lend_nbytes: where LENDs are cut, at multiples.
-        """
+    def part_from(self, unit: int) -> Part | None:
+        """Return what is to be asked for at a unit; None: nothing, or not yet."""
         if unit < self._lent_end:
-            limit = pieces.end_of(unit, self._lent_end, lend_nbytes)
+            limit = pieces.end_of(unit, self._lent_end, self._lend_nbytes)
             return Part(Op.LEND, unit, limit, limit)
         if unit < self._end:
             limit = pieces.end_of(unit, self._end, REQUEST_NBYTES_MAX)

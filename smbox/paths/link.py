@@ -215,8 +215,8 @@ class Link:
                     self._begin(work)
                 return True
             self._is_sound = False
-            stream, until_s = work.stream(), min(deadline_s, now_s + SLICE_S)
-            frames = self._connection.stream(stream, until_s, within_s=IDLE_S)
+            until_s = min(deadline_s, now_s + SLICE_S)
+            stream, frames = self._connection.stream(work, until_s, within_s=IDLE_S)
             self.answered += stream.answered
             if frames is not None:
                 self._adopt(work, stream.open_requests(), frames)

@@ -62,8 +62,8 @@ class LoneWork(LinkWork, Protocol):
 class StreamWork(LoneWork, Protocol):
     """A long read that is not in line, and has nothing under way."""
 
-    def stream(self) -> ReadStream:
-        """Make a stream of what is left of it."""
+    def stream(self, lend_nbytes: int) -> ReadStream:
+        """Make a stream of what is left of it, its LENDs cut at multiples of so much."""
         ...
 
 

@@ -18,17 +18,22 @@ from typing import Final, NamedTuple, Protocol
 from smbox.transports.base import Frame, Transport
 from smbox.wire import header
 from smbox.wire.codec import Request, decode_request
-from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Welcome
 from smbox.wire.ops import Op
 from smbox.wire.plain import plain_version
 from smbox.wire.session import ClientSession
 
-UNIT_NBYTES: Final = REQUEST_NBYTES_MAX
-"""Of a request: 1 MiB was faster than a half, and than 2, 4 and 8."""
+FAST_NBYTES: Final = 1 << 20
+"""Of a request where bytes come fast: 1 MiB was faster than a half, and than 2, 4 and 8."""
 
-DEPTH: Final = 8
-"""Requests under way, if the node allows as many; 4 and 16 were no faster."""
+SLOW_NBYTES: Final = LONG_NBYTES_MAX
+"""Of a request elsewhere: where eight clients share the cores, what counts is how many."""
+
+FAST_NBYTES_S: Final = 1e9
+
+UNDER_WAY_NBYTES: Final = 8 << 20
+"""If the node allows as much; half and twice as much were no faster."""
 
 SOON_S: Final = 0.02
 """How long a reply is waited for before the read stands in line, where timeouts are known."""
@@ -53,7 +58,7 @@ class Part(NamedTuple):
 class Streamed(Protocol):
     """What a stream asks of the read that it moves."""
 
-    def part_from(self, unit: int, lend_nbytes: int) -> Part | None:
+    def part_from(self, unit: int) -> Part | None:
         """Return what is to be asked for at a unit; None: nothing, or not yet."""
         ...
 
@@ -67,18 +72,22 @@ class ReadStream:
 
     Attributes:
         answered: how many were answered.
+        taken_nbytes: what they brought.
 
     Args:
         read: it.
         address: of the region's first byte.
         unit: where the read stands; nothing of it is under way.
+        lend_nbytes: where LENDs are cut.
     """
 
-    def __init__(self, read: Streamed, address: int, unit: int) -> None:
+    def __init__(self, read: Streamed, address: int, unit: int, lend_nbytes: int) -> None:
         self.answered = 0
+        self.taken_nbytes = 0
         self._read = read
         self._address = address
         self._unit = unit
+        self._lend_nbytes = lend_nbytes
         self._open: deque[tuple[Part, bytes]] = deque()  # with the message that asks for it
 
     def open_requests(self) -> list[Request]:
@@ -97,10 +106,10 @@ class ReadStream:
         offer = session.offer_reads()
         if offer is None:
             return []
-        read, opened, depth = self._read, self._open, _depth(session.welcome)
+        read, opened, depth = self._read, self._open, self._depth(session.welcome)
         while True:
             while len(opened) < depth and time.monotonic() < until_s:
-                part = read.part_from(self._unit, UNIT_NBYTES)
+                part = read.part_from(self._unit)
                 if part is None:
                     break
                 head = self._head(part, *offer)
@@ -114,12 +123,14 @@ class ReadStream:
             if frames is None:
                 return []
             part, head = opened[0]
-            version = plain_version(head, frames)
+            nbytes = None if part.op is Op.STAMPS else part.limit - part.first
+            version = plain_version(head, nbytes, frames)
             if version is None:
                 return frames
             read.take(part, version, frames[1])
             opened.popleft()
             self.answered += 1
+            self.taken_nbytes += len(frames[1])
 
     def _head(self, part: Part, ids: Iterator[int], fence: int) -> bytes:
         return header.pack(
@@ -130,9 +141,15 @@ class ReadStream:
             nbytes=part.limit - part.first,
         )
 
+    def _depth(self, welcome: Welcome | None) -> int:
+        """Return how many requests may be under way."""
+        if welcome is None:
+            return 1
+        nbytes = min(UNDER_WAY_NBYTES, welcome.lent_nbytes)
+        return max(1, min(nbytes // self._lend_nbytes, welcome.window))
 
-def _depth(welcome: Welcome | None) -> int:
-    """Return how many requests the node allows under way, at most DEPTH."""
-    if welcome is None:
-        return 1
-    return max(1, min(DEPTH, welcome.window, welcome.lent_nbytes // UNIT_NBYTES))
+
+def suited_nbytes(taken_nbytes: int, seconds: float) -> int:
+    """Return where LENDs are best cut, after a stream that took so long for so much."""
+    is_fast = taken_nbytes >= FAST_NBYTES_S * seconds
+    return FAST_NBYTES if is_fast else SLOW_NBYTES

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from smbox.paths.lent_read import LentRead
 from smbox.paths.link_work import WorkCall
-from smbox.paths.read_stream import UNIT_NBYTES, Part, ReadStream
+from smbox.paths.read_stream import Part, ReadStream
 from smbox.wire.codec import Request
-from smbox.wire.header import Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
 
 
@@ -22,9 +22,10 @@ class StreamedRead(LentRead):
             self._link.stream(self, deadline_s)
         return super().advance(deadline_s)
 
-    def stream(self) -> ReadStream:
+    def stream(self, lend_nbytes: int) -> ReadStream:
         """Make a stream of what is left of it; see ``StreamWork``."""
-        return ReadStream(self, self._address, self._at)
+        self._lend_nbytes = lend_nbytes
+        return ReadStream(self, self._address, self._at, lend_nbytes)
 
     def take(self, part: Part, version: int, payload: Buffer) -> None:
         """Take the reply of the next part; see ``Streamed``."""
@@ -37,8 +38,12 @@ class StreamedRead(LentRead):
     def adopt(self, request: Request) -> WorkCall:
         """Go on with the next request of the stream; see ``LoneWork``."""
         first = self._next()
-        part = self.part_from(first, UNIT_NBYTES)
+        part = self.part_from(first)
         assert part is not None, "it was asked for"
         call = WorkCall(request, work=self, first=first, limit=part.next_unit)
         self._calls.append(call)
         return call
+
+    def _call(self, first: int) -> WorkCall | None:
+        self._lend_nbytes = LONG_NBYTES_MAX  # in line the number of requests counts
+        return super()._call(first)

@@ -33,6 +33,9 @@ requests take a sixth less time."""
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 """Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
 
+VERSION_AT: Final = 48
+VERSION_END: Final = 56
+
 _LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
 _SCALES: Final = {
     kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)

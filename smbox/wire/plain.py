@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from smbox.wire import header
 from smbox.wire.codec import Request
-from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS, Op
+from smbox.wire.header import VERSION_AT, VERSION_END, Buffer
+from smbox.wire.ops import ANSWERS
 
 NOTHING = memoryview(b"")
 
@@ -45,20 +45,17 @@ def plain_payload(request: Request, head: bytes, frames: Sequence[Buffer]) -> Bu
     return frames[1] if len(frames) == 2 and len(frames[1]) == request.nbytes else None
 
 
-def plain_version(head: bytes, frames: Sequence[Buffer]) -> int | None:
+def plain_version(head: bytes, nbytes: int | None, frames: Sequence[Buffer]) -> int | None:
     """Return the version in the plain reply to a read; None: ``frames`` are another message.
 
     Args:
-        head: the GET, LEND or STAMPS, as it was sent.
-        frames: a message of the node; the plain reply's second frame is the bytes, or as many
-            stamps as there are.
-
-    Raises:
-        RemoteProtocolError: not a message of the protocol.
+        head: the GET, LEND or STAMPS as it was sent: its reply says the same, but for that.
+        nbytes: that were asked for; None: as many as there are.
+        frames: a message of the node; the plain reply's second frame is the bytes.
     """
-    if len(frames) != 2:
+    if len(frames) != 2 or nbytes not in (None, len(frames[1])):
         return None
-    *said, version, room = header.unpack(frames[0])
-    *asked, _, nothing = header.unpack(head)
-    is_whole = asked[2] == Op.STAMPS or len(frames[1]) == asked[8]
-    return version if said == asked and room == nothing and is_whole else None
+    told = bytes(frames[0])
+    if told[:VERSION_AT] != head[:VERSION_AT] or told[VERSION_END:] != head[VERSION_END:]:
+        return None
+    return int.from_bytes(told[VERSION_AT:VERSION_END], "little")

@@ -126,7 +126,9 @@ def test_a_region_that_is_freed_meanwhile_is_an_error(node, client, monkeypatch)
     assert work.ranges_done() == []
 
 
-def test_too_few_stamps_are_no_answer(node, client, monkeypatch):
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("missing", [8, 3])
+def test_too_few_stamps_are_no_answer(node, client, monkeypatch, missing, ahead):
     info, _ = filled(node, client)
     deliver = node.hub.deliver
 
@@ -135,12 +137,14 @@ def test_too_few_stamps_are_no_answer(node, client, monkeypatch):
         inbox = node.hub.inbox(connection)
         if inbox and decode_reply(inbox[-1]).op is Op.STAMPS:
             reply = decode_reply(inbox[-1])
-            reply.payload = reply.payload[:-8]
+            reply.payload = reply.payload[:-missing]
             inbox[-1] = [bytes(frame) for frame in encode_reply(reply)]
 
     monkeypatch.setattr(node.hub, "deliver", shortened)
+    make = client.data.read_now if ahead else client.data.read
+    out = client.as_bytes(np.empty(COUNT, np.float32))
     with pytest.raises(RemoteProtocolError):
-        client.finish(begin(client, info, np.empty(COUNT, np.float32)))
+        client.finish(make(info, 0, info.nbytes, out))
 
 
 def test_nothing_is_certain_before_the_look(node, client):

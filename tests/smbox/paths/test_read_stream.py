@@ -7,8 +7,14 @@ from collections import deque
 
 import pytest
 
-from smbox.errors import RemoteProtocolError
-from smbox.paths.read_stream import DEPTH, UNIT_NBYTES, Part, ReadStream
+from smbox.paths.read_stream import (
+    FAST_NBYTES,
+    SLOW_NBYTES,
+    UNDER_WAY_NBYTES,
+    Part,
+    ReadStream,
+    suited_nbytes,
+)
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply, reply_to
 from smbox.wire.messages import Hello, Welcome
 from smbox.wire.ops import Op
@@ -16,6 +22,7 @@ from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 
 ADDRESS = 1 << 40
+DEPTH = UNDER_WAY_NBYTES // FAST_NBYTES
 COUNT = 3 * DEPTH
 HELLO = Hello(client_id=bytes(16), channel=1, cookie=b"", pid=1, host="h")
 
@@ -57,8 +64,7 @@ class Read:
         self.taken = []
         self.waits_at = None
 
-    def part_from(self, unit, lend_nbytes):
-        assert lend_nbytes == UNIT_NBYTES
+    def part_from(self, unit):
         if unit >= COUNT or (unit == self.waits_at and len(self.taken) < unit):
             return None
         return Part(Op.LEND, 4 * unit, 4 * unit + 4, unit + 1)
@@ -91,7 +97,7 @@ class Node:
 
 def started(node=None, session=None, until_s=math.inf):
     read, node, session = Read(), node or Node(), session or greeted()
-    stream = ReadStream(read, ADDRESS, 0)
+    stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
     return read, node, session, stream, stream.run(node, session, until_s)
 
 
@@ -109,6 +115,7 @@ def test_all_is_read_in_order_with_few_under_way():
     assert len({each.request for each in node.asked}) == COUNT
     assert {(each.op, each.number, each.numbers) for each in node.asked} == {(Op.LEND, 5, 0)}
     assert (node.most, stream.answered, stream.open_requests()) == (DEPTH, COUNT, [])
+    assert stream.taken_nbytes == 4 * COUNT
 
 
 @pytest.mark.parametrize(
@@ -121,17 +128,31 @@ def test_what_the_node_allows_is_kept(limits, most):
     assert node.most == most
 
 
+def test_of_larger_requests_fewer_are_under_way():
+    node = Node()
+    assert ReadStream(Read(), ADDRESS, 0, SLOW_NBYTES).run(node, greeted(), math.inf) is None
+    assert node.most == UNDER_WAY_NBYTES // SLOW_NBYTES
+
+
+def test_where_bytes_come_slowly_requests_are_larger():
+    assert suited_nbytes(16 << 20, 0.016) == FAST_NBYTES
+    assert suited_nbytes(16 << 20, 0.017) == SLOW_NBYTES
+    assert suited_nbytes(16 << 20, 0.0) == FAST_NBYTES
+
+
 def test_a_part_that_has_to_wait_is_asked_for_when_those_before_have_come():
     read, node = Read(), Node()
     read.waits_at = DEPTH // 2
-    stream = ReadStream(read, ADDRESS, 0)
+    stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
     assert stream.run(node, greeted(), math.inf) is None
     assert units(node.asked) == list(range(COUNT))
 
 
 def test_it_goes_on_where_the_read_stands():
     read, node = Read(), Node()
-    assert ReadStream(read, ADDRESS, COUNT - 2).run(node, greeted(), math.inf) is None
+    assert (
+        ReadStream(read, ADDRESS, COUNT - 2, SLOW_NBYTES).run(node, greeted(), math.inf) is None
+    )
     assert units(node.asked) == [COUNT - 2, COUNT - 1]
 
 
@@ -147,7 +168,7 @@ def test_without_a_reply_what_is_under_way_is_left(lost):
     node.receive = lambda s: None if read.taken and len(read.taken) >= lost else receive(s)
     read = Read()
     read.taken = [] if lost else [None]
-    stream = ReadStream(read, ADDRESS, 0)
+    stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
     assert stream.run(node, greeted(), math.inf) == []
     assert units(stream.open_requests()) == list(range(lost, lost + DEPTH))
     assert stream.answered == lost
@@ -161,13 +182,6 @@ def test_another_message_is_handed_back():
     _, _, _, stream, frames = started(node)
     assert frames is refusal
     assert len(stream.open_requests()) == DEPTH
-
-
-def test_what_is_no_message_is_an_error():
-    node = Node()
-    node.replies.append([bytes(64), bytes(4)])
-    with pytest.raises(RemoteProtocolError):
-        started(node)
 
 
 def test_where_the_transport_has_no_room_the_rest_is_left():
@@ -202,7 +216,7 @@ def test_an_interrupt_takes_no_reply_twice():
             raise KeyboardInterrupt
 
     read.take = struck
-    stream = ReadStream(read, ADDRESS, 0)
+    stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
     with pytest.raises(KeyboardInterrupt):
         stream.run(node, session, math.inf)
     assert [unit for unit, _, _ in read.taken] == [0, 1, 2, 3]

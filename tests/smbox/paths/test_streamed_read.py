@@ -9,25 +9,26 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError
+from smbox.errors import PeerLostError, RegionFreedError
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
-from smbox.paths import lent_read, link
-from smbox.paths.read_stream import UNIT_NBYTES
+from smbox.paths import lent_read, link, read_stream
+from smbox.paths.read_stream import FAST_NBYTES
 from smbox.testing.faults import FaultScript
-from smbox.wire.codec import decode_reply, decode_request, encode_reply
+from smbox.wire.codec import decode_request
 from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
 NBYTES = 4 * LONG_NBYTES_MAX + 12
-LENT = NBYTES // UNIT_NBYTES - 2  # the end is read as copies
+LENT = NBYTES // FAST_NBYTES - 2  # the end is read as copies
 READS = [Op.LEND] * LENT + [Op.GET] * 3 + [Op.STAMPS]
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """Reads of 8 MiB are long enough to have an end of their own."""
+    """Reads of 8 MiB are long enough to have an end of their own, and always fast."""
     monkeypatch.setattr(lent_read, "COPIED_FROM_NBYTES", 2 * LONG_NBYTES_MAX)
+    monkeypatch.setattr(read_stream, "FAST_NBYTES_S", 0.0)
 
 
 @pytest.fixture
@@ -106,13 +107,23 @@ def test_a_quiet_region_is_read_ahead_of_the_line(node, client, filled):
     answered = client.data._link().answered
     assert np.array_equal(read(client, info), x)
     assert ops(node) == READS
-    assert {each.nbytes for each in requests(node)[:LENT]} == {UNIT_NBYTES}
+    assert {each.nbytes for each in requests(node)[:LENT]} == {FAST_NBYTES}
     assert client.data._link().answered == answered + len(READS)
+
+
+def test_where_bytes_come_slowly_requests_are_larger(node, client, filled, monkeypatch):
+    info, x = filled
+    monkeypatch.setattr(read_stream, "FAST_NBYTES_S", 1e15)
+    read(client, info)
+    node.seen.clear()
+    assert np.array_equal(read(client, info), x)
+    assert {each.nbytes for each in requests(node)[: LENT // 2]} == {LONG_NBYTES_MAX}
+    assert ops(node) == READS[LENT // 2 :]
 
 
 def test_a_part_is_read_at_its_place(node, client, filled):
     info, x = filled
-    first = UNIT_NBYTES - 8
+    first = FAST_NBYTES - 8
     out = np.empty((NBYTES - first - 16) // 4, np.float32)
     client.finish(begin(client, info, out, first))
     assert np.array_equal(out, x[first // 4 :][: out.size])
@@ -251,24 +262,6 @@ def test_all_is_there_whatever_messages_suffer(node, clients, op, fault, side):
     for _ in range(3):
         assert np.array_equal(read(client, info), x)
     assert script.is_over()
-
-
-@pytest.mark.parametrize("short", [8, 3])
-def test_too_few_stamps_are_no_answer(node, client, filled, monkeypatch, short):
-    info, _ = filled
-    deliver = node.hub.deliver
-
-    def shortened(connection, frames):
-        deliver(connection, frames)
-        inbox = node.hub.inbox(connection)
-        if inbox and decode_reply(inbox[-1]).op is Op.STAMPS:
-            reply = decode_reply(inbox[-1])
-            reply.payload = reply.payload[:-short]
-            inbox[-1] = [bytes(frame) for frame in encode_reply(reply)]
-
-    monkeypatch.setattr(node.hub, "deliver", shortened)
-    with pytest.raises(RemoteProtocolError):
-        read(client, info)
 
 
 def test_an_interrupt_at_any_line_leaves_a_link_that_works(node, clients, interrupted):
