@@ -23,6 +23,7 @@ from smbox.errors import (
     LimitError,
     NodeStoppingError,
     SessionExpiredError,
+    SmboxError,
 )
 from smbox.paths.link_work import StreamWork
 from smbox.paths.read_stream import FAST_NBYTES, ReadStream, suited_nbytes
@@ -40,6 +41,10 @@ FAREWELL_S: Final = 0.5
 SILENCE_MAX_S: Final = 20.0
 """The longest patience with a node that has greeted: 2 MiB over 1 Mbit/s. It is how long it may
 take to see that a node was killed which had long been silent, as when a stripe is held."""
+
+IDLE_S: Final = 60.0
+"""After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
+it first costs a round trip, a change that meets no session an error."""
 
 MakeHello: TypeAlias = Callable[[], Hello]
 
@@ -80,24 +85,24 @@ class Connection:
         """Return for how long nothing was heard, or nothing was expected."""
         return time.monotonic() - self._heard_s
 
-    def expect(self, within_s: float) -> None:
-        """Let patience begin now; a connection not heard of for ``within_s`` is left."""
-        if self._transport is not None and self.silent_s() > within_s:
+    def expect(self) -> None:
+        """Let patience begin now; a connection that has long been silent is left."""
+        if self._transport is not None and self.silent_s() > IDLE_S:
             self.disconnect()
         self._heard_s = self._begin_quiet()
 
     def ask(
-        self, request: Request, numbers: int, timeout_s: float, *, within_s: float
+        self, request: Request, numbers: int, timeout_s: float
     ) -> Buffer | list[Frame] | None:
         """Send a small request that is alone, and wait for its plain reply.
 
         Returns:
             What that brings. A list: the message that came instead, or nothing in time; the
             session has to be told to line the request up. None: it was not sent and has to
-            stand in line, as after ``within_s`` of silence.
+            stand in line, as after a long silence.
         """
         transport, session, begun_s = self._transport, self.session, time.monotonic()
-        if transport is None or begun_s - self._heard_s > within_s:
+        if transport is None or begun_s - self._heard_s > IDLE_S:
             return None
         if not session.offer_lone(request, numbers):
             return None
@@ -115,16 +120,20 @@ class Connection:
         return payload
 
     def stream(
-        self, work: StreamWork, until_s: float, *, within_s: float
+        self, work: StreamWork, until_s: float, deadline_s: float
     ) -> tuple[ReadStream, list[Frame] | None]:
-        """Let a long read that is alone run; returns also what ``ReadStream.run`` does.
+        """Let a long read that is alone run; returns and raises also as ``ReadStream.run``.
 
-        After ``within_s`` of silence, or without a connection, nothing is sent.
+        After a long silence, or without a connection, nothing is sent.
         """
         stream, begun_s = work.stream(self._lend_nbytes), time.monotonic()
-        if self._transport is None or begun_s - self._heard_s > within_s:
+        if self._transport is None or begun_s - self._heard_s > IDLE_S:
             return stream, []
-        frames = stream.run(self._transport, self.session, until_s)
+        try:
+            frames = stream.run(self._transport, self.session, until_s, deadline_s)
+        except SmboxError:
+            self.renew()
+            raise
         if stream.answered:
             self._heard_s = self._begin_quiet()
             self._lend_nbytes = suited_nbytes(stream.taken_nbytes, self._heard_s - begun_s)

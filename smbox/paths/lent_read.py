@@ -39,7 +39,8 @@ TORN_SHARE_MAX: Final = 1 / 8
 
 
 COPIED_NBYTES: Final = 2 << 20
-"""Of a long read's end: as much as arrives during a round trip."""
+"""Of a long read's end, at least: half a millisecond on one host, where a round trip takes a
+quarter."""
 
 COPIED_FROM_NBYTES: Final = 8 * COPIED_NBYTES
 """The shortest read whose end is of copies."""
@@ -120,7 +121,7 @@ class LentRead(RemoteRead):
             return Part(Op.GET, unit, limit, limit)
         if unit == self._end and self._at >= self._lent_end:
             return Part(Op.STAMPS, self._first, self._lent_end, unit + 1)
-        if self._end < unit < self._limit:
+        if self._end < self._at and unit < self._limit:  # the look itself is over
             return Part(Op.GET, *self._torn[unit - self._end - 1], unit + 1)
         return None
 

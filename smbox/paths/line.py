@@ -73,6 +73,8 @@ class Line:
             self.works.popleft()
         elif work in self.works:
             self.works.remove(work)
+        if self._last is not None and self._last.work is work and self._last.reply is not None:
+            self._last = None  # or its arrays would live as long
         calls = list(work.open_calls())
         if not calls:
             return

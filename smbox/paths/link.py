@@ -2,7 +2,8 @@
 
 Works are sent in the order they were begun, and the thread that waits for one of them moves
 all. The session numbers the requests, the connection carries them; the link decides whose
-turn it is, and hands replies to the works.
+turn it is, and hands replies to the works. With nothing in line, a small request (``ask``) and
+a long read (``stream``) go ahead without standing in it.
 
 An interrupt may strike between any two lines. A pass over the link is therefore marked: one
 that did not come to its end makes the next pass begin with a fresh connection, and with a look
@@ -34,14 +35,13 @@ W = TypeVar("W", bound=LoneWork)
 SLICE_S: Final = 0.05
 """How long a silent pass keeps other threads from the link."""
 
+STREAM_S: Final = 0.25
+"""How long a long read keeps others from the link; what is under way then comes first."""
+
 ASK_S: Final = 0.01
 """How long a small request is waited for before it stands in line, where timeouts are known."""
 
 HANDOVER_S: Final = 1e-4
-
-IDLE_S: Final = 60.0
-"""After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
-it first costs a round trip, a change that meets no session an error."""
 
 
 class Link:
@@ -112,7 +112,7 @@ class Link:
             if self._line.works or self._is_closed or not self._is_sound:
                 return self._stand(make(), request, None)
             self._is_sound = False
-            heard = self._connection.ask(request, numbers, ASK_S, within_s=IDLE_S)
+            heard = self._connection.ask(request, numbers, ASK_S)
             if isinstance(heard, list):
                 return self._stand(make(), request, heard)
             self._is_sound = True
@@ -215,8 +215,7 @@ class Link:
                     self._begin(work)
                 return True
             self._is_sound = False
-            until_s = min(deadline_s, now_s + SLICE_S)
-            stream, frames = self._connection.stream(work, until_s, within_s=IDLE_S)
+            stream, frames = self._connection.stream(work, now_s + STREAM_S, deadline_s)
             self.answered += stream.answered
             if frames is not None:
                 self._adopt(work, stream.open_requests(), frames)
@@ -262,7 +261,7 @@ class Link:
 
     def _begin(self, work: LinkWork) -> None:
         if not self._line.works:
-            self._connection.expect(within_s=IDLE_S)
+            self._connection.expect()
         self._line.works.append(work)
         self._pass(work, None)
 
@@ -282,7 +281,7 @@ class Link:
         """Put a work in line with what of it is under way, and take the message that came."""
         self._line.adopt(work, requests)
         self._is_sent = False
-        self._connection.expect(within_s=IDLE_S)
+        self._connection.expect()
         try:
             if frames:
                 self._take(self._connection.hear(frames))

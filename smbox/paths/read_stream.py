@@ -32,11 +32,8 @@ SLOW_NBYTES: Final = LONG_NBYTES_MAX
 
 FAST_NBYTES_S: Final = 1e9
 
-UNDER_WAY_NBYTES: Final = 8 << 20
-"""If the node allows as much; half and twice as much were no faster."""
-
 SOON_S: Final = 0.02
-"""How long a reply is waited for before the read stands in line, where timeouts are known."""
+"""How long a reply is waited for before the read stands in line, where patience is kept."""
 
 
 class Part(NamedTuple):
@@ -95,22 +92,26 @@ class ReadStream:
         return [decode_request([head]) for _, head in self._open]
 
     def run(
-        self, transport: Transport, session: ClientSession, until_s: float
+        self, transport: Transport, session: ClientSession, until_s: float, deadline_s: float
     ) -> list[Frame] | None:
         """Send and receive until all is read, or what was sent by ``until_s``.
+
+        Nothing is waited for beyond the deadline.
 
         Returns:
             None: nothing is under way. A list: the message that came in place of a plain reply,
             or nothing in time; what is open has to stand in line.
         """
         offer = session.offer_reads()
-        if offer is None:
+        welcome = session.welcome
+        if offer is None or welcome is None:
             return []
-        read, opened, depth = self._read, self._open, self._depth(session.welcome)
+        read, opened, depth = self._read, self._open, self._depth(welcome)
         while True:
-            while len(opened) < depth and time.monotonic() < until_s:
+            now_s = time.monotonic()
+            while now_s < until_s and len(opened) < depth:
                 part = read.part_from(self._unit)
-                if part is None:
+                if part is None or not self._may_open(part, welcome):
                     break
                 head = self._head(part, *offer)
                 if not transport.send([head]):
@@ -119,7 +120,8 @@ class ReadStream:
                 self._unit = part.next_unit
             if not opened:
                 return None
-            frames = transport.receive(SOON_S)
+            left_s = deadline_s - now_s
+            frames = None if left_s <= 0 else transport.receive(min(SOON_S, left_s))
             if frames is None:
                 return []
             part, head = opened[0]
@@ -141,12 +143,16 @@ class ReadStream:
             nbytes=part.limit - part.first,
         )
 
-    def _depth(self, welcome: Welcome | None) -> int:
+    def _depth(self, welcome: Welcome) -> int:
         """Return how many requests may be under way."""
-        if welcome is None:
-            return 1
-        nbytes = min(UNDER_WAY_NBYTES, welcome.lent_nbytes)
-        return max(1, min(nbytes // self._lend_nbytes, welcome.window))
+        return max(1, min(welcome.lent_nbytes // self._lend_nbytes, welcome.window))
+
+    def _may_open(self, part: Part, welcome: Welcome) -> bool:
+        """Tell whether the node allows one more copy, if the part is one."""
+        if part.op is not Op.GET or not self._open:
+            return True
+        copies = [each.limit - each.first for each, _ in self._open if each.op is Op.GET]
+        return sum(copies) + part.limit - part.first <= welcome.answers_nbytes
 
 
 def suited_nbytes(taken_nbytes: int, seconds: float) -> int:

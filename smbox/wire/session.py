@@ -11,9 +11,10 @@ decides when silence has lasted too long; then it opens a fresh connection and s
     session.receive(frames)                 stores the reply in its call
     session.needs_hello                     True: close the socket, open another, hello()
 
-A small request that is alone needs no call until something goes wrong with it:
+A small request that is alone needs no call until something goes wrong with it, nor do reads:
 
     session.offer_lone(request, numbers)    gives it its number, if nothing else is there
+    session.offer_reads()                   gives what those of one read have in common
     send(...); session.settle_lone(request) or session.line_up_lone(call): it stands in line
 
 An interrupt may strike between any two lines. So nothing is counted that can be derived: the
@@ -189,16 +190,13 @@ class ClientSession:
         self._window.settle_lone(request)
 
     def line_up_lone(self, call: Call) -> None:
-        """Go on with the lone request, which was sent, as with any other."""
+        """Go on with a request that was sent without a call as with any other."""
         call.offers = 1
         call.connection = self._connection
         self._window.line_up_lone(call)
 
     def offer_reads(self) -> tuple[Iterator[int], int] | None:
-        """Give ids and the fence for reads that need no call; None: others are there.
-
-        Which of them are sent may be forgotten; what is lined up goes on as any other.
-        """
+        """Give the ids and the fence of reads that need no call; None: others are there."""
         if self._waiting or self.needs_hello or self.expired is not None or self._window.calls:
             return None
         return self._ids, self._window.acknowledged

@@ -94,7 +94,7 @@ class Window:
         self.lone = None
 
     def line_up_lone(self, call: Call) -> None:
-        """Make the lone request's call the only one."""
+        """Take in a call whose request was sent without it."""
         self.add(call)
         self.lone = None
 

@@ -10,7 +10,7 @@ import pytest
 
 from smbox.errors import RegionFreedError, RemoteProtocolError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
-from smbox.paths.lent_read import COPIED_READS, Restless
+from smbox.paths.lent_read import COPIED_READS, LentRead, Restless
 from smbox.wire.codec import decode_reply, decode_request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX
 from smbox.wire.ops import Op
@@ -127,7 +127,7 @@ def test_a_region_that_is_freed_meanwhile_is_an_error(node, client, monkeypatch)
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("missing", [8, 3])
+@pytest.mark.parametrize("missing", [8, 3, -3])
 def test_too_few_stamps_are_no_answer(node, client, monkeypatch, missing, ahead):
     info, _ = filled(node, client)
     deliver = node.hub.deliver
@@ -137,7 +137,7 @@ def test_too_few_stamps_are_no_answer(node, client, monkeypatch, missing, ahead)
         inbox = node.hub.inbox(connection)
         if inbox and decode_reply(inbox[-1]).op is Op.STAMPS:
             reply = decode_reply(inbox[-1])
-            reply.payload = reply.payload[:-missing]
+            reply.payload = (bytes(reply.payload) + bytes(8))[: -8 - missing]
             inbox[-1] = [bytes(frame) for frame in encode_reply(reply)]
 
     monkeypatch.setattr(node.hub, "deliver", shortened)
@@ -190,3 +190,49 @@ def test_which_reads_are_lent(node, client):
         *[False] * COPIED_READS,
         True,
     ]
+
+
+def test_the_look_comes_when_all_that_was_lent_has_arrived(node, client):
+    info, _ = filled(node, client)
+    out = np.empty(COUNT, np.float32)
+    work = LentRead(client.data._link(), info, 0, NBYTES, client.as_bytes(out), Restless(1))
+    work._lent_end = 3 * LONG_NBYTES_MAX
+    assert work.part_from(NBYTES) is None
+    work._at = 3 * LONG_NBYTES_MAX - 1
+    assert work.part_from(NBYTES) is None
+    work._at = 3 * LONG_NBYTES_MAX  # copies are still on their way
+    assert work.part_from(NBYTES) == (Op.STAMPS, 0, 3 * LONG_NBYTES_MAX, NBYTES + 1)
+    assert work.part_from(NBYTES + 1) is None
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch, ahead):
+    info, x = filled(node, client)
+    region, looks = node.memory.regions[int(info.address)], []
+    handle, compare = node._handle, LentRead._compare
+
+    def changed(connection, frames):
+        if frames and decode_request(frames).op is Op.STAMPS:
+            stripe = [5, 0][len(looks)]
+            region.table[stripe, Stripe.SEQ] += 2
+            region.data[stripe * STRIPE_NBYTES : (stripe + 1) * STRIPE_NBYTES] = 7
+        return handle(connection, frames)
+
+    def struck(self, payload):
+        compare(self, payload)
+        looks.append(payload)
+        if len(looks) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(node.hub, "_handler", changed)
+    monkeypatch.setattr(LentRead, "_compare", struck)
+    make = client.data.read_now if ahead else client.data.read
+    out = np.empty(COUNT, np.float32)
+    work = make(info, 0, info.nbytes, client.as_bytes(out))
+    with pytest.raises(KeyboardInterrupt):
+        client.finish(work)
+    client.finish(work)
+    wanted = x.copy()
+    for stripe in (5, 0) if ahead else (5,):  # in line the reply was kept
+        wanted.view(np.uint8)[stripe * STRIPE_NBYTES : (stripe + 1) * STRIPE_NBYTES] = 7
+    assert np.array_equal(out, wanted)

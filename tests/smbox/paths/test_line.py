@@ -6,7 +6,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.paths.line import Line
 from smbox.paths.link_work import WorkCall
-from smbox.wire.codec import Request
+from smbox.wire.codec import Reply, Request
 from smbox.wire.ops import Op
 
 
@@ -139,6 +139,13 @@ def test_several_requests_that_are_under_way_come_in_their_order(line):
     line.adopt(work, requests)
     assert [call.request for call in line._connection.session.sent] == requests
     assert list(line.works) == [work]
+
+
+def test_of_a_work_that_is_done_nothing_is_kept(line):
+    work = begun(line, 1)
+    work.calls[-1].reply = Reply(Op.PUT)
+    line.collect(work)
+    assert line._last is None  # nor the arrays of its work
 
 
 def test_what_was_never_given_out_is_withdrawn_with_its_work(line):

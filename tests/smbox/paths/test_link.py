@@ -8,7 +8,6 @@ import pytest
 
 from smbox.errors import PeerLostError, RegionFreedError, SessionExpiredError
 from smbox.memory.kernels import KernelCode
-from smbox.paths import link
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -187,7 +186,7 @@ def test_other_memory_ends_the_session_and_the_next_one_works(node, client):
 
 
 def test_a_silent_client_comes_back_to_a_node_that_forgot_it(node, client, monkeypatch):
-    monkeypatch.setattr(link, "IDLE_S", 0.0)
+    monkeypatch.setattr("smbox.paths.connection.IDLE_S", 0.0)
     info = client.create(PIECE)
     x = np.ones(PIECE, np.float32)
     client.finish(client.change(info, x))

@@ -7,10 +7,10 @@ from collections import deque
 
 import pytest
 
+from smbox.errors import SessionExpiredError
 from smbox.paths.read_stream import (
     FAST_NBYTES,
     SLOW_NBYTES,
-    UNDER_WAY_NBYTES,
     Part,
     ReadStream,
     suited_nbytes,
@@ -22,7 +22,8 @@ from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 
 ADDRESS = 1 << 40
-DEPTH = UNDER_WAY_NBYTES // FAST_NBYTES
+LENT_NBYTES = 16 << 20
+DEPTH = LENT_NBYTES // FAST_NBYTES
 COUNT = 3 * DEPTH
 HELLO = Hello(client_id=bytes(16), channel=1, cookie=b"", pid=1, host="h")
 
@@ -41,7 +42,7 @@ def welcome(**changed):
         "ring_entries": 32,
         "answers_nbytes": 4 << 20,
         "sources_nbytes": 4 << 20,
-        "lent_nbytes": 16 << 20,
+        "lent_nbytes": LENT_NBYTES,
         "applied": 5,
         "resumed": False,
     }
@@ -64,10 +65,12 @@ class Read:
         self.taken = []
         self.waits_at = None
 
+    op = Op.LEND
+
     def part_from(self, unit):
         if unit >= COUNT or (unit == self.waits_at and len(self.taken) < unit):
             return None
-        return Part(Op.LEND, 4 * unit, 4 * unit + 4, unit + 1)
+        return Part(self.op, 4 * unit, 4 * unit + 4, unit + 1)
 
     def take(self, part, version, payload):
         self.taken.append((part.first // 4, version, bytes(payload)))
@@ -95,10 +98,10 @@ class Node:
         return self.replies.popleft() if self.replies else None
 
 
-def started(node=None, session=None, until_s=math.inf):
+def started(node=None, session=None, until_s=math.inf, deadline_s=math.inf):
     read, node, session = Read(), node or Node(), session or greeted()
     stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
-    return read, node, session, stream, stream.run(node, session, until_s)
+    return read, node, session, stream, stream.run(node, session, until_s, deadline_s)
 
 
 def units(requests):
@@ -130,8 +133,11 @@ def test_what_the_node_allows_is_kept(limits, most):
 
 def test_of_larger_requests_fewer_are_under_way():
     node = Node()
-    assert ReadStream(Read(), ADDRESS, 0, SLOW_NBYTES).run(node, greeted(), math.inf) is None
-    assert node.most == UNDER_WAY_NBYTES // SLOW_NBYTES
+    assert (
+        ReadStream(Read(), ADDRESS, 0, SLOW_NBYTES).run(node, greeted(), math.inf, math.inf)
+        is None
+    )
+    assert node.most == LENT_NBYTES // SLOW_NBYTES
 
 
 def test_where_bytes_come_slowly_requests_are_larger():
@@ -144,14 +150,17 @@ def test_a_part_that_has_to_wait_is_asked_for_when_those_before_have_come():
     read, node = Read(), Node()
     read.waits_at = DEPTH // 2
     stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
-    assert stream.run(node, greeted(), math.inf) is None
+    assert stream.run(node, greeted(), math.inf, math.inf) is None
     assert units(node.asked) == list(range(COUNT))
 
 
 def test_it_goes_on_where_the_read_stands():
     read, node = Read(), Node()
     assert (
-        ReadStream(read, ADDRESS, COUNT - 2, SLOW_NBYTES).run(node, greeted(), math.inf) is None
+        ReadStream(read, ADDRESS, COUNT - 2, SLOW_NBYTES).run(
+            node, greeted(), math.inf, math.inf
+        )
+        is None
     )
     assert units(node.asked) == [COUNT - 2, COUNT - 1]
 
@@ -159,6 +168,24 @@ def test_it_goes_on_where_the_read_stands():
 def test_when_time_is_over_nothing_more_is_asked_for():
     _, node, _, stream, frames = started(until_s=0.0)
     assert (frames, node.asked, stream.answered) == (None, [], 0)
+
+
+def test_beyond_the_deadline_nothing_is_waited_for():
+    _, node, _, stream, frames = started(deadline_s=0.0)
+    assert (frames, stream.answered) == ([], 0)
+    assert stream.open_requests() == node.asked
+
+
+@pytest.mark.parametrize(
+    ("answers_nbytes", "most"), [(4, 1), (11, 2), (1, 1), (1 << 20, DEPTH)]
+)
+def test_no_more_copies_are_under_way_than_the_node_allows(answers_nbytes, most):
+    read, node = Read(), Node()
+    read.op = Op.GET
+    stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
+    session = greeted(answers_nbytes=answers_nbytes)
+    assert stream.run(node, session, math.inf, math.inf) is None
+    assert (node.most, len(read.taken)) == (most, COUNT)
 
 
 @pytest.mark.parametrize("lost", [0, DEPTH + 1])
@@ -169,8 +196,8 @@ def test_without_a_reply_what_is_under_way_is_left(lost):
     read = Read()
     read.taken = [] if lost else [None]
     stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
-    assert stream.run(node, greeted(), math.inf) == []
-    assert units(stream.open_requests()) == list(range(lost, lost + DEPTH))
+    assert stream.run(node, greeted(), math.inf, math.inf) == []
+    assert units(stream.open_requests()) == list(range(lost, min(COUNT, lost + DEPTH)))
     assert stream.answered == lost
     assert stream.open_requests() == node.asked[lost:]
 
@@ -190,11 +217,13 @@ def test_where_the_transport_has_no_room_the_rest_is_left():
     assert stream.open_requests() == node.asked
 
 
-@pytest.mark.parametrize("why", ["not greeted", "waiting", "under way", "lone"])
+@pytest.mark.parametrize("why", ["not greeted", "expired", "waiting", "under way", "lone"])
 def test_nothing_is_sent_beside_anything_else(why):
     session = greeted()
     if why == "not greeted":
         session.hello()
+    elif why == "expired":
+        session.expired = SessionExpiredError("gone")
     elif why == "lone":
         session.offer_lone(Request(Op.GET), 0)
     else:
@@ -218,6 +247,6 @@ def test_an_interrupt_takes_no_reply_twice():
     read.take = struck
     stream = ReadStream(read, ADDRESS, 0, FAST_NBYTES)
     with pytest.raises(KeyboardInterrupt):
-        stream.run(node, session, math.inf)
+        stream.run(node, session, math.inf, math.inf)
     assert [unit for unit, _, _ in read.taken] == [0, 1, 2, 3]
     assert not session.needs_hello  # what was asked for has no numbers

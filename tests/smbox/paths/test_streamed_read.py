@@ -94,12 +94,8 @@ def change(node, info, *stripes):
 
 
 def test_nothing_is_sent_before_somebody_waits(node, client, filled):
-    info, x = filled
-    out = np.empty(info.shape, np.float32)
-    work = begin(client, info, out)
+    begin(client, filled[0], np.empty(filled[0].shape, np.float32))
     assert ops(node) == []
-    client.finish(work)
-    assert np.array_equal(out, x)
 
 
 def test_a_quiet_region_is_read_ahead_of_the_line(node, client, filled):
@@ -119,6 +115,13 @@ def test_where_bytes_come_slowly_requests_are_larger(node, client, filled, monke
     assert np.array_equal(read(client, info), x)
     assert {each.nbytes for each in requests(node)[: LENT // 2]} == {LONG_NBYTES_MAX}
     assert ops(node) == READS[LENT // 2 :]
+
+
+def test_in_line_requests_are_larger(client, filled):
+    work = begin(client, filled[0], np.empty(filled[0].shape, np.float32))
+    work.stream(FAST_NBYTES)
+    assert work.part_from(0).limit == FAST_NBYTES
+    assert work.next_call().limit == LONG_NBYTES_MAX
 
 
 def test_a_part_is_read_at_its_place(node, client, filled):
@@ -176,6 +179,8 @@ def test_a_node_that_falls_silent_is_waited_for_in_line(
     node.is_down = False
     client.finish(work)
     assert np.array_equal(out, x)
+    lent = [each for each in requests(node) if each.op is Op.LEND]  # each once, or again
+    assert len({each.request for each in lent}) == len({each.address for each in lent})
 
 
 def test_what_stands_in_line_comes_first(node, client, filled):
@@ -201,8 +206,9 @@ def test_without_time_it_stands_in_line(node, client, filled):
     info, x = filled
     out = np.empty(info.shape, np.float32)
     work = begin(client, info, out)
-    node.is_down = True
+    node.is_down, begun_s = True, time.monotonic()
     assert not work.advance(0.0)
+    assert time.monotonic() - begun_s < 5.0
     node.is_down = False
     assert list(client.data._link()._line.works) == [work]
     client.finish(work)
@@ -211,7 +217,7 @@ def test_without_time_it_stands_in_line(node, client, filled):
 
 def test_a_long_one_lets_others_in_between(node, client, filled, monkeypatch):
     info, x = filled
-    monkeypatch.setattr(link, "SLICE_S", 1e-4)
+    monkeypatch.setattr(link, "STREAM_S", 1e-4)
     slices, stream = [], client.data._link()._stream
 
     def noted(work, deadline_s):
@@ -226,7 +232,7 @@ def test_a_long_one_lets_others_in_between(node, client, filled, monkeypatch):
 
 def test_a_box_that_is_closed_meanwhile_is_an_error(node, client, filled, monkeypatch):
     info, _ = filled
-    monkeypatch.setattr(link, "SLICE_S", 1e-4)
+    monkeypatch.setattr(link, "STREAM_S", 1e-4)
     closing = threading.Thread(target=client.data._link().close)
     at_the(2, Op.LEND, node, monkeypatch, closing.start)
     monkeypatch.setattr(link, "HANDOVER_S", 0.2)
@@ -240,6 +246,7 @@ def test_a_region_that_is_freed_meanwhile_is_an_error(node, client, filled, monk
     at_the(3, Op.LEND, node, monkeypatch, lambda: node.node._registry.free(int(info.address)))
     with pytest.raises(RegionFreedError):
         read(client, info)
+    assert len({each.request for each in requests(node)}) == len(requests(node))  # no patience
     other, x = fill(node, client)
     assert np.array_equal(read(client, other), x)  # the link goes on
 
