@@ -22,7 +22,13 @@ from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
 from smbox.wire import pieces
 from smbox.wire.codec import Reply, Request
-from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
+from smbox.wire.header import (
+    LONG_NBYTES_MAX,
+    NO_SCALE,
+    REQUEST_NBYTES_MAX,
+    Buffer,
+    pack_scale,
+)
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -224,7 +230,7 @@ class RemoteChange(RemoteWork):
 
     def _call(self, first: int) -> WorkCall:
         operation = self._operation
-        limit = pieces.end_of(first, operation.limit, self._unit)
+        limit = pieces.end_of(first, operation.limit, self._unit_at(first))
         source = operation.source
         if not self._is_whole:
             source = source[first - operation.first : limit - operation.first]
@@ -238,6 +244,16 @@ class RemoteChange(RemoteWork):
         )
         numbers = pieces.count(first, limit, STRIPE_NBYTES)
         return WorkCall(request, numbers, work=self, first=first, limit=limit, is_borrowed=True)
+
+    def _unit_at(self, first: int) -> int:
+        """Return where the request that begins at ``first`` is cut.
+
+        What is answered by bytes goes one way, is computed with, and comes back: at either end
+        of the range nothing else is under way meanwhile, so there the requests are smaller.
+        """
+        operation = self._operation
+        is_end = min(first - operation.first, operation.limit - first - 1) < LONG_NBYTES_MAX
+        return REQUEST_NBYTES_MAX if self._sink is not None and is_end else self._unit
 
     def _take(self, first: int, limit: int, payload: Buffer) -> None:
         if self._sink is not None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_a_range_is_cut_at_the_regions_mebibytes(node, client):
 
 
 def test_the_sink_is_called_in_order_once_for_each_piece(client):
-    info = client.create(5 * MIB, "uint8", init=9)
+    info = client.create(9 * MIB, "uint8", init=9)
     seen = []
 
     def keep(first, limit, old):
@@ -74,8 +75,9 @@ def test_the_sink_is_called_in_order_once_for_each_piece(client):
         assert (old == 9).all()
         assert old.size == limit - first
 
-    client.finish(client.change(info, np.ones(4 * MIB + 5, np.uint8), first=7, sink=keep))
-    assert seen == [(7, 2 * MIB), (2 * MIB, 4 * MIB), (4 * MIB, 4 * MIB + 12)]
+    client.finish(client.change(info, np.ones(8 * MIB + 5, np.uint8), first=7, sink=keep))
+    edges = [7, MIB, 2 * MIB, 3 * MIB, 4 * MIB, 6 * MIB, 8 * MIB, 8 * MIB + 12]
+    assert seen == list(itertools.pairwise(edges))  # at either end of 1 MiB
 
 
 def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
@@ -91,7 +93,7 @@ def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
     with pytest.raises(KeyboardInterrupt):
         client.finish(work)
     client.finish(work)
-    assert seen == [(0, 2 * MIB), (0, 2 * MIB), (2 * MIB, 4 * MIB)]
+    assert seen == [(0, MIB), *((at * MIB, (at + 1) * MIB) for at in range(4))]
     assert (client.get(info) == 1).all()
 
 
@@ -110,7 +112,8 @@ def test_an_interrupted_exchange_hands_on_what_is_on_its_way(client):
         client.finish(work)
     work.cancel()
     done = seen[-1][1]
-    assert seen[1:] == [(at, at + 2 * MIB) for at in range(0, done, 2 * MIB)]
+    edges = [0, MIB, *range(2 * MIB, done + 1, 2 * MIB)]
+    assert seen[1:] == list(itertools.pairwise(edges))
     contents = client.get(info)
     assert (contents[:done] == 1).all()
     assert not contents[done:].any()
