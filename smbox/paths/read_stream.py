@@ -31,6 +31,7 @@ SLOW_NBYTES: Final = LONG_NBYTES_MAX
 """Of a request elsewhere: where eight clients share the cores, what counts is how many."""
 
 FAST_NBYTES_S: Final = 1e9
+"""Bytes a second from which on they come fast."""
 
 SOON_S: Final = 0.02
 """How long a reply is waited for before the read stands in line, where patience is kept."""
