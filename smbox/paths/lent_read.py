@@ -149,18 +149,16 @@ class LentRead(RemoteRead):
     def _compare(self, payload: Buffer) -> None:
         """Find out what has to be read again, by the stamps after."""
         lent = list(pieces.cut(self._first, self._lent_end, LONG_NBYTES_MAX))
-        if len(payload) != len(lent) * STAMP_NBYTES:
-            raise RemoteProtocolError(
-                "a stamp for each piece", got=len(payload), asked=len(lent)
-            )
+        nbytes = len(lent) * STAMP_NBYTES
+        if len(payload) != nbytes:
+            raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload), due=nbytes)
+        after = np.frombuffer(payload, np.uint64).tolist()
         before: dict[int, list[int]] = {}
         for first, stamp in self._stamps.items():
             before.setdefault(first // LONG_NBYTES_MAX, []).append(stamp)
         torn = [
             piece
-            for piece, stamp in zip(
-                lent, np.frombuffer(payload, np.uint64).tolist(), strict=True
-            )
+            for piece, stamp in zip(lent, after, strict=True)
             if stamp == CHANGING or stamp != joined(before[piece[0] // LONG_NBYTES_MAX])
         ]
         self._torn = [part for piece in torn for part in pieces.cut(*piece)]

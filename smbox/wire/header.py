@@ -35,7 +35,7 @@ STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 
 VERSION_AT: Final = 48
 VERSION_END: Final = 56
-"""The bytes of the version, the one field in which the plain reply to a read differs from it."""
+"""The bytes of the version: the one field that only the plain reply to a read fills."""
 
 _LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
 _SCALES: Final = {
