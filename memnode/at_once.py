@@ -9,6 +9,7 @@ batch by then, the lane knows by its numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -19,20 +20,19 @@ from memnode.metrics import Metrics
 from memnode.registry import Registry
 from memnode.room import Rooms
 from memnode.together import ALIKE, commit_together
+from smbox.dtypes import DType
 from smbox.memory import accel
-from smbox.memory.change import Change, Receipt
 from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.modes import Terms, terms_of
 from smbox.memory.read_run import read_run
-from smbox.memory.stripe_run import commit_run
+from smbox.memory.stripe_run import commit_on, note_of
 from smbox.wire import header
 from smbox.wire.batch import BATCH_NBYTES_MAX, ITEMS_MAX
 from smbox.wire.header import Buffer, Fields
 from smbox.wire.ops import OP_OF, Op
-from smbox.wire.pieces import count
 from smbox.wire.plain import plain_head
-from smbox.wire.status import Status
 
 READ_NBYTES_MAX: Final = 32 * 1024
 """Of a get: so small a reply is copied into ZeroMQ, and need not be counted as unsent."""
@@ -83,25 +83,30 @@ class AtOnce:
         commit = self._commit_items if is_batch else self._commit_one
         if not commit(channel, fields, body):
             return None
-        self._count(OP_OF[op], len(body), 0)
+        self._metrics.served(OP_OF[op], len(body), 0)
         room = self._rooms.after(channel.connection, len(body))
         head = plain_head(op, request, number, address, nbytes, room)
         return [head, b""] if is_batch else [head]
 
     def _commit_one(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
         _, _, op, kernel, status, _, number, address, nbytes, scale, _, numbers = fields
-        code = ALIKE.get((op, kernel))
-        if code is None or status or numbers != 1 or number != channel.row.applied + 1:
+        engine, row = accel.loaded(), channel.row
+        if engine is None or engine.commit_stripes is None:
+            return False
+        if status or numbers != 1 or number != row.applied + 1:
             return False
         region = self._registry.locate(address)
+        dtype = region.spec.dtype
+        terms = _terms_of(op, kernel, dtype, scale)
         first = address - region.address
         limit = first + nbytes
+        if terms is None or (first | limit) % dtype.itemsize:
+            return False
         if not 0 < nbytes == len(body) or not _is_in_a_stripe(region, first, limit):
             return False
-        source = np.frombuffer(body, np.uint8)
-        change = Change(code, source, scale_from(code, region.spec.dtype, scale))
-        receipt = Receipt(channel.row, number)
-        return commit_run(self._writer, region, first, limit, change, receipt=receipt) == limit
+        source, note = np.frombuffer(body, np.uint8), note_of(row, number)
+        run, writer = engine.commit_stripes, self._writer
+        return commit_on(run, writer, region, first, limit, terms, source, note) == limit
 
     def _commit_items(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
         _, _, _, _, status, _, number, _, items, _, _, numbers = fields
@@ -125,13 +130,16 @@ class AtOnce:
         out = np.empty(nbytes, np.uint8)
         if read_run(region, first, limit, out) < limit:
             return None
-        self._count(Op.GET, 0, nbytes)
+        self._metrics.served(Op.GET, 0, nbytes)
         return [plain_head(op, request, number, address, nbytes), out.data]
 
-    def _count(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
-        self._metrics.request(op, received_nbytes)
-        self._metrics.reply(Status.OK, sent_nbytes)
+
+@lru_cache(maxsize=256)  # clients repeat theirs
+def _terms_of(op: int, kernel: int, dtype: DType, scale: bytes) -> Terms | None:
+    """Return what a change asks for; None, or a ConfigError: it is the lane's."""
+    code = ALIKE.get((op, kernel))
+    return None if code is None else terms_of(code, dtype, scale_from(code, dtype, scale))
 
 
 def _is_in_a_stripe(region: MappedRegion, first: int, limit: int) -> bool:
-    return limit <= region.nbytes and count(first, limit, STRIPE_NBYTES) == 1
+    return limit <= region.nbytes and first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES

@@ -28,10 +28,11 @@ QUEUE_MAX: Final = 2 * WINDOW_MAX
 of what the peer has read in steps of half the mark: at a mark of one window, replies of a full
 window were dropped, and each cost the client the second that it waits before it asks again."""
 
-RECEIVED_MAX: Final = 8
+RECEIVED_MAX: Final = 2 * WINDOW_MAX
 """Requests of one peer that ZeroMQ reads ahead; the others wait in the kernel's buffers. It
-wakes its own thread whenever half as many were taken: at a mark of 2, so for every request,
-small ones took a tenth longer. room.py keeps small what they bring together."""
+wakes its own thread, twice, whenever half as many were taken: at a mark of 2, so for every
+request, small ones took a tenth longer, and at one of 8 still some hundredths. room.py keeps
+small what they bring together."""
 
 SKIPPED_MAX: Final = 4096
 """Frames too many that are dropped at a time: some milliseconds of work."""

@@ -7,7 +7,7 @@ stand in no journal and in no message, and may change with any release.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +96,34 @@ def factors(code: KernelCode, dtype: DType, scale: Scale) -> tuple[float, int]:
     if dtype.kind == "float":
         return float(factor), 1
     return 1.0, int(np.asarray(factor).astype(np.int64))
+
+
+class Terms(NamedTuple):
+    """A kernel for an element type, with its scale, as compiled code takes them.
+
+    Attributes:
+        mode: a value of ``Mode``.
+        kernel: a value of ``KernelCode``, for the journal.
+        scale: see ``factors``.
+        whole: see ``factors``.
+    """
+
+    mode: int
+    kernel: int
+    scale: float
+    whole: int
+
+
+def terms_of(code: KernelCode, dtype: DType, scale: Scale) -> Terms | None:
+    """Return the terms of a kernel and its scale; None: it has no compiled twin.
+
+    Raises:
+        ConfigError: as ``kernels.scale_of``.
+    """
+    mode = mode_of(code, dtype)
+    if mode == _NONE:
+        return None
+    return Terms(mode, int(code), *factors(code, dtype, scale))
 
 
 def flat(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -7,7 +7,8 @@ a kernel that is not compiled) to ``commit``, which goes on where the run stoppe
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,19 @@ from numpy.typing import NDArray
 from smbox.errors import ConfigError
 from smbox.memory import accel
 from smbox.memory.change import Change, Receipt
+from smbox.memory.channels import ChannelRow, RingFile
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.modes import Back, Mode, factors, flat, mode_of
+from smbox.memory.modes import Back, Terms, flat, terms_of
 
-_NUMPY: Final = int(Mode.NUMPY)
 _NOTHING: Final = np.empty(0, np.uint8)
 _NO_BACK: Final = (_NOTHING, int(Back.NONE))
 _NO_WORDS: Final = np.empty(0, np.uint64)
+
+Note: TypeAlias = tuple[NDArray[np.uint64], int, int, NDArray[np.uint64]]
+"""By what a remote channel's commit is known again; see ``compiled_runs.Note``."""
+
 _NO_NOTE: Final = (_NO_WORDS, 0, 0, _NO_WORDS)
 
 
@@ -61,15 +66,50 @@ def commit_run(  # noqa: PLR0913 - what comes back, and by what it is known, are
         ConfigError: scale or arrays do not fit; nothing changed.
     """
     engine, dtype = accel.prepare(limit - first), region.spec.dtype
-    mode = mode_of(change.kernel, dtype)
     is_whole = first >= 0 and (first | limit) % dtype.itemsize == 0
-    if engine is None or engine.commit_stripes is None or mode == _NUMPY or not is_whole:
+    if engine is None or engine.commit_stripes is None or not is_whole:
         return first
-    scale, whole = factors(change.kernel, dtype, change.scale)
-    back, how = _NO_BACK
+    terms = terms_of(change.kernel, dtype, change.scale)
+    if terms is None:
+        return first
+    back = _NO_BACK
     if moved is not None or delta is not None or answer is not None:
-        back, how = _back(change.kernel, limit - first, moved, delta, answer)
-    return engine.commit_stripes(
+        back = _back(change.kernel, limit - first, moved, delta, answer)
+    source = flat(change.source)
+    note = _NO_NOTE if receipt is None else note_of(*receipt)
+    return commit_on(
+        engine.commit_stripes, writer, region, first, limit, terms, source, note, back
+    )
+
+
+def commit_on(  # noqa: PLR0913, PLR0917 - what compiled code is told
+    run: Callable[..., int],
+    writer: Writer,
+    region: MappedRegion,
+    first: int,
+    limit: int,
+    terms: Terms,
+    source: NDArray[np.uint8],
+    note: Note = _NO_NOTE,
+    back: tuple[NDArray[np.uint8], int] = _NO_BACK,
+) -> int:
+    """Do what ``commit_run`` does, of values that are known to fit each other.
+
+    Args:
+        run: the engine's ``commit_stripes``.
+        writer: the calling thread's.
+        region: as there.
+        first: at an element.
+        limit: at the end of one.
+        terms: of the kernel, for the region's dtype.
+        source: ``u8[limit - first]``.
+        note: see ``note_of``.
+        back: array and ``Back``.
+
+    Returns:
+        As ``commit_run``.
+    """
+    return run(
         region.header,
         region.table,
         region.data,
@@ -78,20 +118,15 @@ def commit_run(  # noqa: PLR0913 - what comes back, and by what it is known, are
         writer.locks.fd,
         first,
         limit,
-        mode,
-        int(change.kernel),  # an enum would take the slow way into compiled code
-        scale,
-        whole,
-        flat(change.source),
-        back,
-        how,
-        *(_NO_NOTE if receipt is None else _note(receipt)),
+        *terms,
+        source,
+        *back,
+        *note,
     )
 
 
-def _note(receipt: Receipt) -> tuple[NDArray[np.uint64], int, int, NDArray[np.uint64]]:
-    """Return a receipt as ``compiled_runs.Note`` wants it."""
-    row, number, ring = receipt
+def note_of(row: ChannelRow, number: int, ring: RingFile | None = None) -> Note:
+    """Return what stands in a ``Receipt``, as ``compiled_runs.Note`` wants it."""
     return row.words, row.index + 1, number, _NO_WORDS if ring is None else ring.words
 
 

@@ -110,7 +110,7 @@ def test_who_does_not_read_gets_nothing_at_once(bench, peer, address, submitted)
 
 def test_whatever_goes_wrong_in_it_the_lane_answers(peer, address, submitted, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(at_once, "commit_run", lambda *_, **__: 1 / 0)
+        patch.setattr(at_once, "commit_on", lambda *_, **__: 1 / 0)
         assert peer.put(address, floats(7)).status is Status.OK
     assert submitted == [Op.PUT]
     assert peer.get(address, 4).tolist() == [7]

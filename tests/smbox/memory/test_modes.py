@@ -6,7 +6,7 @@ import pytest
 from smbox import dtypes
 from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode
-from smbox.memory.modes import Mode, factors, flat, mode_of
+from smbox.memory.modes import Mode, factors, flat, mode_of, terms_of
 
 
 @pytest.mark.parametrize("dtype", dtypes.TABLE, ids=str)
@@ -58,6 +58,22 @@ def test_factors_refuse_what_scale_of_refuses():
             factors(KernelCode.ELASTIC, dtypes.by_name("float32"), scale)
     with pytest.raises(ConfigError, match="scale"):
         factors(KernelCode.REPLACE, dtypes.by_name("float32"), 0.5)
+
+
+def test_terms_are_what_compiled_code_is_told():
+    terms = terms_of(KernelCode.SUM, dtypes.by_name("float32"), 0.5)
+    assert terms == (Mode.SUM_FLOAT32, KernelCode.SUM, 0.5, 1)
+    assert [type(value) for value in terms] == [int, int, float, int]  # an enum is slow there
+
+
+def test_a_kernel_without_a_twin_has_no_terms():
+    assert terms_of(KernelCode.MIN, dtypes.by_name("float32"), 1) is None
+    assert terms_of(KernelCode.SUM, dtypes.by_name("int8"), 1) is None
+
+
+def test_terms_refuse_what_scale_of_refuses():
+    with pytest.raises(ConfigError, match="scale"):
+        terms_of(KernelCode.SUM, dtypes.by_name("int64"), 0.5)
 
 
 @pytest.mark.parametrize("dtype", dtypes.TABLE, ids=str)
