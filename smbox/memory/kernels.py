@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
 from smbox.memory.kept_delta import KeptDelta
+from smbox.memory.quiet import quietly
 from smbox.memory.scatter import scatter_put, scatter_sum
 
 Array = NDArray[Any]
@@ -183,8 +184,7 @@ def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
         data: the region's elements before the exchange; shape and dtype of ``source``.
         scale: the moving rate, from ``scale_of``.
     """
-    with np.errstate(all="ignore"):
-        return _scaled_difference(source, data, scale)
+    return quietly(_scaled_difference, source, data, scale)
 
 
 def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
@@ -255,8 +255,7 @@ def run_kernel(
         )
     if delta is not None:
         delta.keep(None)
-    with np.errstate(all="ignore"):  # the compiled kernels do not warn of an overflow either
-        added = kernel.run(data, source, scale)
+    added = quietly(kernel.run, data, source, scale)
     if delta is not None:
         delta.keep(added)
 
@@ -291,6 +290,5 @@ def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of it
     factor = scale_of(code, dtype, scale)
     np.copyto(old[: data.nbytes], data)
     progress[progress_at] = data.nbytes
-    elements = dtype.numpy
-    operand = source.reshape(-1).view(elements)
-    run_kernel(code, data.view(elements), operand, factor, delta)
+    elements, line = dtype.numpy, source if source.ndim == 1 else source.reshape(-1)
+    run_kernel(code, data.view(elements), line.view(elements), factor, delta)
