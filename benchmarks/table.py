@@ -1,15 +1,16 @@
-"""Turn the JSON of `smbox bench --json` into the table of docs/benchmarks.md.
+"""Turn the JSON of `smbox bench --json` into the tables of docs/benchmarks.md.
 
 python benchmarks/table.py out/bench.json
 python benchmarks/table.py out/bench-*.json
 
-Of several runs of one machine it shows medians, of the ratio that of the runs' own ratios,
-with the lowest and the highest; a goal is met if the median meets it.
+Of several runs it shows medians; the ratio's is that of the runs' own ratios. A goal is met if
+the median of what it is about meets it, whose lowest and highest value stand beside.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from statistics import median
@@ -17,37 +18,41 @@ from typing import Any
 
 COLUMNS = ("row", "case", "smbox", "limit", "ratio", "goal", "", "CPU s/GB")
 RANGE_AT = COLUMNS.index("goal")
+IN_COMMON = ("row", "case", "unit", "goal")
 
 Run = dict[str, Any]
+Result = dict[str, Any]
 
 
-def table(reports: list[Run]) -> str:
-    """Return reports of the same rows as one Markdown table.
+def table(runs: list[Run]) -> str:
+    """Return runs of the same rows as one Markdown table.
 
     Raises:
-        ValueError: they are not of the same machine, size and rows.
+        ValueError: they are not of the same machine, size and rows, or two are the same.
     """
-    first = reports[0]
-    if any(_kind(report) != _kind(first) for report in reports):
+    first = runs[0]
+    if any(_kind(run) != _kind(first) for run in runs):
         raise ValueError("the reports are not of the same machine, size and rows")
+    if any(run in runs[:index] for index, run in enumerate(runs)):
+        raise ValueError("a report is there twice")
     machine = ", ".join(f"{name} {value}" for name, value in first["machine"].items())
     size = "quick (small sizes: not comparable)" if first["quick"] else "full"
-    runs = "run" if len(reports) == 1 else f"runs, medians of {len(reports)}"
+    count = "run" if len(runs) == 1 else f"runs, medians of {len(runs)}"
     columns = list(COLUMNS)
-    if len(reports) > 1:
-        columns.insert(RANGE_AT, "of the runs")
-    lines = [f"{machine}; {size} {runs}.", "", _line(columns), _line(["---"] * len(columns))]
-    rows = zip(*(report["results"] for report in reports), strict=True)
+    if len(runs) > 1:
+        columns.insert(RANGE_AT, "lowest to highest")
+    lines = [f"{machine}; {size} {count}.", "", _line(columns), _line(["---"] * len(columns))]
+    rows = zip(*(run["results"] for run in runs), strict=True)
     return "\n".join(lines + [_line(_cells(row)) for row in rows]) + "\n"
 
 
-def _kind(report: Run) -> tuple[object, ...]:
-    """Return what reports must have in common."""
-    rows = [(result["row"], result["case"], result["goal"]) for result in report["results"]]
-    return report["machine"], report["quick"], rows
+def _kind(run: Run) -> tuple[object, ...]:
+    """Return what runs must have in common to be one table."""
+    rows = [[result[name] for name in IN_COMMON] for result in run["results"]]
+    return run["machine"], run["quick"], rows
 
 
-def _cells(results: tuple[dict[str, Any], ...]) -> list[str]:
+def _cells(results: tuple[Result, ...]) -> list[str]:
     first = results[0]
     ratio, cpu = _median(results, "ratio"), _median(results, "cpu_s_per_gb")
     cells = [
@@ -65,34 +70,43 @@ def _cells(results: tuple[dict[str, Any], ...]) -> list[str]:
     return cells
 
 
-def _limit(results: tuple[dict[str, Any], ...]) -> str:
-    limit, names = _median(results, "limit"), {result["limit_name"] for result in results}
+def _limit(results: tuple[Result, ...]) -> str:
+    """Name the limit; of several runs without how each of them got its best."""
+    limit, name = _median(results, "limit"), results[0]["limit_name"]
     if limit is None:
         return ""
-    name = names.pop() if len(names) == 1 else names.pop().partition(",")[0].partition(":")[0]
+    if len(results) > 1:
+        name = re.sub(r", \d+K calls$|: \d+$", "", name)
     return f"{limit:.2f} {results[0]['unit']} ({name})"
 
 
-def _range(results: tuple[dict[str, Any], ...]) -> str:
-    """Say between what the value lies that the goal is about."""
-    values = sorted(result[_measure(result)] for result in results)
-    return f"{values[0]:.2f} to {values[-1]:.2f}"
+def _range(results: tuple[Result, ...]) -> str:
+    """Tell the lowest and the highest value of what the goal is about."""
+    measure = _measure(results)
+    values = [result[measure] for result in results]
+    if None in values:
+        return ""
+    unit = f" {results[0]['unit']}" if measure == "figure" else ""
+    return f"{min(values):.2f} to {max(values):.2f}{unit}"
 
 
-def _is_met(results: tuple[dict[str, Any], ...]) -> bool:
-    measure, sign, bound = results[0]["goal"].split()
-    value = _median(results, measure)
+def _is_met(results: tuple[Result, ...]) -> bool:
+    if len(results) == 1:
+        return bool(results[0]["met"])
+    _, sign, bound = results[0]["goal"].split()
+    value = _median(results, _measure(results))
     if value is None:
         return False
     return value >= float(bound) if sign == ">=" else value <= float(bound)
 
 
-def _measure(result: dict[str, Any]) -> str:
+def _measure(results: tuple[Result, ...]) -> str:
     """Return what the goal is about: "ratio" or "figure"."""
-    return str(result["goal"].split()[0])
+    return str(results[0]["goal"].split()[0])
 
 
-def _median(results: tuple[dict[str, Any], ...], name: str) -> float | None:
+def _median(results: tuple[Result, ...], name: str) -> float | None:
+    """Return the median of a value; None if a run has none."""
     values = [result[name] for result in results]
     return None if None in values else median(values)
 
@@ -105,9 +119,9 @@ def main(arguments: list[str]) -> None:
     """Print the table of the reports named on the command line."""
     if not arguments:
         sys.exit("usage: python benchmarks/table.py REPORT.json...")
-    reports = [json.loads(Path(argument).read_text()) for argument in arguments]
+    runs = [json.loads(Path(argument).read_text()) for argument in arguments]
     try:
-        print(table(reports), end="")
+        print(table(runs), end="")
     except ValueError as error:
         sys.exit(str(error))
 

@@ -136,7 +136,11 @@ class AtOnce:
 
 @lru_cache(maxsize=256)  # clients repeat theirs
 def _terms_of(op: int, kernel: int, dtype: DType, scale: bytes) -> Terms | None:
-    """Return what a change asks for; None, or a ConfigError: it is the lane's."""
+    """Return what a change asks for; None: it is the lane's.
+
+    Raises:
+        ConfigError: the scale makes no sense; the lane's, too.
+    """
     code = ALIKE.get((op, kernel))
     return None if code is None else terms_of(code, dtype, scale_from(code, dtype, scale))
 

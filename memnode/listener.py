@@ -29,10 +29,10 @@ of what the peer has read in steps of half the mark: at a mark of one window, re
 window were dropped, and each cost the client the second that it waits before it asks again."""
 
 RECEIVED_MAX: Final = 2 * WINDOW_MAX
-"""Requests of one peer that ZeroMQ reads ahead; the others wait in the kernel's buffers. It
-wakes its own thread, twice, whenever half as many were taken: at a mark of 2, so for every
-request, small ones took a tenth longer, and at one of 8 still some hundredths. room.py keeps
-small what they bring together."""
+"""Requests of one peer that ZeroMQ reads ahead; the others wait in the kernel's buffers. Each
+time half as many were taken, its own thread is woken to read on: where the mark is 2, at every
+request, a small put takes a tenth longer than at 8, and at 8 some hundredths longer than here.
+What they bring together is kept small by the clients, as room.py tells them."""
 
 SKIPPED_MAX: Final = 4096
 """Frames too many that are dropped at a time: some milliseconds of work."""

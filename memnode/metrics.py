@@ -53,7 +53,7 @@ class Metrics:
             self.refusals[status] += 1
 
     def served(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
-        """Count a request with its reply, of those that were done."""
+        """Do what ``request`` and ``reply`` do together, of a request that was done."""
         self.requests[op] += 1
         self.received_nbytes += received_nbytes
         self.sent_nbytes += sent_nbytes

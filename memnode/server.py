@@ -100,7 +100,7 @@ class NodeServer:
                     return
                 self._tick(node)
                 looked_s, patience_s = now_s, self._patience_s(node)
-            # A Poller, which would do the same, adds a fifth to a small request's way in here.
+            # A Poller, which would do the same, adds a sixth to a small request's way in here.
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
                 if source in ways:  # one each: to ask for a second that is not
                     self._take(node, ways[source])  # there costs more than a poll

@@ -169,12 +169,10 @@ def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of it
     its caller holds a lock.
     """
     engine = _accel.engine
-    if engine is None:
-        kernels.journaled(code, data, source, old, dtype, scale, progress, progress_at, delta)
-        return
-    mode, operand = mode_of(code, dtype), flat(source)
+    mode = _NUMPY if engine is None else mode_of(code, dtype)
+    operand = flat(source)
     fits = operand.size == data.size <= old.size and data.size % dtype.itemsize == 0
-    if mode == _NUMPY or not fits:
+    if engine is None or mode == _NUMPY or not fits:
         kernels.journaled(code, data, source, old, dtype, scale, progress, progress_at, delta)
         return
     factor, whole = factors(code, dtype, scale)

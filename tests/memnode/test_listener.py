@@ -114,7 +114,7 @@ def test_few_messages_of_a_peer_are_read_ahead(context, dealer, tmp_path):
         client.send(body, copy=False)
         sent += 1
         assert sent < 2 * RECEIVED_MAX, "messages are read ahead without end"
-    assert sent >= RECEIVED_MAX
+    assert sent >= RECEIVED_MAX == 32  # as docs/failure.md says
     made.close()
 
 

@@ -53,6 +53,16 @@ def test_delta_is_what_the_region_gained(times):
 
 
 @pytest.mark.usefixtures("arithmetic")
+def test_what_overflows_does_so_without_a_warning():
+    x, old = np.full(2, 3e38, np.float32), np.full(2, -3e38, np.float32)
+    delta = np.zeros(2, np.float32)
+    DeltaSink(0, x, np.float32(1), delta)(0, 8, old.view(np.uint8))
+    MoveSink(0, x, np.float32(1))(0, 8, old.view(np.uint8))
+    assert delta.tolist() == [np.inf, np.inf]
+    assert x.tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.usefixtures("arithmetic")
 @pytest.mark.parametrize("times", [1, 2])
 def test_x_moves_once(times):
     x = X.copy()
