@@ -12,6 +12,7 @@ from memnode import at_once
 from memnode.at_once import READ_NBYTES_MAX
 from memnode.lane import Lane
 from memnode.unsent import UNSENT_NBYTES_MAX
+from smbox import dtypes
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
@@ -134,7 +135,7 @@ FIELDS = {
     "number": ["next", "the last", "a later", 0],
     "numbers": [1, 0, 2],
     "scale": [FLOAT, WHOLE, pack_scale(float("nan"), "f")],
-    "dtype": ["float32", "int64", "bool"],
+    "dtype": ["float32", "int64", "bool", "uint64", "int8", "float16", "float64"],
     "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
     "status": [0, 3],
 }
@@ -234,7 +235,7 @@ class Side:
         self.addresses = {
             (dtype, consistency): self.peer.create(
                 f"{dtype}-{consistency}",
-                (2 * STRIPE_NBYTES // {"float32": 4, "int64": 8, "bool": 1}[dtype],),
+                (2 * STRIPE_NBYTES // dtypes.by_name(dtype).itemsize,),
                 dtype,
                 consistency=consistency,
             ).body.address
