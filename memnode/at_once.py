@@ -1,9 +1,9 @@
-"""Small puts, accumulates and gets, and batches of them, of a channel with nothing in line.
+"""Changes that travel with their operand, small gets and LENDs of a channel without a line.
 
 The short way of what docs/protocol.md asks of these: every look that it needs, and no object.
 Whatever is out of the ordinary (a duplicate, a gap, a bad address, a held stripe, kernels that
 are not compiled) it leaves to the lane, which does it or says no. What it had committed of a
-batch by then, the lane knows by its numbers.
+request by then, the lane knows by its numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import numpy as np
 
 from memnode.channel import Channel
 from memnode.checks import scale_from
+from memnode.lending import check_stamped, lend
 from memnode.metrics import Metrics
 from memnode.registry import Registry
 from memnode.room import Rooms
 from memnode.together import ALIKE, commit_together
 from smbox.dtypes import DType
 from smbox.memory import accel
+from smbox.memory.channels import are_together
 from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.modes import Terms, terms_of
@@ -30,15 +33,20 @@ from smbox.memory.read_run import read_run
 from smbox.memory.stripe_run import commit_on, note_of
 from smbox.wire import header
 from smbox.wire.batch import BATCH_NBYTES_MAX, ITEMS_MAX
-from smbox.wire.header import Buffer, Fields
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer, Fields
 from smbox.wire.ops import OP_OF, Op
+from smbox.wire.pieces import count
 from smbox.wire.plain import plain_head
+from smbox.wire.status import Status
 
 READ_NBYTES_MAX: Final = 32 * 1024
 """Of a get: so small a reply is copied into ZeroMQ, and need not be counted as unsent."""
 
+_ELASTIC: Final = int(Op.ELASTIC)
 _GET: Final = int(Op.GET)
+_LEND: Final = int(Op.LEND)
 _BATCH: Final = int(Op.BATCH)
+_KERNELS: Final = ALIKE | {(_ELASTIC, int(KernelCode.ELASTIC)): KernelCode.ELASTIC}
 
 
 class AtOnce:
@@ -69,69 +77,101 @@ class AtOnce:
             return None
         try:
             fields = header.unpack(frames[0])
-            if len(frames) == 1:
-                return self._read(channel, fields) if fields[2] == _GET else None
-            if len(frames) > 2:
+            _, _, op, _, status, *_ = fields
+            if status or len(frames) > 2:
                 return None
-            return self._change(channel, fields, frames[1])
+            if len(frames) == 2:
+                return self._change(channel, fields, frames[1])
+            if op == _LEND:
+                return self._lend(channel, fields)
+            return self._read(channel, fields) if op == _GET else None
         except Exception:  # noqa: BLE001 -- the lane meets it again, and answers it
             return None
 
     def _change(self, channel: Channel, fields: Fields, body: Buffer) -> list[Buffer] | None:
         _, _, op, _, _, request, number, address, nbytes, *_ = fields
-        is_batch = op == _BATCH
-        commit = self._commit_items if is_batch else self._commit_one
-        if not commit(channel, fields, body):
+        commit = self._commit_items if op == _BATCH else self._commit_stripes
+        answer = commit(channel, fields, body)
+        if answer is None:
             return None
-        self._metrics.served(OP_OF[op], len(body), 0)
+        self._count(OP_OF[op], len(body), sum(map(len, answer)))
         room = self._rooms.after(channel.connection, len(body))
-        head = plain_head(op, request, number, address, nbytes, room)
-        return [head, b""] if is_batch else [head]
+        return [plain_head(op, request, number, address, nbytes, room=room), *answer]
 
-    def _commit_one(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
-        _, _, op, kernel, status, _, number, address, nbytes, scale, _, numbers = fields
+    def _commit_stripes(
+        self, channel: Channel, fields: Fields, body: Buffer
+    ) -> list[Buffer] | None:
+        """Commit a range, and return what the reply brings besides its header."""
+        _, _, op, kernel, _, _, number, address, nbytes, scale, _, numbers = fields
         engine, row = accel.loaded(), channel.row
-        if engine is None or engine.commit_stripes is None:
-            return False
-        if status or numbers != 1 or number != row.applied + 1:
-            return False
+        if engine is None or engine.commit_stripes is None or number != row.applied + 1:
+            return None
         region = self._registry.locate(address)
-        dtype = region.spec.dtype
-        terms = _terms_of(op, kernel, dtype, scale)
         first = address - region.address
         limit = first + nbytes
-        if terms is None or (first | limit) % dtype.itemsize:
-            return False
-        if not 0 < nbytes == len(body) or not _is_in_a_stripe(region, first, limit):
-            return False
-        source, note = np.frombuffer(body, np.uint8), note_of(row, number)
+        terms = _terms_of(op, kernel, region.spec.dtype, scale)
+        if terms is None or nbytes != len(body) or not _fits(region, first, limit, numbers):
+            return None
+        ring = channel.ring() if op == _ELASTIC else None
+        if ring is not None and (channel.unsent.is_full() or _is_torn(first, number, numbers)):
+            return None
+        source, note = np.frombuffer(body, np.uint8), note_of(row, number, ring)
         run, writer = engine.commit_stripes, self._writer
-        return commit_on(run, writer, region, first, limit, terms, source, note) == limit
+        if commit_on(run, writer, region, first, limit, terms, source, note) < limit:
+            return None
+        if ring is None:
+            return []
+        answer = ring.answers(number, numbers)
+        return None if answer is None else [answer.data]
 
-    def _commit_items(self, channel: Channel, fields: Fields, body: Buffer) -> bool:
-        _, _, _, _, status, _, number, _, items, _, _, numbers = fields
-        if status or numbers != items or not 1 <= items <= ITEMS_MAX:
-            return False
+    def _commit_items(
+        self, channel: Channel, fields: Fields, body: Buffer
+    ) -> list[Buffer] | None:
+        """Commit a batch, and return what the reply brings besides its header."""
+        _, _, _, _, _, _, number, _, items, _, _, numbers = fields
+        if numbers != items or not 1 <= items <= ITEMS_MAX:
+            return None
         if number != channel.row.applied + 1 or len(body) > BATCH_NBYTES_MAX:
-            return False
+            return None
         writer, registry = self._writer, self._registry
         done = commit_together(writer, registry, channel, body, items, number, needs_all=True)
-        return done == items
+        return [b""] if done == items else None
 
     def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
-        _, _, op, _, status, request, number, address, nbytes, *_ = fields
-        if status or not 0 < nbytes <= READ_NBYTES_MAX or number > channel.row.applied:
+        _, _, op, _, _, request, number, address, nbytes, *_ = fields
+        if not 0 < nbytes <= READ_NBYTES_MAX or number > channel.row.applied:
             return None
         region = self._registry.locate(address)
         first = address - region.address
         limit = first + nbytes
-        if not _is_in_a_stripe(region, first, limit) or channel.unsent.is_full():
+        if limit > region.nbytes or count(first, limit, STRIPE_NBYTES) != 1:
+            return None
+        if channel.unsent.is_full():
             return None
         out = np.empty(nbytes, np.uint8)
         if read_run(region, first, limit, out) < limit:
             return None
-        self._metrics.served(Op.GET, 0, nbytes)
+        self._count(Op.GET, 0, nbytes)
         return [plain_head(op, request, number, address, nbytes), out.data]
+
+    def _lend(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
+        _, _, op, _, _, request, number, address, nbytes, *_ = fields
+        if number > channel.row.applied:
+            return None
+        region = self._registry.locate(address)
+        first = address - region.address
+        limit = first + nbytes
+        if limit > region.nbytes or count(first, limit, LONG_NBYTES_MAX) != 1:
+            return None
+        check_stamped(region.spec)
+        version, lent = lend(region, first, limit)
+        self._count(Op.LEND, 0, nbytes)
+        head = plain_head(op, request, number, address, nbytes, version=version)
+        return [head, lent]
+
+    def _count(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
+        self._metrics.request(op, received_nbytes)
+        self._metrics.reply(Status.OK, sent_nbytes)
 
 
 @lru_cache(maxsize=256)  # clients repeat theirs
@@ -141,9 +181,19 @@ def _terms_of(op: int, kernel: int, dtype: DType, scale: bytes) -> Terms | None:
     Raises:
         ConfigError: the scale makes no sense; the lane's, too.
     """
-    code = ALIKE.get((op, kernel))
+    code = _KERNELS.get((op, kernel))
     return None if code is None else terms_of(code, dtype, scale_from(code, dtype, scale))
 
 
-def _is_in_a_stripe(region: MappedRegion, first: int, limit: int) -> bool:
-    return limit <= region.nbytes and first // STRIPE_NBYTES == (limit - 1) // STRIPE_NBYTES
+def _fits(region: MappedRegion, first: int, limit: int, numbers: int) -> bool:
+    """Tell whether bytes ``[first, limit)`` are one change of so many numbers."""
+    if (first | limit) % region.spec.dtype.itemsize or limit > region.nbytes:
+        return False
+    is_one_request = count(first, limit, LONG_NBYTES_MAX) == 1
+    return is_one_request and count(first, limit, STRIPE_NBYTES) == numbers
+
+
+def _is_torn(first: int, number: int, numbers: int) -> bool:
+    """Tell whether the old bytes from ``first`` on will lie in the ring in several pieces."""
+    is_cut = numbers > 1 and first % STRIPE_NBYTES != 0
+    return is_cut or not are_together(number, numbers)

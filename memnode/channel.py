@@ -85,11 +85,21 @@ class Channel:
         Raises:
             OutOfMemoryError: no room for the channel's ring of answers.
         """
-        return Receipt(self.row, number, self._opened_ring() if answers else None)
+        return Receipt(self.row, number, self.ring() if answers else None)
 
     def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View the old bytes that changes answered, in the ring; see ``RingFile.answers``."""
-        return self._opened_ring().answers(number, count)
+        return self.ring().answers(number, count)
+
+    def ring(self) -> RingFile:
+        """Return the channel's ring of answers.
+
+        Raises:
+            OutOfMemoryError: no room for it.
+        """
+        if self._ring is None:
+            self._ring = RingFile.open(self._node, self.row.index)
+        return self._ring
 
     def close(self) -> None:
         """Forget the parked requests, unexecuted, and drop the ring's mapping."""
@@ -99,8 +109,3 @@ class Channel:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-
-    def _opened_ring(self) -> RingFile:
-        if self._ring is None:
-            self._ring = RingFile.open(self._node, self.row.index)
-        return self._ring

@@ -37,26 +37,29 @@ class LendTask:
         """Answer the range, or its stamps; see ``Task``."""
         request = self.request
         region = self._registry.locate(request.address)
-        _check_stamped(region.spec)
+        check_stamped(region.spec)
         first = request.address - region.address
         check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
-        answer = self._lend if request.op is Op.LEND else self._stamps
+        answer = lend if request.op is Op.LEND else _stamps
         version, payload = answer(region, first, first + request.nbytes)
         return reply_to(request, payload, version=version)
-
-    def _lend(self, region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
-        stamp = stamp_of(region, first, limit)  # before any byte can be sent
-        return stamp, region.data[first:limit].data
-
-    def _stamps(self, region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
-        stamps = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
-        return 0, np.array(stamps, np.uint64).tobytes()
 
     def abandon(self) -> None:
         """Do nothing."""
 
 
-def _check_stamped(spec: RegionSpec) -> None:
+def lend(region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
+    """Return the stamp of bytes ``[first, limit)`` of a region that has one, and the bytes."""
+    stamp = stamp_of(region, first, limit)  # before any byte can be sent
+    return stamp, region.data[first:limit].data
+
+
+def _stamps(region: MappedRegion, first: int, limit: int) -> tuple[int, Buffer]:
+    stamps = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
+    return 0, np.array(stamps, np.uint64).tobytes()
+
+
+def check_stamped(spec: RegionSpec) -> None:
     """Raise ConfigError unless every change of the region shows in its stamps.
 
     In a lock-free region nothing would tell that the system sent half of a machine word.

@@ -181,10 +181,9 @@ class RingFile:
         Returns:
             ``u8[nbytes]``; None if one had no answer, or they do not lie side by side.
         """
-        entry = ring_entry(number)
-        if entry + count > Ring.ENTRIES:
+        if not are_together(number, count):
             return None
-        nbytes = 0
+        entry, nbytes = ring_entry(number), 0
         for ahead in range(count):
             header = self._headers[entry + ahead]
             if nbytes != ahead * STRIPE_NBYTES or header[Ring.NUMBER] != number + ahead:
@@ -201,6 +200,11 @@ class RingFile:
     def _old(self, entry: int, nbytes: int) -> NDArray[np.uint8]:
         begin = Ring.OLD_OFFSET + entry * STRIPE_NBYTES
         return self.segment.bytes[begin : begin + nbytes]
+
+
+def are_together(number: int, count: int) -> bool:
+    """Tell whether the answers of ``count`` changes from ``number`` on lie side by side."""
+    return ring_entry(number) + count <= Ring.ENTRIES
 
 
 def _aside(node: str) -> str:

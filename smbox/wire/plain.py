@@ -13,14 +13,27 @@ NOTHING = memoryview(b"")
 
 
 def plain_head(
-    op: int, request: int, number: int, address: int, nbytes: int, room: int = 0
+    op: int,
+    request: int,
+    number: int,
+    address: int,
+    nbytes: int,
+    *,
+    version: int = 0,
+    room: int = 0,
 ) -> bytes:
     """Build the header of the reply that says no more than that a request of these was done.
 
-    A room is told after long requests only.
+    A room is told after long requests only, a version of what was read.
     """
     return header.pack(
-        op, request=request, number=number, address=address, nbytes=nbytes, numbers=room
+        op,
+        request=request,
+        number=number,
+        address=address,
+        nbytes=nbytes,
+        version=version,
+        numbers=room,
     )
 
 

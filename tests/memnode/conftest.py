@@ -18,20 +18,20 @@ import zmq
 from memnode.node import Node
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import cookie_name
+from smbox.memory.layout import STRIPE_NBYTES, cookie_name
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
+from smbox.wire import header
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
-from smbox.wire.header import NO_SCALE, pack_scale
+from smbox.wire.header import LONG_NBYTES_MAX, NO_SCALE, pack_scale
 from smbox.wire.messages import Create, Hello
 from smbox.wire.ops import Op
 
 MEMORY_NBYTES = 256 << 20
-_names = itertools.count()
-
-
+REGION_NBYTES = LONG_NBYTES_MAX + STRIPE_NBYTES
 FREE_PORT = "tcp://127.0.0.1:0"
 WAIT_S = 60.0
+_names = itertools.count()
 
 
 def fresh_name() -> str:
@@ -51,8 +51,7 @@ class Peer:
     def __init__(self, send: Callable, receive: Callable, cookie: bytes):
         self.send, self.receive = send, receive
         self.cookie = cookie
-        self.client_id = secrets.token_bytes(16)
-        self.channel = 0
+        self.client_id, self.channel = secrets.token_bytes(16), 0
         self.number = 1
         self._ids = itertools.count(1)
 
@@ -107,15 +106,13 @@ class Peer:
     def put(self, address, source, **more) -> Reply:
         return self.change(Op.PUT, KernelCode.REPLACE, address, source, **more)
 
-    def add(self, address, source, *, scale_by=1, **more) -> Reply:
+    def add(self, address, source, *, scale_by=1, op=Op.ACCUMULATE, **more) -> Reply:
         source = np.ascontiguousarray(source)
         raw = scale(scale_by, source.dtype.name)
-        return self.change(Op.ACCUMULATE, KernelCode.SUM, address, source, scale=raw, **more)
+        return self.change(op, KernelCode.SUM, address, source, scale=raw, **more)
 
-    def fetch_add(self, address, source, *, scale_by=1, **more) -> Reply:
-        source = np.ascontiguousarray(source)
-        raw = scale(scale_by, source.dtype.name)
-        return self.change(Op.FETCH, KernelCode.SUM, address, source, scale=raw, **more)
+    def fetch_add(self, address, source, **more) -> Reply:
+        return self.add(address, source, op=Op.FETCH, **more)
 
     def get(self, address, nbytes, dtype=np.float32, *, number=0) -> np.ndarray:
         reply = self.ask(Op.GET, address=address, nbytes=nbytes, number=number)
@@ -191,6 +188,42 @@ def bench() -> Iterator[Bench]:
 another_bench = bench
 
 
+class Side:
+    """A node, a peer of it, and a region of each kind that is asked for."""
+
+    def __init__(self, bench: Bench):
+        self.bench, self.peer, self.regions = bench, bench.peer(), {}
+
+    def ask(self, kind, frames_of):
+        """Ask for what ``frames_of(address, applied)`` says, of a region of this kind."""
+        region = self.regions.get(kind) or self._create(kind)
+        (channel,) = self.bench.node._lane._channels.values()
+        self.peer.send(frames_of(region.address, channel.applied))
+        head, *body = self.peer.receive()
+        fields, said = list(header.unpack(head)), [bytes(each) for each in body]
+        if fields[4]:  # an error's words name the address
+            error = decode_reply([head, *body]).error
+            said = error.message, error.applied
+        fields[7] -= region.address if fields[7] else 0
+        places = region.data[:16], region.data[STRIPE_NBYTES:][:16], region.data[-16:]
+        return fields, said, region.version(), [place.tobytes() for place in places]
+
+    def _create(self, kind):
+        dtype, consistency = kind
+        shape = (REGION_NBYTES // dtypes.by_name(dtype).itemsize,)
+        reply = self.peer.create(str(kind), shape, dtype, consistency=consistency)
+        return self.regions.setdefault(kind, self.bench.memory.regions[reply.body.address])
+
+
+@pytest.fixture
+def sides(bench, another_bench):
+    """A node that answers at once, one that never does, and what the first one answered so."""
+    short, long, came = Side(bench), Side(another_bench), []
+    answer, long.bench.node._at_once.answer = short.bench.node._at_once.answer, lambda *_: None
+    short.bench.node._at_once.answer = lambda *a: came.append(answer(*a)) or came[-1]
+    return short, long, came
+
+
 @pytest.fixture
 def make_peer() -> type[Peer]:
     return Peer
@@ -208,8 +241,7 @@ class Process:
             text=True,
         )
         line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(self.process.communicate()[1])
+        assert line, self.process.communicate()[1]
         self.ready = json.loads(line)
         self.address = self.ready["address"]
 
@@ -231,7 +263,6 @@ def start():
     for node in nodes:
         if node.process.poll() is None:
             node.stop()
-    for node in nodes:
         remove(node.ready["name"])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import struct
+from contextlib import closing
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,20 +13,23 @@ from memnode import at_once
 from memnode.at_once import READ_NBYTES_MAX
 from memnode.lane import Lane
 from memnode.unsent import UNSENT_NBYTES_MAX
-from smbox import dtypes
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
+from smbox.memory.locks import LockFile
 from smbox.wire import header
-from smbox.wire.codec import Request, decode_reply, encode_request
-from smbox.wire.header import pack_scale
+from smbox.wire.codec import Request, encode_request
+from smbox.wire.header import LONG_NBYTES_MAX, pack_scale
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 COUNT = 2 * STRIPE_NBYTES // 4
-ITEM = struct.Struct("<BB2xIQQ8s")  # op, kernel, source bytes, address, nbytes, scale
 REPLACE, SUM, MIN = int(KernelCode.REPLACE), int(KernelCode.SUM), int(KernelCode.MIN)
+ELASTIC = int(KernelCode.ELASTIC)
+FLOAT, WHOLE = pack_scale(0.5, "f"), pack_scale(3, "i")
+LONG = STRIPE_NBYTES + 8
+REGION_NBYTES = LONG_NBYTES_MAX + STRIPE_NBYTES  # of both sides
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +78,57 @@ def test_small_requests_do_not_come_to_the_lane(bench, peer, address, submitted)
     assert facts["sent_nbytes"] >= 16
 
 
+FAR = np.arange(STRIPE_NBYTES // 4 + 1, dtype=np.float32)  # over two stripes
+
+
+def exchange(peer, address, x):
+    return floats_in(peer.change(Op.ELASTIC, ELASTIC, address, x, scale=FLOAT, numbers=2))
+
+
+def floats_in(reply):
+    return np.frombuffer(reply.payload, np.float32).tolist()
+
+
+def test_nor_do_long_changes_exchanges_and_loans(bench, peer, address, submitted):
+    assert peer.put(address, FAR, numbers=2).status is Status.OK
+    assert peer.add(address, FAR, numbers=2).status is Status.OK
+    assert exchange(peer, address, 6 * FAR) == [*(2 * FAR)]
+    lent = peer.ask(Op.LEND, number=6, address=address, nbytes=FAR.nbytes)
+    assert floats_in(lent) == [*(4 * FAR)]
+    assert not submitted
+    facts = bench.node.facts()
+    assert facts["received_nbytes"] == 3 * FAR.nbytes
+    assert facts["sent_nbytes"] >= 2 * FAR.nbytes
+    assert facts["requests.LEND"] == facts["requests.ELASTIC"] == 1
+
+
 def test_others_do(peer, address, submitted):
-    peer.put(address, np.ones(STRIPE_NBYTES // 4 + 1, np.float32), numbers=2)
     peer.fetch_add(address, floats(1))
     peer.get(address, READ_NBYTES_MAX + 4)
-    peer.ask(Op.PING, number=3, body=Empty())
-    assert submitted == [Op.PUT, Op.FETCH, Op.GET, Op.PING]
+    peer.ask(Op.PING, number=1, body=Empty())
+    assert submitted == [Op.FETCH, Op.GET, Op.PING]
+
+
+@pytest.mark.parametrize(("first", "number"), [(4, 1), (0, Ring.ENTRIES)])
+def test_an_answer_in_pieces_is_the_lanes(bench, peer, address, submitted, first, number):
+    (channel,) = bench.node._lane._channels.values()
+    channel.row.applied, peer.number = number - 1, number
+    assert exchange(peer, address + first, FAR) == [1] * len(FAR)
+    assert submitted == [Op.ELASTIC]
+    assert bench.node.metrics.duplicates == 0
+
+
+def test_what_a_held_stripe_cuts_off_the_lane_goes_on_with(bench, peer, address, submitted):
+    region = bench.memory.regions[address]
+    fields = {"address": address, "nbytes": FAR.nbytes, "number": 1, "numbers": 2}
+    with closing(LockFile(bench.name)) as locks:
+        assert locks.try_lock(region.lock_byte(1))
+        peer.begin(Op.ELASTIC, kernel=ELASTIC, scale=FLOAT, payload=FAR.tobytes(), **fields)
+        assert bench.waiting(peer)
+        assert region.version() == 1
+    assert floats_in(peer.reply()) == [1] * len(FAR)
+    assert peer.get(address, 8, number=2).tolist() == [0.5, 1.0]
+    assert region.version() == 2
 
 
 def test_nothing_passes_what_is_parked(bench, peer, address, submitted, monkeypatch):
@@ -125,15 +174,14 @@ def test_a_client_that_only_asks_small_things_is_not_silent(bench, peer, address
     assert bench.node.metrics.sessions_expired == 0
 
 
-FLOAT, WHOLE = pack_scale(0.5, "f"), pack_scale(3, "i")
 FIELDS = {
-    "op": [Op.PUT, Op.ACCUMULATE, Op.GET],
-    "kernel": [REPLACE, SUM, MIN, 0, 77],
-    "offset": [0, 4, 2, STRIPE_NBYTES - 4, 2 * STRIPE_NBYTES - 4, -4, 1 << 40],
-    "nbytes": [4, 8, 0, 6, READ_NBYTES_MAX + 4],
+    "op": [Op.PUT, Op.ACCUMULATE, Op.GET, Op.ELASTIC, Op.LEND],
+    "kernel": [REPLACE, SUM, MIN, ELASTIC, 0, 77],
+    "offset": [0, 4, 2, STRIPE_NBYTES - 4, REGION_NBYTES - 4, -4, 1 << 40],
+    "nbytes": [4, 8, 0, 6, READ_NBYTES_MAX + 4, LONG, LONG_NBYTES_MAX, REGION_NBYTES],
     "body": ["fits", "none", "short"],
     "number": ["next", "the last", "a later", 0],
-    "numbers": [1, 0, 2],
+    "numbers": [1, 0, 2, 4, 5],
     "scale": [FLOAT, WHOLE, pack_scale(float("nan"), "f")],
     "dtype": ["float32", "int64", "bool", "uint64", "int8", "float16", "float64"],
     "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
@@ -143,25 +191,22 @@ USUAL = {name: values[0] for name, values in FIELDS.items()}
 
 
 def variants():
-    """All that differ from a usual put, add or get in at most two fields."""
+    """All that differ from a usual request in at most two fields."""
     usual = [
         USUAL,
         USUAL | {"op": Op.ACCUMULATE, "kernel": SUM},
         USUAL | {"op": Op.GET, "body": "none"},
+        USUAL | {"op": Op.ELASTIC, "kernel": ELASTIC, "nbytes": LONG, "numbers": 2},
+        USUAL | {"op": Op.LEND, "nbytes": LONG, "body": "none"},
     ]
     for base, (one, other) in itertools.product(usual, itertools.combinations(FIELDS, 2)):
         for first, second in itertools.product(FIELDS[one], FIELDS[other]):
             yield base | {one: first, other: second}
 
 
-def frames_of(fields, address, next_number):
-    number = {
-        "next": next_number,
-        "the last": next_number - 1,
-        "a later": next_number + 3,
-        0: 0,
-    }
-    is_read = fields["op"] is Op.GET
+def frames_of(fields, address, applied):
+    number = {"next": applied + 1, "the last": applied, "a later": applied + 4, 0: 0}
+    is_read = fields["op"] in {Op.GET, Op.LEND}
     head = header.pack(
         fields["op"],
         kernel=fields["kernel"],
@@ -178,117 +223,10 @@ def frames_of(fields, address, next_number):
     return [head] if length[fields["body"]] is None else [head, body[: length[fields["body"]]]]
 
 
-ITEMS = {
-    "op": [Op.PUT, Op.ACCUMULATE, Op.FETCH],
-    "kernel": [REPLACE, SUM, MIN],
-    "offset": [8, 2, STRIPE_NBYTES - 4, 2 * STRIPE_NBYTES, -8],
-    "nbytes": [8, 0, 4],
-    "source": [8, 0, 4],
-    "scale": [FLOAT, WHOLE, pack_scale(float("inf"), "f")],
-    "frame": ["whole", "cut off", "too long"],
-    "count": [3, 2, 4, 0],
-    "numbers": [3, 2],
-    "number": [1, 0, 5],
-    "dtype": ["float32", "int64", "bool"],
-    "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
-}
-ALIKE = {name: values[0] for name, values in ITEMS.items()}
-
-
-def batches():
-    """All of three items whose second one, or whose frame, is not as usual in two things."""
-    usual = [ALIKE, ALIKE | {"op": Op.ACCUMULATE, "kernel": SUM}]
-    for base, (one, other) in itertools.product(usual, itertools.combinations(ITEMS, 2)):
-        for first, second in itertools.product(ITEMS[one], ITEMS[other]):
-            yield base, base | {one: first, other: second}
-
-
-def batch_of(base, fields, address, applied):
-    orders = [base, fields, base]
-    heads = [
-        ITEM.pack(
-            *(each["op"], each["kernel"], each["source"], max(0, address + each["offset"])),
-            *(each["nbytes"], each["scale"]),
-        )
-        for each in orders
-    ]
-    body = b"".join(heads) + bytes(range(1, 1 + sum(each["source"] for each in orders)))
-    count = fields["count"]
-    head = header.pack(
-        Op.BATCH,
-        request=2000,
-        number=applied + fields["number"],
-        nbytes=count,
-        numbers=count if fields["numbers"] == 3 else 2,
-    )
-    return [
-        head,
-        {"whole": body, "cut off": body[:-1], "too long": body + b"x"}[fields["frame"]],
-    ]
-
-
-class Side:
-    """A node with a region of each kind, and a peer of it."""
-
-    def __init__(self, bench):
-        self.bench, self.peer = bench, bench.peer()
-        self.addresses = {
-            (dtype, consistency): self.peer.create(
-                f"{dtype}-{consistency}",
-                (2 * STRIPE_NBYTES // dtypes.by_name(dtype).itemsize,),
-                dtype,
-                consistency=consistency,
-            ).body.address
-            for dtype, consistency in itertools.product(FIELDS["dtype"], FIELDS["consistency"])
-        }
-
-    def ask(self, fields):
-        address = self.addresses[fields["dtype"], fields["consistency"]]
-        return self.answer(address, frames_of(fields, address, self.applied() + 1))
-
-    def ask_batch(self, base, fields):
-        base = base | {name: fields[name] for name in ("dtype", "consistency")}
-        address = self.addresses[fields["dtype"], fields["consistency"]]
-        return self.answer(address, batch_of(base, fields, address, self.applied()))
-
-    def applied(self):
-        return next(iter(self.bench.node._lane._channels.values())).applied
-
-    def answer(self, address, frames):
-        """Reply to a request, and what its region holds then."""
-        self.peer.send(frames)
-        head, *body = self.peer.receive()
-        fields = list(header.unpack(head))
-        error = decode_reply([head, *body]).error
-        said = (
-            [bytes(each) for each in body] if error is None else (error.message, error.applied)
-        )
-        fields[7] -= address if fields[7] else 0
-        region = self.bench.memory.regions[address]
-        return fields, said, region.version(), region.data[:16].tobytes()
-
-
-@pytest.fixture
-def sides(bench, another_bench):
-    """A node that answers at once, one that never does, and what the first one answered so."""
-    short, long = Side(bench), Side(another_bench)
-    long.bench.node._at_once.answer = lambda *_: None
-    came, answer = [], short.bench.node._at_once.answer
-    short.bench.node._at_once.answer = lambda *a: came.append(answer(*a)) or came[-1]
-    return short, long, came
-
-
 def test_it_answers_and_does_as_the_lane(sides):
     short, long, came = sides
     for fields in variants():
-        assert short.ask(fields) == long.ask(fields), fields
+        asked = (fields["dtype"], fields["consistency"]), partial(frames_of, fields)
+        assert short.ask(*asked) == long.ask(*asked), fields
     at_once = sum(each is not None for each in came)
     assert 100 < at_once < len(came) - 100
-
-
-def test_so_it_does_with_batches(sides):
-    short, long, came = sides
-    for base, fields in batches():
-        assert short.ask_batch(base, fields) == long.ask_batch(base, fields), fields
-    at_once = sum(each is not None for each in came)
-    assert 50 < at_once < len(came) - 100

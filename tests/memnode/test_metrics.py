@@ -20,15 +20,6 @@ def test_requests_and_bytes_are_counted_by_op():
     assert facts["received_nbytes"] == 120
 
 
-def test_what_is_done_is_counted_with_its_reply():
-    metrics = Metrics()
-    for op, received_nbytes, sent_nbytes in ((Op.PUT, 100, 0), (Op.GET, 0, 20)):
-        metrics.served(op, received_nbytes, sent_nbytes)
-    facts = metrics.facts()
-    assert (facts["requests.PUT"], facts["requests.GET"]) == (1, 1)
-    assert (facts["received_nbytes"], facts["sent_nbytes"]) == (100, 20)
-
-
 def test_refusals_are_counted_by_status():
     metrics = Metrics()
     metrics.reply(Status.OK, 8)

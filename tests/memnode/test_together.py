@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
+from functools import partial
+
 import numpy as np
 import pytest
 
 from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
+from smbox.wire import header
 from smbox.wire.batch import Item
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Free
@@ -16,6 +21,9 @@ from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 STRIPE = STRIPE_NBYTES // 4  # elements
+ITEM = struct.Struct("<BB2xIQQ8s")  # op, kernel, source bytes, address, nbytes, scale
+REPLACE, SUM, MIN = int(KernelCode.REPLACE), int(KernelCode.SUM), int(KernelCode.MIN)
+FLOAT, WHOLE = pack_scale(0.5, "f"), pack_scale(3, "i")
 
 
 def floats(*values):
@@ -196,3 +204,61 @@ def test_stripes_that_are_counted_wrong_are_refused_whole(
     assert reply.status in {Status.BAD_MESSAGE, Status.ADDRESS_RANGE}
     assert bench.memory.regions[address].version() == 0
     assert runs == []
+
+
+ITEMS = {
+    "op": [Op.PUT, Op.ACCUMULATE, Op.FETCH],
+    "kernel": [REPLACE, SUM, MIN],
+    "offset": [8, 2, STRIPE_NBYTES - 4, 2 * STRIPE_NBYTES, -8],
+    "nbytes": [8, 0, 4],
+    "source": [8, 0, 4],
+    "scale": [FLOAT, WHOLE, pack_scale(float("inf"), "f")],
+    "frame": ["whole", "cut off", "too long"],
+    "count": [3, 2, 4, 0],
+    "numbers": [3, 2],
+    "number": [1, 0, 5],
+    "dtype": ["float32", "int64", "bool"],
+    "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
+}
+ALIKE = {name: values[0] for name, values in ITEMS.items()}
+
+
+def batches():
+    """All of three items whose second one, or whose frame, is not as usual in two things."""
+    usual = [ALIKE, ALIKE | {"op": Op.ACCUMULATE, "kernel": SUM}]
+    for base, (one, other) in itertools.product(usual, itertools.combinations(ITEMS, 2)):
+        for first, second in itertools.product(ITEMS[one], ITEMS[other]):
+            yield base, base | {one: first, other: second}
+
+
+def batch_of(base, fields, address, applied):
+    orders = [base, fields, base]
+    heads = [
+        ITEM.pack(
+            *(each["op"], each["kernel"], each["source"], max(0, address + each["offset"])),
+            *(each["nbytes"], each["scale"]),
+        )
+        for each in orders
+    ]
+    body = b"".join(heads) + bytes(range(1, 1 + sum(each["source"] for each in orders)))
+    count = fields["count"]
+    head = header.pack(
+        Op.BATCH,
+        request=2000,
+        number=applied + fields["number"],
+        nbytes=count,
+        numbers=count if fields["numbers"] == 3 else 2,
+    )
+    return [
+        head,
+        {"whole": body, "cut off": body[:-1], "too long": body + b"x"}[fields["frame"]],
+    ]
+
+
+def test_a_batch_is_answered_at_once_as_the_lane_answers_it(sides):
+    short, long, came = sides
+    for base, fields in batches():
+        asked = (fields["dtype"], fields["consistency"]), partial(batch_of, base, fields)
+        assert short.ask(*asked) == long.ask(*asked), fields
+    at_once = sum(each is not None for each in came)
+    assert 50 < at_once < len(came) - 100
