@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from smbox.cli.bench.result import Goal
+
 COLUMNS = ("row", "case", "smbox", "limit", "ratio", "goal", "", "CPU s/GB")
 RANGE_AT = COLUMNS.index("goal")
 IN_COMMON = ("row", "case", "unit", "goal")
@@ -82,7 +84,7 @@ def _limit(results: tuple[Result, ...]) -> str:
 
 def _range(results: tuple[Result, ...]) -> str:
     """Tell the lowest and the highest value of what the goal is about."""
-    measure = _measure(results)
+    measure = Goal.read(results[0]["goal"]).of
     values = [result[measure] for result in results]
     if None in values:
         return ""
@@ -91,18 +93,9 @@ def _range(results: tuple[Result, ...]) -> str:
 
 
 def _is_met(results: tuple[Result, ...]) -> bool:
-    if len(results) == 1:
-        return bool(results[0]["met"])
-    _, sign, bound = results[0]["goal"].split()
-    value = _median(results, _measure(results))
-    if value is None:
-        return False
-    return value >= float(bound) if sign == ">=" else value <= float(bound)
-
-
-def _measure(results: tuple[Result, ...]) -> str:
-    """Return what the goal is about: "ratio" or "figure"."""
-    return str(results[0]["goal"].split()[0])
+    goal = Goal.read(results[0]["goal"])
+    value = _median(results, goal.of)
+    return value is not None and goal.is_met(value)
 
 
 def _median(results: tuple[Result, ...], name: str) -> float | None:

@@ -52,12 +52,6 @@ class Metrics:
         if status is not Status.OK:
             self.refusals[status] += 1
 
-    def served(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
-        """Do what ``request`` and ``reply`` do together, of a request that was done."""
-        self.requests[op] += 1
-        self.received_nbytes += received_nbytes
-        self.sent_nbytes += sent_nbytes
-
     def facts(self) -> dict[str, int]:
         """Return all counts under flat names, ``requests.PUT`` and the like."""
         counted = {

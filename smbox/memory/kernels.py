@@ -31,6 +31,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.array import as_bytes
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
 from smbox.memory.kept_delta import KeptDelta
@@ -290,5 +291,5 @@ def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of it
     factor = scale_of(code, dtype, scale)
     np.copyto(old[: data.nbytes], data)
     progress[progress_at] = data.nbytes
-    elements, line = dtype.numpy, source if source.ndim == 1 else source.reshape(-1)
-    run_kernel(code, data.view(elements), line.view(elements), factor, delta)
+    elements = dtype.numpy
+    run_kernel(code, data.view(elements), as_bytes(source).view(elements), factor, delta)

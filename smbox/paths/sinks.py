@@ -71,12 +71,9 @@ class DeltaSink:
         """Compute one piece; see ``base.Sink``."""
         part = _elements(first - self.first, limit - self.first, self.x)
         x, delta = self.x[part], self.delta[part]
-        engine = accel.loaded()
-        if engine is not None:
-            nothing = np.zeros(1, np.uint64)  # to compute it twice does no harm
-            if _is_done_compiled(engine, nothing, 1, self.rate, _DELTA, delta, x, old):
-                return
-        delta[:] = _delta(self.kept, x, old, self.rate)
+        nothing = np.zeros(1, np.uint64)  # to compute it twice does no harm
+        if not _is_done_compiled(nothing, 1, self.rate, _DELTA, delta, x, old):
+            delta[:] = _delta(self.kept, x, old, self.rate)
 
 
 class MoveSink:
@@ -106,10 +103,7 @@ class MoveSink:
         """Move one piece; see ``base.Sink``."""
         x = self.x[_elements(first - self.first, limit - self.first, self.x)]
         if self._moving != first:
-            engine, mark = accel.loaded(), first + 1
-            if engine is not None and _is_done_compiled(
-                engine, self._last, mark, self.rate, _MOVED, x, x, old
-            ):
+            if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
                 return
             self._moved.clear()
             self._moving = first
@@ -126,7 +120,6 @@ def _delta(kept: KeptDelta, x: NDArray[Any], old: Bytes, rate: Any) -> NDArray[A
 
 
 def _is_done_compiled(
-    engine: accel.Engine,
     last: NDArray[np.uint64],
     mark: int,
     rate: Any,
@@ -136,8 +129,8 @@ def _is_done_compiled(
     old: Bytes,
 ) -> bool:
     """Hand back a piece by compiled code, unless ``last`` says so; False: it cannot."""
-    mode = _MODES.get(x.dtype.char)
-    if engine.give_back_once is None or mode is None:
+    engine, mode = accel.loaded(), _MODES.get(x.dtype.char)
+    if engine is None or engine.give_back_once is None or mode is None:
         return False
     if not back.nbytes == x.nbytes == old.nbytes:
         return False  # numpy says what is wrong

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 GIGABYTE: Final = 1e9
 MEBIBYTE: Final = 1 << 20
@@ -22,6 +22,18 @@ class Goal:
     of: str
     least: float | None = None
     most: float | None = None
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return the goal that ``text`` says; see ``text``."""
+        of, sign, bound = text.split()
+        least, most = (float(bound), None) if sign == ">=" else (None, float(bound))
+        return cls(of, least, most)
+
+    @property
+    def text(self) -> str:
+        """What it is about, and how much: ``ratio >= 0.9``."""
+        return f"{self.of} {self}"
 
     def is_met(self, value: float) -> bool:
         """Tell whether ``value`` is within the goal."""
@@ -79,7 +91,7 @@ class Result:
             "limit": self.limit,
             "limit_name": self.limit_name,
             "ratio": self.ratio,
-            "goal": f"{self.goal.of} {self.goal}",
+            "goal": self.goal.text,
             "met": self.is_met,
             "cpu_s_per_gb": self.cpu_s_per_gb,
         }

@@ -30,6 +30,11 @@ def test_goals_judge_ratio_or_figure(figure, limit, goal, is_met):
     assert result(figure, goal, limit).is_met is is_met
 
 
+@pytest.mark.parametrize("goal", [at_least(0.85), at_most(1.3), figure_at_most(80)])
+def test_a_goal_is_read_as_it_was_written(goal):
+    assert Goal.read(goal.text) == goal
+
+
 def test_a_result_becomes_json():
     told = json.loads(json.dumps(result(5.0, at_least(0.9), 10.0).as_dict()))
     assert told["ratio"] == 0.5
