@@ -1,9 +1,9 @@
-"""Changes that travel with their operand, small gets and LENDs of a channel without a line.
+"""Puts, sums and batches of them, exchanges, small gets and LENDs of a channel without a line.
 
 The short way of what docs/protocol.md asks of these: every look that it needs, and no object.
 Whatever is out of the ordinary (a duplicate, a gap, a bad address, a held stripe, kernels that
-are not compiled) it leaves to the lane, which does it or says no. What it had committed of a
-request by then, the lane knows by its numbers.
+are not compiled, an answer in pieces, the first one of a channel) it leaves to the lane, which
+does it or says no. What it had committed of a request by then, the lane knows by its numbers.
 """
 
 from __future__ import annotations
@@ -112,9 +112,11 @@ class AtOnce:
         terms = _terms_of(op, kernel, region.spec.dtype, scale)
         if terms is None or nbytes != len(body) or not _fits(region, first, limit, numbers):
             return None
-        ring = channel.ring() if op == _ELASTIC else None
-        if ring is not None and (channel.unsent.is_full() or _is_torn(first, number, numbers)):
-            return None
+        ring = None
+        if op == _ELASTIC:
+            ring = channel.ring
+            if ring is None or channel.unsent.is_full() or _is_torn(first, number, numbers):
+                return None
         source, note = np.frombuffer(body, np.uint8), note_of(row, number, ring)
         run, writer = engine.commit_stripes, self._writer
         if commit_on(run, writer, region, first, limit, terms, source, note) < limit:

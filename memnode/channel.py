@@ -52,6 +52,7 @@ class Channel:
         row: its row of the channel table.
         queue: tasks in order of arrival; all but the first wait for those before them.
         unsent: its answers that are on their way.
+        ring: what it keeps answers in, once there was one.
 
     Args:
         node: name of the memory node.
@@ -71,8 +72,8 @@ class Channel:
         self.row = row
         self.queue: deque[Task] = deque()
         self.unsent = Unsent(wake)
+        self.ring: RingFile | None = None
         self._node = node
-        self._ring: RingFile | None = None
 
     @property
     def applied(self) -> int:
@@ -85,27 +86,22 @@ class Channel:
         Raises:
             OutOfMemoryError: no room for the channel's ring of answers.
         """
-        return Receipt(self.row, number, self.ring() if answers else None)
+        return Receipt(self.row, number, self._opened_ring() if answers else None)
 
     def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View the old bytes that changes answered, in the ring; see ``RingFile.answers``."""
-        return self.ring().answers(number, count)
-
-    def ring(self) -> RingFile:
-        """Return the channel's ring of answers.
-
-        Raises:
-            OutOfMemoryError: no room for it.
-        """
-        if self._ring is None:
-            self._ring = RingFile.open(self._node, self.row.index)
-        return self._ring
+        return self._opened_ring().answers(number, count)
 
     def close(self) -> None:
         """Forget the parked requests, unexecuted, and drop the ring's mapping."""
         while self.queue:
             self.queue.popleft().abandon()
         self.unsent.close()
-        if self._ring is not None:
-            self._ring.close()
-            self._ring = None
+        if self.ring is not None:
+            self.ring.close()
+            self.ring = None
+
+    def _opened_ring(self) -> RingFile:
+        if self.ring is None:
+            self.ring = RingFile.open(self._node, self.row.index)
+        return self.ring

@@ -1,6 +1,6 @@
 """Frames to requests and replies, and back; the door for a peer's bytes. Pure.
 
-Short ways around it, for what is usual and small, are plain.py and memnode/at_once.py.
+Short ways around it, for what is usual, are plain.py and memnode/at_once.py.
 Decoding raises RemoteProtocolError (or VersionMismatchError below it) and nothing else.
 Bodies of data are passed on as they came, never copied.
 """

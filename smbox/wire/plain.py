@@ -24,7 +24,7 @@ def plain_head(
 ) -> bytes:
     """Build the header of the reply that says no more than that a request of these was done.
 
-    A room is told after long requests only, a version of what was read.
+    A room is told after long requests only, and a version of what is lent.
     """
     return header.pack(
         op,

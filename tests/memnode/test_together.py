@@ -24,6 +24,7 @@ STRIPE = STRIPE_NBYTES // 4  # elements
 ITEM = struct.Struct("<BB2xIQQ8s")  # op, kernel, source bytes, address, nbytes, scale
 REPLACE, SUM, MIN = int(KernelCode.REPLACE), int(KernelCode.SUM), int(KernelCode.MIN)
 FLOAT, WHOLE = pack_scale(0.5, "f"), pack_scale(3, "i")
+LONG = STRIPE_NBYTES - 8  # so that the reply tells of room
 
 
 def floats(*values):
@@ -210,8 +211,8 @@ ITEMS = {
     "op": [Op.PUT, Op.ACCUMULATE, Op.FETCH],
     "kernel": [REPLACE, SUM, MIN],
     "offset": [8, 2, STRIPE_NBYTES - 4, 2 * STRIPE_NBYTES, -8],
-    "nbytes": [8, 0, 4],
-    "source": [8, 0, 4],
+    "nbytes": [8, 0, 4, LONG],
+    "source": [8, 0, 4, LONG],
     "scale": [FLOAT, WHOLE, pack_scale(float("inf"), "f")],
     "frame": ["whole", "cut off", "too long"],
     "count": [3, 2, 4, 0],
@@ -240,7 +241,8 @@ def batch_of(base, fields, address, applied):
         )
         for each in orders
     ]
-    body = b"".join(heads) + bytes(range(1, 1 + sum(each["source"] for each in orders)))
+    sources = sum(each["source"] for each in orders)
+    body = b"".join(heads) + (bytes(range(1, 251)) * (sources // 250 + 1))[:sources]
     count = fields["count"]
     head = header.pack(
         Op.BATCH,
@@ -251,10 +253,15 @@ def batch_of(base, fields, address, applied):
     )
     return [
         head,
-        {"whole": body, "cut off": body[:-1], "too long": body + b"x"}[fields["frame"]],
+        {
+            "whole": body,
+            "cut off": body[:-1],
+            "too long": body + b"x",
+        }[fields["frame"]],
     ]
 
 
+@pytest.mark.usefixtures("runs")
 def test_a_batch_is_answered_at_once_as_the_lane_answers_it(sides):
     short, long, came = sides
     for base, fields in batches():
@@ -262,3 +269,12 @@ def test_a_batch_is_answered_at_once_as_the_lane_answers_it(sides):
         assert short.ask(*asked) == long.ask(*asked), fields
     at_once = sum(each is not None for each in came)
     assert 50 < at_once < len(came) - 100
+
+
+@pytest.mark.usefixtures("runs")
+def test_nor_does_a_batch_bring_more_than_it_may(sides):
+    short, long, came = sides
+    large = ALIKE | {"nbytes": LONG, "source": LONG}
+    asked = ("float32", Consistency.STRIPE), partial(batch_of, large, large)
+    assert short.ask(*asked) == long.ask(*asked)
+    assert came[-1] is None
