@@ -2,7 +2,7 @@
 
 The short way of what docs/protocol.md asks of these: every look that it needs, and no object.
 Whatever is out of the ordinary (a duplicate, a gap, a bad address, a held stripe, kernels that
-are not compiled, an answer in pieces, the first one of a channel) it leaves to the lane, which
+are not compiled, a channel's first exchange, an answer in pieces) it leaves to the lane, which
 does it or says no. What it had committed of a request by then, the lane knows by its numbers.
 """
 
