@@ -15,12 +15,13 @@ from typing import Final
 import numpy as np
 
 from memnode.channel import Channel
-from memnode.checks import scale_from
+from memnode.checks import check_range, scale_from
 from memnode.lending import check_stamped, lend
 from memnode.metrics import Metrics
 from memnode.registry import Registry
 from memnode.room import Rooms
 from memnode.together import ALIKE, commit_together
+from memnode.unsent import Unsent
 from smbox.dtypes import DType
 from smbox.memory import accel
 from smbox.memory.channels import are_together
@@ -43,8 +44,6 @@ READ_NBYTES_MAX: Final = 32 * 1024
 """Of a get: so small a reply is copied into ZeroMQ, and need not be counted as unsent."""
 
 _ELASTIC: Final = int(Op.ELASTIC)
-_GET: Final = int(Op.GET)
-_LEND: Final = int(Op.LEND)
 _BATCH: Final = int(Op.BATCH)
 _KERNELS: Final = ALIKE | {(_ELASTIC, int(KernelCode.ELASTIC)): KernelCode.ELASTIC}
 
@@ -82,9 +81,7 @@ class AtOnce:
                 return None
             if len(frames) == 2:
                 return self._change(channel, fields, frames[1])
-            if op == _LEND:
-                return self._lend(channel, fields)
-            return self._read(channel, fields) if op == _GET else None
+            return self._read(channel, fields) if op in _READS else None
         except Exception:  # noqa: BLE001 -- the lane meets it again, and answers it
             return None
 
@@ -107,11 +104,13 @@ class AtOnce:
         if engine is None or engine.commit_stripes is None or number != row.applied + 1:
             return None
         region = self._registry.locate(address)
-        first = address - region.address
+        dtype, first = region.spec.dtype, address - region.address
         limit = first + nbytes
-        terms = _terms_of(op, kernel, region.spec.dtype, scale)
-        if terms is None or nbytes != len(body) or not _fits(region, first, limit, numbers):
+        terms = _terms_of(op, kernel, dtype, scale)
+        is_whole = (first | limit) % dtype.itemsize == 0 and nbytes == len(body)
+        if terms is None or not is_whole or numbers != count(first, limit, STRIPE_NBYTES):
             return None
+        check_range(first, nbytes, region.nbytes, LONG_NBYTES_MAX)
         ring = None
         if op == _ELASTIC:
             ring = channel.ring
@@ -141,35 +140,16 @@ class AtOnce:
 
     def _read(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
         _, _, op, _, _, request, number, address, nbytes, *_ = fields
-        if not 0 < nbytes <= READ_NBYTES_MAX or number > channel.row.applied:
-            return None
-        region = self._registry.locate(address)
-        first = address - region.address
-        limit = first + nbytes
-        if limit > region.nbytes or count(first, limit, STRIPE_NBYTES) != 1:
-            return None
-        if channel.unsent.is_full():
-            return None
-        out = np.empty(nbytes, np.uint8)
-        if read_run(region, first, limit, out) < limit:
-            return None
-        self._count(Op.GET, 0, nbytes)
-        return [plain_head(op, request, number, address, nbytes), out.data]
-
-    def _lend(self, channel: Channel, fields: Fields) -> list[Buffer] | None:
-        _, _, op, _, _, request, number, address, nbytes, *_ = fields
         if number > channel.row.applied:
             return None
         region = self._registry.locate(address)
-        first = address - region.address
-        limit = first + nbytes
-        if limit > region.nbytes or count(first, limit, LONG_NBYTES_MAX) != 1:
+        found = _READS[op](region, address - region.address, nbytes, channel.unsent)
+        if found is None:
             return None
-        check_stamped(region.spec)
-        version, lent = lend(region, first, limit)
-        self._count(Op.LEND, 0, nbytes)
+        version, payload = found
+        self._count(OP_OF[op], 0, nbytes)
         head = plain_head(op, request, number, address, nbytes, version=version)
-        return [head, lent]
+        return [head, payload]
 
     def _count(self, op: Op, received_nbytes: int, sent_nbytes: int) -> None:
         self._metrics.request(op, received_nbytes)
@@ -187,12 +167,29 @@ def _terms_of(op: int, kernel: int, dtype: DType, scale: bytes) -> Terms | None:
     return None if code is None else terms_of(code, dtype, scale_from(code, dtype, scale))
 
 
-def _fits(region: MappedRegion, first: int, limit: int, numbers: int) -> bool:
-    """Tell whether bytes ``[first, limit)`` are one change of so many numbers."""
-    if (first | limit) % region.spec.dtype.itemsize or limit > region.nbytes:
-        return False
-    is_one_request = count(first, limit, LONG_NBYTES_MAX) == 1
-    return is_one_request and count(first, limit, STRIPE_NBYTES) == numbers
+def _lend(
+    region: MappedRegion, first: int, nbytes: int, _unsent: Unsent
+) -> tuple[int, Buffer] | None:
+    """Return the stamp of a range, and the range itself."""
+    check_stamped(region.spec)
+    check_range(first, nbytes, region.nbytes, LONG_NBYTES_MAX)
+    return lend(region, first, first + nbytes)
+
+
+def _copy(
+    region: MappedRegion, first: int, nbytes: int, unsent: Unsent
+) -> tuple[int, Buffer] | None:
+    """Return no version, and a copy of a small range of a stripe; None: it is the lane's."""
+    if nbytes > READ_NBYTES_MAX:
+        return None
+    check_range(first, nbytes, region.nbytes, STRIPE_NBYTES)
+    if unsent.is_full():
+        return None
+    out, limit = np.empty(nbytes, np.uint8), first + nbytes
+    return (0, out.data) if read_run(region, first, limit, out) == limit else None
+
+
+_READS: Final = {int(Op.GET): _copy, int(Op.LEND): _lend}
 
 
 def _is_torn(first: int, number: int, numbers: int) -> bool:
