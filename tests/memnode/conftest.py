@@ -28,7 +28,6 @@ from smbox.wire.messages import Create, Hello
 from smbox.wire.ops import Op
 
 MEMORY_NBYTES = 256 << 20
-REGION_NBYTES = LONG_NBYTES_MAX + STRIPE_NBYTES
 FREE_PORT = "tcp://127.0.0.1:0"
 WAIT_S = 60.0
 _names = itertools.count()
@@ -210,7 +209,7 @@ class Side:
 
     def _create(self, kind):
         dtype, consistency = kind
-        shape = (REGION_NBYTES // dtypes.by_name(dtype).itemsize,)
+        shape = ((LONG_NBYTES_MAX + STRIPE_NBYTES) // dtypes.by_name(dtype).itemsize,)
         reply = self.peer.create(str(kind), shape, dtype, consistency=consistency)
         return self.regions.setdefault(kind, self.bench.memory.regions[reply.body.address])
 
@@ -263,6 +262,7 @@ def start():
     for node in nodes:
         if node.process.poll() is None:
             node.stop()
+    for node in nodes:
         remove(node.ready["name"])
 
 
