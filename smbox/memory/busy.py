@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smbox.memory import journal
-from smbox.memory.layout import RegionHeader, Stripe
+from smbox.memory.layout import Stripe
 from smbox.memory.mapped import MappedRegion
 
 
@@ -26,16 +26,11 @@ class StripeBusy(Exception):
     def holder_pid(self) -> int:
         """Return the pid of the process that holds the stripe now, or 0 where nobody can tell.
 
-        It is known inside a commit of the stripe, and inside a change of the whole region; one
-        who only waits with the stripe in hand has left no name. Who wrote last may be anybody.
+        It is known inside a commit of the stripe; a reader that holds it has left no name. Who
+        wrote last may be anybody.
         """
-        slot_id = self._owner()
+        row = self.region.table[self.stripe]
+        slot_id = int(row[Stripe.WRITER]) if int(row[Stripe.SEQUENCE]) & Stripe.OPEN else 0
         if slot_id == 0 or not journal.is_alive(self.region.node, slot_id):
             return 0
         return journal.holder_pid(self.region.node, slot_id)
-
-    def _owner(self) -> int:
-        region = self.region
-        row = region.table[self.stripe]
-        is_open = int(row[Stripe.SEQ]) & 1
-        return int(row[Stripe.WRITER] if is_open else region.header[RegionHeader.WIDE])

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import LimitError
-from smbox.memory import layout
-from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring, ring_entry
-from smbox.memory.segment import NoSegmentError, Segment, unlink
+from smbox.memory import layout, orders
+from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
+from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
 
 _LOW_WORD = (1 << 64) - 1
 _APPLIED: Final = Channel.APPLIED
@@ -44,6 +44,20 @@ class ChannelRow:
         self.words[Channel.APPLIED] = number
 
     @property
+    def serial(self) -> int:
+        """The number of this use of the row."""
+        return int(self.words[Channel.SERIAL])
+
+    @property
+    def generation(self) -> int:
+        """The generation of the connection that the client said HELLO on last."""
+        return int(self.words[Channel.GENERATION])
+
+    @generation.setter
+    def generation(self, generation: int) -> None:
+        self.words[Channel.GENERATION] = generation
+
+    @property
     def client_id(self) -> int:
         """The 128-bit id of the client."""
         return int(self.words[Channel.CLIENT_HIGH]) << 64 | int(self.words[Channel.CLIENT_LOW])
@@ -58,11 +72,13 @@ class ChannelTable:
     """The table of all remote channels of a node; only its owner writes rows.
 
     Args:
+        node: name of the memory node.
         segment: the table's segment.
     """
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, node: str, segment: Segment) -> None:
         self.segment = segment
+        self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         self._index = {
             (row.client_id, row.channel): row
@@ -77,14 +93,7 @@ class ChannelTable:
             segment = Segment.attach(name)
         except NoSegmentError:
             segment = Segment.create_whole(name, _aside(node), CHANNEL_ROWS * Channel.NBYTES)
-        return cls(segment)
-
-    @staticmethod
-    def note(node: str, row: int, number: int) -> None:
-        """Write down, from any process, that a row's change ``number`` was applied."""
-        with Segment.attach(layout.channels_name(node)) as table:
-            words = table.words(row * Channel.NBYTES, Channel.WORDS)
-            words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
+        return cls(node, segment)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -113,16 +122,32 @@ class ChannelTable:
         row.words[Channel.CLIENT_LOW] = client_id & _LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.words[Channel.CHANNEL] = channel
+        row.words[Channel.GENERATION] = 0
+        row.words[Channel.SERIAL] = self._next_serial()
         row.applied = 0
         row.words[Channel.USED] = 1
         self._index[client_id, channel] = row
         return row
 
-    def release(self, row: ChannelRow, node: str) -> None:
+    def release(self, row: ChannelRow) -> None:
         """Forget a channel and its answers."""
         row.words[Channel.USED] = 0
         self._index.pop((row.client_id, row.channel), None)
-        unlink(layout.ring_name(node, row.index))
+        for name in rings_of(self._node, row.serial):
+            unlink(name)
+
+    def apply_committed(self, row: int, serial: int, number: int) -> None:
+        """Note that a dead writer's slot says that a channel's change was committed.
+
+        Only the node that opens the memory calls this, before any row is used again.
+        """
+        words = self._rows[row]
+        if words[Channel.USED] and int(words[Channel.SERIAL]) == serial:
+            words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
+
+    def _next_serial(self) -> int:
+        """Return a serial that no row has had; they are given out in ascending order."""
+        return int(self._rows[:, Channel.SERIAL].max()) + 1
 
     def close(self) -> None:
         """Drop the mapping."""
@@ -135,43 +160,34 @@ class ChannelTable:
 
 
 class RingFile:
-    """The old bytes of a channel's last answers.
+    """The old bytes of a channel's last answers, as long as they may be asked for again.
 
     Attributes:
-        words: all of it, as ``u64``.
+        last: the highest number that may have an answer here.
+        entry_nbytes: the longest answer that it holds.
+        block: the channel with this ring, for the native library.
 
     Args:
-        segment: the ring's segment.
+        row: whose answers they are.
+        ring: id of the ring.
+        segment: its segment.
     """
 
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
-        self.words: NDArray[np.uint64] = segment.words(0, Ring.NBYTES // layout.WORD_NBYTES)
-        self._headers = segment.words(0, Ring.ENTRIES * Ring.HEADER_WORDS).reshape(
-            Ring.ENTRIES, Ring.HEADER_WORDS
+    def __init__(self, row: ChannelRow, ring: int, segment: Segment) -> None:
+        self.last = row.applied
+        self.entry_nbytes = layout.ring_entry_nbytes(ring)
+        self._segment = segment
+        self._heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS).reshape(
+            Ring.ENTRIES, Ring.HEAD_WORDS
         )
-
-    @classmethod
-    def open(cls, node: str, row: int) -> Self:
-        """Map the ring of a row of the table, or make it.
-
-        Raises:
-            OutOfMemoryError: no room for it; nothing changed.
-        """
-        name = layout.ring_name(node, row)
-        try:
-            return cls(Segment.attach(name))
-        except NoSegmentError:
-            return cls(Segment.create_whole(name, _aside(node), Ring.NBYTES))
-
-    def header(self, number: int) -> NDArray[np.uint64]:
-        """View the header words of the entry of ``number``."""
-        header: NDArray[np.uint64] = self._headers[ring_entry(number)]
-        return header
-
-    def old(self, number: int) -> NDArray[np.uint8]:
-        """View the room for old bytes of the entry of ``number``: ``u8[STRIPE_NBYTES]``."""
-        return self._old(ring_entry(number), STRIPE_NBYTES)
+        self.block = orders.channel_block(
+            row.words,
+            row.index,
+            ring,
+            orders.address_of(segment.bytes),
+            Ring.OLD_OFFSET,
+            self.entry_nbytes,
+        )
 
     def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View what ``count`` changes from ``number`` on answered, one behind the other.
@@ -179,32 +195,81 @@ class RingFile:
         The bytes stay until the client sends changes that follow the acknowledgement of these.
 
         Returns:
-            ``u8[nbytes]``; None if one had no answer, or they do not lie side by side.
+            ``u8[nbytes]``; None if one had no answer here, or they do not lie side by side.
         """
-        if not are_together(number, count):
-            return None
         entry, nbytes = ring_entry(number), 0
+        if entry + count > Ring.ENTRIES:
+            return None
         for ahead in range(count):
-            header = self._headers[entry + ahead]
-            if nbytes != ahead * STRIPE_NBYTES or header[Ring.NUMBER] != number + ahead:
+            head = self._heads[entry + ahead]
+            if nbytes != ahead * self.entry_nbytes or head[Ring.NUMBER] != number + ahead:
                 return None
-            nbytes += int(header[Ring.RESULT_NBYTES])
-        return self._old(entry, nbytes)
+            nbytes += int(head[Ring.ANSWER_NBYTES])
+        begin = Ring.OLD_OFFSET + entry * self.entry_nbytes
+        return self._segment.bytes[begin : begin + nbytes]
+
+    def remove(self) -> None:
+        """Remove the ring's memory; what is being sent of it stays until it is."""
+        self._segment.unlink()
+        self._segment.close()
+
+
+class Rings:
+    """The rings of one channel: the one in use last, and smaller ones not yet acknowledged.
+
+    Args:
+        node: name of the memory node.
+        row: the channel's.
+    """
+
+    def __init__(self, node: str, row: ChannelRow) -> None:
+        self._node = node
+        self._row = row
+        self._rings = [
+            RingFile(row, int(name[-16:], 16), Segment.attach(name))
+            for name in rings_of(node, row.serial)
+        ]
+
+    def ring_for(self, number: int, count: int, answer_nbytes: int) -> RingFile:
+        """Return a ring for the answers of ``count`` changes from ``number`` on, each so long.
+
+        Rings whose answers are all acknowledged go.
+
+        Raises:
+            OutOfMemoryError: no room for a larger ring; nothing changed.
+        """
+        if not self._rings or self._rings[-1].entry_nbytes < answer_nbytes:
+            self._rings.append(self._make(answer_nbytes))
+        ring = self._rings[-1]
+        ring.last = max(ring.last, number + count - 1)
+        while len(self._rings) > 1 and self._rings[0].last + Ring.ENTRIES < number:
+            self._rings.pop(0).remove()
+        return ring
+
+    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
+        """View answers; see ``RingFile.answers``."""
+        for ring in reversed(self._rings):
+            found = ring.answers(number, count)
+            if found is not None:
+                return found
+        return None
 
     def close(self) -> None:
-        """Drop the mapping."""
-        self.words = self.words[:0].copy()
-        self._headers = self._headers[:0].copy()
-        self.segment.close()
+        """Drop the mappings; the answers stay in memory for a repeated request."""
+        self._rings.clear()
 
-    def _old(self, entry: int, nbytes: int) -> NDArray[np.uint8]:
-        begin = Ring.OLD_OFFSET + entry * STRIPE_NBYTES
-        return self.segment.bytes[begin : begin + nbytes]
+    def _make(self, answer_nbytes: int) -> RingFile:
+        entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
+        ring = layout.ring_id(self._row.serial, entry_nbytes)
+        name, nbytes = layout.ring_name(self._node, ring), layout.ring_nbytes(entry_nbytes)
+        return RingFile(
+            self._row, ring, Segment.create_whole(name, _aside(self._node), nbytes)
+        )
 
 
-def are_together(number: int, count: int) -> bool:
-    """Tell whether the answers of ``count`` changes from ``number`` on lie side by side."""
-    return ring_entry(number) + count <= Ring.ENTRIES
+def rings_of(node: str, serial: int) -> list[str]:
+    """List the ring segments of the channel of this serial, small entries first."""
+    return listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
 
 
 def _aside(node: str) -> str:

@@ -1,172 +1,137 @@
-"""The one procedure by which bytes of a region change.
+"""Commits: orders handed to the native library, and what stands in their way dealt with.
 
-    lock the stripe (one OFD byte of the node's lock file)
-    seq odd: the last writer died here: put its old bytes back, or finish its last words
-    region FREED: error
-    slot = ARMED with everything recovery needs; stripe.writer = slot; seq odd
-    block by block: old bytes into the slot, progress published, the kernel on that block
-    slot = COMMITTED            <- one store: before it the change never happened, after it did
-    applied[channel] = number; count += 1; seq even; slot FREE; unlock
-
-The same code whether the node's lane runs it for a remote client or a client's thread runs
-it on memory it has mapped. The answer of a change is always the old bytes of its range.
+The procedure itself is smbox/native/commit.c. C stops at the first obstacle: a stripe that
+somebody holds becomes StripeBusy; a commit that a dead writer left open is recovered, and the
+order goes on.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory import accel, recovery
+from smbox.errors import ConfigError, SegmentError
+from smbox.memory import orders, recovery
 from smbox.memory.busy import StripeBusy
-from smbox.memory.change import Change, Receipt
-from smbox.memory.channels import RingFile
-from smbox.memory.insist import insist
 from smbox.memory.journal import Writer
-from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_entry
-from smbox.memory.mapped import MappedRegion, Piece
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.orders import Block, Result
+from smbox.native import library
+
+SHORT_NBYTES: Final = 64 * 1024
+"""Up to so many bytes a call keeps the GIL: giving it up costs more than the commit."""
+
+_DONE: Final = int(Result.DONE)
 
 
 def commit(
     writer: Writer,
-    region: MappedRegion,
-    piece: Piece,
-    change: Change,
-    receipt: Receipt | None = None,
-) -> NDArray[np.uint8]:
-    """Change the bytes of ``piece`` by ``change``, entirely or not at all.
+    regions: tuple[MappedRegion, ...],
+    kernel: int,
+    first: int,
+    limit: int,
+    source: NDArray[np.uint8],
+    scale: float = 1,
+    *,
+    at: int | None = None,
+    operand: int = 0,
+    back: int = 0,
+    back_to: NDArray[Any] | None = None,
+    parameters: NDArray[np.float64] | None = None,
+    channel: Block | None = None,
+    number: int = 0,
+) -> None:
+    """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
 
-    An exception at any line (a KeyboardInterrupt first of all) leaves the stripe unlocked and
-    either as it was or with the change complete; ``commits(writer)`` tells which.
+    ``writer.done`` is the byte up to which all is committed and handed back, whatever is raised:
+    the caller goes on there by ``at``. A Python signal handler runs between two calls of the
+    library, never inside a commit.
 
-    Returns:
-        The old bytes of the piece, ``u8[limit - first]``: a view that is valid until the
-        writer's next commit, or the channel's next answer in that entry of its ring.
+    Args:
+        writer: the calling thread's.
+        regions: the region, and for an optimizer those of its state.
+        kernel: a ``KernelCode`` or ``OptimizerCode``.
+        first: first byte of the region's data, at an element.
+        limit: byte behind the last.
+        source: the operand, C-contiguous bytes.
+        scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
+        at: byte from which on it is still to be done; None: ``first``.
+        operand: dtype code of the source; 0: the region's.
+        back: what comes back, an ``orders.Back``.
+        back_to: receives it, as many elements as the range has.
+        parameters: an optimizer's, ``f64[4]``.
+        channel: at the node, on whose behalf; its numbers are written down with the commits.
+        number: of the commit of the range's first stripe; the next stripe's is the next.
 
     Raises:
-        StripeBusy: another writer holds the stripe; nothing changed.
-        RegionFreedError: the region was freed; nothing changed.
+        StripeBusy: another writer holds the stripe at ``writer.done``.
+        RegionFreedError: the region was freed.
+        ConfigError: kernel, range and source do not fit each other; nothing changed.
+        SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
-    accel.prepare(piece.limit - piece.first)  # here, for below this the stripe is locked
-    writer.settle()  # what was left open when an exception cut off the settling of another
-    writer.unsettled = partial(_settle, writer, region, piece)
-    try:
-        _lock(writer, region, piece)
-        old = _commit(writer, region, piece, change, receipt)
-        writer.locks.unlock(region.lock_byte(piece.stripe))
-        writer.unsettled = None
-    except BaseException:
-        writer.settle()
-        raise
-    return old
-
-
-def commit_held(writer: Writer, region: MappedRegion, piece: Piece, change: Change) -> None:
-    """Change a piece whose stripe the caller holds, with nothing open in it; it stays held.
-
-    That the region was freed meanwhile does not stop it: what lies under a lock is not taken
-    away. An exception leaves the stripe as ``commit`` does, but held. Compiled code is used if
-    it is loaded: with locks held nobody waits for that.
-    """
-    try:
-        _commit(writer, region, piece, change, None)
-    except BaseException:
-        insist(lambda: close_own(writer, region))
-        raise
-
-
-def commits(writer: Writer) -> int:
-    """Return how many commits the writer has made; an interrupted caller compares."""
-    return int(writer.words[Slot.STATE]) >> SlotState.BITS
-
-
-def _settle(writer: Writer, region: MappedRegion, piece: Piece) -> None:
-    """Undo or finish what an exception left open, and unlock."""
-    close_own(writer, region)
-    writer.locks.unlock(region.lock_byte(piece.stripe))
-    writer.unsettled = None
-
-
-def close_own(writer: Writer, region: MappedRegion) -> None:
-    """Undo or finish what the writer has open in a stripe of ``region``, which is held."""
-    if recovery.is_open(writer.words):
-        recovery.close_commit(region, writer.segment)
-
-
-def _lock(writer: Writer, region: MappedRegion, piece: Piece) -> None:
-    if not writer.locks.try_lock(region.lock_byte(piece.stripe)):
-        raise StripeBusy(region, piece.stripe)
-    if region.table[piece.stripe, Stripe.SEQ] & 1:
-        recovery.recover_stripe(region, piece.stripe, writer.locks)
-    region.check_usable()
-
-
-def _commit(
-    writer: Writer,
-    region: MappedRegion,
-    piece: Piece,
-    change: Change,
-    receipt: Receipt | None,
-) -> NDArray[np.uint8]:
-    stripe = region.table[piece.stripe]
-    slot = writer.words
-    old = _arm(writer, region, piece, change, receipt)
-    stripe[Stripe.WRITER] = writer.slot_id
-    stripe[Stripe.SEQ] += 1
-    accel.journaled(
-        change.kernel,
-        region.data[piece.first : piece.limit],
-        change.source,
-        old,
-        region.spec.dtype,
-        change.scale,
-        slot,
-        Slot.PROGRESS,
-        change.delta,
+    if len(regions) > 1:
+        writer.allocate_rooms(len(regions))
+    region = regions[0]
+    orders.pack_order(
+        writer.order,
+        0,
+        kernel,
+        operand or region.dtype_code,
+        tuple([each.block.address for each in regions]),
+        first,
+        limit,
+        source,
+        scale,
+        at=first if at is None else at,
+        back=back,
+        back_to=0 if back_to is None else orders.address_of(back_to),
+        parameters=0 if parameters is None else orders.address_of(parameters),
+        channel=0 if channel is None else channel.address,
+        number=number,
     )
-    if receipt is not None and receipt.ring is not None:
-        receipt.ring.header(receipt.number)[Ring.NUMBER] = receipt.number
-    slot[Slot.STATE] += (1 << SlotState.BITS) + SlotState.COMMITTED - SlotState.ARMED
-    if receipt is not None:
-        receipt.row.applied = receipt.number
-    stripe[Stripe.COUNT] += 1
-    stripe[Stripe.SEQ] += 1
-    slot[Slot.STATE] -= SlotState.COMMITTED
-    return old
+    run = _run(limit - first)
+    while True:
+        run(writer.block.address, writer.order.address, 1)
+        writer.done, result, met, stripe = orders.order_outcome(writer.order)
+        if result != _DONE:
+            clear_obstacle(writer, regions, result, met, stripe)
+        elif writer.done >= limit:
+            return
 
 
-def _arm(
-    writer: Writer,
-    region: MappedRegion,
-    piece: Piece,
-    change: Change,
-    receipt: Receipt | None,
-) -> NDArray[np.uint8]:
-    """Write down all that recovery needs; return where the old bytes go."""
-    slot = writer.words
-    slot[Slot.REGION] = region.address
-    slot[Slot.STRIPE] = piece.stripe
-    slot[Slot.FIRST] = piece.first
-    slot[Slot.LIMIT] = piece.limit
-    slot[Slot.PROGRESS] = 0
-    slot[Slot.COUNT] = region.table[piece.stripe, Stripe.COUNT]
-    slot[Slot.KERNEL] = change.kernel
-    old = writer.old
-    slot[Slot.ROW] = slot[Slot.NUMBER] = slot[Slot.RING_ENTRY] = 0
-    if receipt is not None:
-        slot[Slot.ROW] = receipt.row.index + 1
-        slot[Slot.NUMBER] = receipt.number
-        if receipt.ring is not None:
-            old = _open_entry(receipt.ring, receipt.number, piece)
-            slot[Slot.RING_ENTRY] = ring_entry(receipt.number) + 1
-    slot[Slot.STATE] += SlotState.ARMED - SlotState.FREE
-    return old[: piece.limit - piece.first]
+def clear_obstacle(
+    writer: Writer, regions: tuple[MappedRegion, ...], result: int, met: int, stripe: int
+) -> None:
+    """Recover the stripe that stopped an order, or raise what it means.
+
+    Raises:
+        StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``.
+    """
+    region = next((each for each in regions if each.block.address == met), regions[0])
+    if result == Result.OPEN:
+        recovery.recover_stripe(region, stripe, writer.locks)
+        return
+    raise_obstacle(region, result, stripe)
 
 
-def _open_entry(ring: RingFile, number: int, piece: Piece) -> NDArray[np.uint8]:
-    header = ring.header(number)
-    header[Ring.NUMBER] = 0
-    header[Ring.RESULT_NBYTES] = piece.limit - piece.first
-    return ring.old(number)
+def raise_obstacle(region: MappedRegion, result: int, stripe: int) -> None:
+    """Raise what stopped an order or a read."""
+    if result == Result.BUSY:
+        raise StripeBusy(region, stripe)
+    region.check_usable()
+    if result == Result.BAD_ORDER:
+        raise ConfigError("kernel, range and operand do not fit", region=region.spec.name)
+    raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
+
+
+def run_orders(writer: Writer, block: Block, begin: int, count: int, nbytes: int) -> int:
+    """Run packed orders from index ``begin`` on; return the index of the first not done."""
+    at = block.address + begin * orders.ORDER_NBYTES
+    return begin + _run(nbytes)(writer.block.address, at, count - begin)
+
+
+def _run(nbytes: int) -> Any:
+    handles = library.load()
+    return (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_commit

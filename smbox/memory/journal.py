@@ -7,45 +7,56 @@ process. A lock byte that the writer holds tells everybody whether it still live
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import SegmentError
-from smbox.memory import layout, process
-from smbox.memory.insist import insist
+from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
+from smbox.memory.orders import Block
 from smbox.memory.segment import Segment, listing
+
+
+BLOCK_NBYTES: Final = 16 * 1024
+"""Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
 
 
 class Writer:
     """The slot that one thread commits through, with the lock file it locks by.
 
-    Not to be shared by threads. ``words`` are the slot's header words (``u64``), ``old`` its
-    first room for a stripe's old bytes (``u8[STRIPE_NBYTES]``), ``rooms`` all of them.
-    ``unsettled`` undoes or finishes the commit that the writer is in, unlocks, and sets itself
-    to None, which it is outside of commits.
+    Not to be shared by threads.
+
+    Attributes:
+        words: the slot's header words, ``u64``.
+        slot_id: the slot's.
+        locks: its open lock file.
+        done: byte up to which its last order was committed.
+        block: the writer for the native library.
+        order: room for one order of it.
 
     Args:
         node: name of the memory node.
         segment: the slot's segment.
         locks: an open of the node's lock file that belongs to this writer alone.
+        block_nbytes: see ``BLOCK_NBYTES``; a multiple of 64.
     """
 
-    def __init__(self, node: str, segment: Segment, locks: LockFile) -> None:
+    def __init__(
+        self, node: str, segment: Segment, locks: LockFile, block_nbytes: int = BLOCK_NBYTES
+    ) -> None:
         self.node = node
         self.segment = segment
         self.locks = locks
         self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
-        self.rooms: list[NDArray[np.uint8]] = [
-            room(segment, extent) for extent in range(Slot.EXTENTS_MAX)
-        ]
-        self.old = self.rooms[0]
         self.slot_id = int(self.words[Slot.ID])
-        self.unsettled: Callable[[], None] | None = None
+        self.done = 0
+        self.order = Block(orders.ORDER_NBYTES)
+        rooms = [room(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
+        self.block = orders.writer_block(self.words, rooms, locks.fd, block_nbytes)
+        self._rooms = 1
 
     @classmethod
     def create(cls, node: str) -> Self:
@@ -64,25 +75,25 @@ class Writer:
             raise
         return cls(node, segment, locks)
 
-    def settle(self) -> None:
-        """End the commit that exceptions cut off, their settling too; nothing if none is open.
+    def allocate_rooms(self, count: int) -> None:
+        """Make sure that there is memory for the old bytes of ``count`` extents.
 
         Raises:
-            BaseException: what came meanwhile, as ``insist``.
+            OutOfMemoryError: no room in /dev/shm; nothing changed.
         """
-        if self.unsettled is not None:
-            insist(self.unsettled)
+        if count > self._rooms:
+            begin = Slot.OLD_AT + self._rooms * layout.STRIPE_NBYTES
+            self.segment.allocate(begin, (count - self._rooms) * layout.STRIPE_NBYTES)
+            self._rooms = count
 
     def close(self) -> None:
         """Remove the slot, between commits."""
-        self.settle()
         self.segment.unlink()
         self.abandon()
 
     def abandon(self) -> None:
         """Drop a slot that a forked child inherited: it is its parent's."""
-        self.words, self.old, self.rooms = self.words[:0].copy(), self.old[:0].copy(), []
-        self.unsettled = None
+        self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
 
@@ -125,10 +136,12 @@ def is_alive(node: str, slot_id: int) -> bool:
 
 def _make_slot(node: str, slot_id: int) -> Segment:
     """Build the slot aside and rename it: nobody ever sees half a slot."""
-    segment = Segment.create(layout.building_name(node, slot_id), Slot.NBYTES)
+    segment = Segment.create_sparse(layout.building_name(node, slot_id), Slot.NBYTES)
     try:
+        segment.allocate(0, Slot.OLD_AT + layout.STRIPE_NBYTES)
         words = segment.words(0, layout.PAGE_NBYTES // 8)
         words[Slot.MAGIC] = Slot.MAGIC_VALUE
+        words[Slot.FORMAT] = layout.FORMAT
         words[Slot.ID] = slot_id
         words[Slot.PID], words[Slot.PID_STARTED] = process.own()
         words[Slot.STATE] = SlotState.FREE
@@ -146,7 +159,7 @@ def attach_slot(node: str, slot_id: int) -> Segment:
         SegmentError: there is no such slot, or it is not one.
     """
     segment = Segment.attach(layout.slot_name(node, slot_id))
-    if segment.nbytes != Slot.NBYTES or segment.words(0, 1)[0] != Slot.MAGIC_VALUE:
+    if _is_foreign(segment):
         raise SegmentError(f"{segment.name} is no journal slot of this format")
     return segment
 
@@ -157,4 +170,12 @@ def holder_pid(node: str, slot_id: int) -> int:
         segment = attach_slot(node, slot_id)
     except SegmentError:
         return 0
-    return int(segment.words(0, 16)[Slot.PID])
+    return int(segment.words(0, Slot.WORDS)[Slot.PID])
+
+
+def _is_foreign(segment: Segment) -> bool:
+    words = segment.words(0, Slot.WORDS) if segment.nbytes == Slot.NBYTES else np.zeros(2)
+    return (int(words[Slot.MAGIC]), int(words[Slot.FORMAT])) != (
+        Slot.MAGIC_VALUE,
+        layout.FORMAT,
+    )

@@ -1,15 +1,11 @@
-"""The arithmetic of a region: one table of named kernels, in numpy.
+"""The arithmetic of a region: the table of its kernels, which smbox/native/kernels.h computes.
 
-A kernel changes the bytes of one range in place; commit.py locks, journals and decides. The
-compiled twins in compiled.py give the same bits. float16 and bfloat16 compute in their own
-type, step by step, so that a client can repeat what the memory did.
+    c the region's elements, x the operand, s the scale
 
-    c the region's elements, x the source, s the scale
-
-    REPLACE  c = x              MIN  c = min(c, x)      ELASTIC  c += s * (x - c)
+    REPLACE  c = x              MIN  c = min(c, x)      ELASTIC  d = s * (x - c);  c += d
     SUM      c += s * x         MAX  c = max(c, x)
 
-Others are "whole": they see the whole range at once and their source has its own length.
+Others are "whole": they see the whole range at once and their operand has its own length.
 
     COMPARE_SWAP  x = [expected, desired]; c[0] = desired if c[0] == expected
     ARRIVE        x = [member]; a barrier's words: the member joins, the last one opens it
@@ -18,28 +14,23 @@ Others are "whole": they see the whole range at once and their source has its ow
     SCATTER_SUM   x = the same; repeated places add up
 
 Integers wrap around; of bools, SUM and MAX are "or" and MIN is "and"; MIN and MAX pass NaN on.
+float16 and bfloat16 regions compute in float32 and round once. The operand of a float32 region
+may be float16 or bfloat16: it widens exactly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from smbox.array import as_bytes
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
-from smbox.memory.kept_delta import KeptDelta
-from smbox.memory.quiet import quietly
-from smbox.memory.scatter import scatter_put, scatter_sum
 
-Array = NDArray[Any]
-Bytes = NDArray[np.uint8]
 Scale = int | float | np.generic
 
 
@@ -74,124 +65,60 @@ class Kernel:
     """One row of the table.
 
     Attributes:
-        run: ``run(data, source, scale)`` changes the typed view ``data`` in place, and returns
-            what it added, of ELASTIC only.
         kinds: element kinds it is defined for.
         has_scale: takes a scale; all others demand 1.
-        is_whole: runs on the whole range at once, with a source of its own length.
-        source_count: elements of a whole kernel's source; None: as its operand says.
+        is_whole: runs on the whole range at once, with an operand of its own length.
+        source_count: elements of a whole kernel's operand; None: as its operand says.
     """
 
-    run: Callable[[Array, Array, Any], Array | None]
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
     source_count: int | None = 0
 
 
-def _replace(data: Array, source: Array, _scale: Any) -> None:
-    np.copyto(data, source)
-
-
-def _sum(data: Array, source: Array, scale: Any) -> None:
-    np.add(data, source if scale == 1 else np.multiply(source, scale), out=data)
-
-
-def _min(data: Array, source: Array, _scale: Any) -> None:
-    np.minimum(data, source, out=data)
-
-
-def _max(data: Array, source: Array, _scale: Any) -> None:
-    np.maximum(data, source, out=data)
-
-
-def _elastic(data: Array, source: Array, scale: Any) -> Array:
-    delta = _scaled_difference(source, data, scale)
-    np.add(data, delta, out=data)
-    return delta
-
-
-def _scaled_difference(source: Array, data: Array, scale: Any) -> Array:
-    delta: Array = np.subtract(source, data)
-    np.multiply(delta, scale, out=delta)
-    return delta
-
-
-def _compare_swap(data: Array, source: Array, _scale: Any) -> None:
-    if data[0] == source[0]:
-        data[0] = source[1]
-
-
-def _arrive(data: Array, source: Array, _scale: Any) -> None:
-    arrived, parties = int(data[BarrierWord.ARRIVED]), int(data[BarrierWord.PARTIES])
-    members = data[BarrierWord.MEMBERS : BarrierWord.MEMBERS + parties]
-    if source[0] in members[:arrived]:
-        return
-    members[arrived] = source[0]
-    arrived += 1
-    if arrived == parties:
-        data[BarrierWord.GENERATION] += np.uint64(1)
-        arrived = 0
-    data[BarrierWord.ARRIVED] = arrived
-
-
-def _withdraw(data: Array, source: Array, _scale: Any) -> None:
-    arrived = int(data[BarrierWord.ARRIVED])
-    members = data[BarrierWord.MEMBERS : BarrierWord.MEMBERS + arrived]
-    (found,) = np.nonzero(members == source[0])
-    if found.size:
-        members[found[0]] = members[-1]
-        data[BarrierWord.ARRIVED] = arrived - 1
-
-
-_SAFE_ITEMSIZE: Final = 4
 _SMALL: Final = 1e-30
 _LARGE: Final = 1e30
-"""Scales between these round to a float of that size without over- or underflow."""
+"""Scales between these round to a float32 without over- or underflow."""
+
+_DOUBLE_NBYTES: Final = 8
 
 _ALL: Final = frozenset[Kind](("bool", "int", "uint", "float"))
 _WHOLE_NUMBERS: Final = frozenset[Kind](("int", "uint"))
+_FLOATS: Final = frozenset[Kind](("float",))
+_WORDS: Final = frozenset[Kind](("uint",))
 
 KERNELS: Final[dict[KernelCode, Kernel]] = {
-    KernelCode.REPLACE: Kernel(_replace, _ALL),
-    KernelCode.SUM: Kernel(_sum, _ALL, has_scale=True),
-    KernelCode.MIN: Kernel(_min, _ALL),
-    KernelCode.MAX: Kernel(_max, _ALL),
-    KernelCode.ELASTIC: Kernel(_elastic, frozenset[Kind](("float",)), has_scale=True),
-    KernelCode.COMPARE_SWAP: Kernel(
-        _compare_swap, _WHOLE_NUMBERS, is_whole=True, source_count=2
-    ),
-    KernelCode.ARRIVE: Kernel(
-        _arrive, frozenset[Kind](("uint",)), is_whole=True, source_count=1
-    ),
-    KernelCode.WITHDRAW: Kernel(
-        _withdraw, frozenset[Kind](("uint",)), is_whole=True, source_count=1
-    ),
-    KernelCode.SCATTER_PUT: Kernel(scatter_put, _ALL, is_whole=True, source_count=None),
-    KernelCode.SCATTER_SUM: Kernel(
-        scatter_sum, _ALL, has_scale=True, is_whole=True, source_count=None
-    ),
+    KernelCode.REPLACE: Kernel(_ALL),
+    KernelCode.SUM: Kernel(_ALL, has_scale=True),
+    KernelCode.MIN: Kernel(_ALL),
+    KernelCode.MAX: Kernel(_ALL),
+    KernelCode.ELASTIC: Kernel(_FLOATS, has_scale=True),
+    KernelCode.COMPARE_SWAP: Kernel(_WHOLE_NUMBERS, is_whole=True, source_count=2),
+    KernelCode.ARRIVE: Kernel(_WORDS, is_whole=True, source_count=1),
+    KernelCode.WITHDRAW: Kernel(_WORDS, is_whole=True, source_count=1),
+    KernelCode.SCATTER_PUT: Kernel(_ALL, is_whole=True, source_count=None),
+    KernelCode.SCATTER_SUM: Kernel(_ALL, has_scale=True, is_whole=True, source_count=None),
 }
 
 
-def elastic_delta(source: Array, data: Array, scale: Any) -> Array:
-    """Return ``scale * (source - data)``, rounded as the ELASTIC kernel rounds it.
+@lru_cache(maxsize=256)  # callers repeat theirs
+def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
+    """Return a scale as the native library takes it: a float, or of whole numbers an int64.
 
-    The worker's half of an elastic exchange: with the old contents as ``data`` this is, bit
-    for bit, what the memory added.
-
-    Args:
-        source: the worker's elements, any shape.
-        data: the region's elements before the exchange; shape and dtype of ``source``.
-        scale: the moving rate, from ``scale_of``.
+    Raises:
+        ConfigError: as ``scale_of``.
     """
-    return quietly(_scaled_difference, source, data, scale)
+    factor = scale_of(code, dtype, scale)
+    if dtype.kind == "float":
+        return float(factor)
+    return int(np.asarray(factor).astype(np.int64))
 
 
 def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
-    """Return ``scale`` as a scalar of the region's element type.
+    """Return ``scale`` as a scalar of the type that the kernel computes in.
 
-    Floats are rounded to the type; whole numbers must fit exactly. Bools, and kernels that
+    Floats are rounded to that type; whole numbers must fit exactly. Bools, and kernels that
     take no scale, demand 1. Also tells whether the kernel is defined for the type at all.
 
     Raises:
@@ -214,10 +141,11 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:
     factor = math.ldexp(scale, 0)  # float() would also read a text
-    if dtype.itemsize >= _SAFE_ITEMSIZE and _SMALL < abs(factor) < _LARGE:
-        return dtype.numpy.type(factor)
+    compute = np.float64 if dtype.itemsize == _DOUBLE_NBYTES else np.float32
+    if _SMALL < abs(factor) < _LARGE:
+        return compute(factor)
     with np.errstate(over="ignore", under="ignore"):
-        rounded = dtype.numpy.type(factor)
+        rounded = compute(factor)
     if not math.isfinite(rounded):
         raise ConfigError("scale must be finite", scale=scale, dtype=dtype.name)
     return rounded
@@ -231,65 +159,3 @@ def _whole_scale(dtype: DType, scale: Scale) -> Any:
             "scale must be a whole number of the region's type", scale=scale, dtype=dtype.name
         )
     return dtype.numpy.type(whole)
-
-
-def run_kernel(
-    code: KernelCode, data: Array, source: Array, scale: Any, delta: KeptDelta | None = None
-) -> None:
-    """Run a kernel on typed views of one range.
-
-    Args:
-        code: which kernel; ``scale_of`` has accepted it for the type.
-        data: the region's elements, one axis; changed in place.
-        source: as many elements of the same type, or what a whole kernel's source holds.
-        scale: from ``scale_of``.
-        delta: of ELASTIC, keeps what is added.
-
-    Raises:
-        ConfigError: the source has another length than the kernel needs; nothing changed.
-    """
-    kernel = KERNELS[code]
-    wanted = kernel.source_count if kernel.is_whole else data.size
-    if wanted is not None and source.size != wanted:
-        raise ConfigError(
-            "source has the wrong length", kernel=code.name, elements=source.size, wanted=wanted
-        )
-    if delta is not None:
-        delta.keep(None)
-    added = quietly(kernel.run, data, source, scale)
-    if delta is not None:
-        delta.keep(added)
-
-
-def journaled(  # noqa: PLR0913, PLR0917 - kernels know of no Change, only of its parts
-    code: KernelCode,
-    data: Bytes,
-    source: Array,
-    old: Bytes,
-    dtype: DType,
-    scale: Scale,
-    progress: NDArray[np.uint64],
-    progress_at: int,
-    delta: KeptDelta | None = None,
-) -> None:
-    """Save the old bytes, publish how many, run the kernel; in one block.
-
-    Args:
-        code: which kernel.
-        data: the range inside the region's stripe; changed in place.
-        source: contiguous elements or bytes; see ``run_kernel``.
-        old: at least ``data.nbytes`` bytes of journal; receives the old bytes.
-        dtype: the region's element type; ``data`` holds whole elements.
-        scale: a number, see ``scale_of``.
-        progress: words of the journal slot.
-        progress_at: index of the word that tells how many bytes of ``old`` are valid.
-        delta: see ``run_kernel``.
-
-    Raises:
-        ConfigError: kernel, scale or source do not fit; the bytes of ``data`` are unchanged.
-    """
-    factor = scale_of(code, dtype, scale)
-    np.copyto(old[: data.nbytes], data)
-    progress[progress_at] = data.nbytes
-    elements = dtype.numpy
-    run_kernel(code, data.view(elements), as_bytes(source).view(elements), factor, delta)

@@ -7,11 +7,11 @@ One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
     smbox.NAME.slot.ID           one writer's journal slot: header page, room for a stripe
     smbox.NAME.channels          applied numbers of the remote channels, a row each
-    smbox.NAME.ring.ROW          old bytes of a channel's last answers
+    smbox.NAME.ring.ID           old bytes of a channel's last answers
     smbox.NAME.cookie            the nonce that proves a client shares this /dev/shm
     smbox.NAME.building.TOKEN    a segment that is not whole yet; renamed when it is
 
-OFFSET and ID are 12 and 16 hex digits. Words are unsigned, little-endian and 8 bytes wide
+OFFSET has 12 hex digits, ID 16. Words are unsigned, little-endian and 8 bytes wide
 at multiples of 8, so that each is written by one plain store (x86 and arm64 do not tear it).
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 PREFIX: Final = "smbox."
-FORMAT: Final = 2
+FORMAT: Final = 3
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 
@@ -104,20 +104,26 @@ class Consistency:
 
 
 class Stripe:
-    """Words of one row of a region's stripe table (64 bytes, a cache line)."""
+    """Words of one row of a region's stripe table (64 bytes, a cache line).
+
+    The sequence word is ``commits << 16 | undone << 1 | open``: a commit and an undo each close
+    it by one store. Readers compare words; ``commits`` of all stripes add up to the version.
+    """
 
     NBYTES: Final = 64
     WORDS: Final = NBYTES // WORD_NBYTES
-    SEQ: Final = 0  # odd while a commit is open
-    COUNT: Final = 1  # finished changes
-    WRITER: Final = 2  # id of the journal slot of the last writer
+    SEQUENCE: Final = 0
+    WRITER: Final = 1  # id of the journal slot of the last writer
+    OPEN: Final = 1  # bit of the sequence word: a commit is under way, or its writer died
+    COMMITS_SHIFT: Final = 16
 
 
 class Slot:
     """Words of the first page of a journal slot; rooms for the old bytes follow.
 
     A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
-    the same range of the regions that hold the optimizer's state. Each extent has a room.
+    the same range of the regions that hold the optimizer's state. Each extent has a room; those
+    behind the first are allocated on first use. ``smbox/native/native.h`` has the same words.
     """
 
     EXTENTS_MAX: Final = 4
@@ -125,60 +131,28 @@ class Slot:
     NBYTES: Final = PAGE_NBYTES + EXTENTS_MAX * STRIPE_NBYTES
     MAGIC_VALUE: Final = 0x544F4C5358424D53  # "SMBXSLOT"
     MAGIC: Final = 0
-    ID: Final = 1
-    PID: Final = 2
-    PID_STARTED: Final = 3
-    STATE: Final = 4
-    REGION: Final = 5  # address of the region
-    STRIPE: Final = 6  # index of the stripe
-    FIRST: Final = 7  # byte range in the region's data
-    LIMIT: Final = 8
-    PROGRESS: Final = 9  # how many bytes from FIRST have been saved
-    COUNT: Final = 10  # the stripe's count before
-    ROW: Final = 11  # row of the channel table + 1, or 0
-    NUMBER: Final = 12
-    RING_ENTRY: Final = 13  # entry of the row's ring + 1 where the old bytes are, or 0: here
-    KERNEL: Final = 14
-    WORDS: Final = 15
-
-
-class Intent:
-    """Words of a slot, behind its own, that describe a region-wide change.
-
-    Written before the change begins; once the region's WIDE word names the slot, whoever
-    finds it rolls it forward.
-    """
-
-    OPEN: Final = 16  # address of the region, or 0
-    FIRST: Final = 17  # byte range in the region's data
-    LIMIT: Final = 18
-    KERNEL: Final = 19
-    SCALE: Final = 20  # bits of a float64, or of an int64 where the dtype is whole
-    SOURCE: Final = 21  # address of the region that holds the operand
-    SOURCE_FIRST: Final = 22  # byte in its data
-    OLD_FIRST: Final = 23  # byte in its data where old bytes go, + 1; or 0
-    COMMITS: Final = 24  # the slot's count of commits before the change
-    ROW: Final = 25  # row of the channel table + 1, or 0
-    NUMBER: Final = 26
-
-
-class Sibling:
-    """Words of a slot for a commit's sibling extents; their range is the slot's own."""
-
-    COUNT: Final = 32  # how many; 0 but inside such a commit
-    BEGIN: Final = 33  # the first sibling's words
-    WORDS: Final = 3
-    REGION: Final = 0  # address
-    PROGRESS: Final = 1
-    COMMITS: Final = 2  # its stripe's count before
+    FORMAT: Final = 1
+    ID: Final = 2
+    PID: Final = 3
+    PID_STARTED: Final = 4
+    STATE: Final = 5  # commits << 2 | SlotState
+    KERNEL: Final = 6
+    STRIPE: Final = 7  # index of the stripe
+    FIRST: Final = 8  # byte range in the region's data
+    LIMIT: Final = 9
+    PROGRESS: Final = 10  # how many bytes from FIRST have been saved
+    EXTENTS: Final = 11  # how many of the next four are in use
+    REGION: Final = 12  # global addresses, EXTENTS_MAX words
+    CHANNEL: Final = 16  # row of the channel table + 1, or 0
+    SERIAL: Final = 17  # of that row
+    NUMBER: Final = 18
+    RING: Final = 19  # id of the ring file that holds the old bytes, or 0: they are here
+    RING_OFFSET: Final = 20  # where in that file
+    WORDS: Final = 21
 
 
 class SlotState:
-    """Low bits of ``Slot.STATE``; the bits above count the slot's commits.
-
-    State and count change by one store: a writer that was interrupted knows afterwards
-    whether its commit happened.
-    """
+    """Low bits of ``Slot.STATE``; the bits above count the slot's commits."""
 
     BITS: Final = 2
     MASK: Final = (1 << BITS) - 1
@@ -195,24 +169,26 @@ class Channel:
     CLIENT_LOW: Final = 0  # client id, 16 bytes
     CLIENT_HIGH: Final = 1
     CHANNEL: Final = 2  # the client's number of this channel
-    APPLIED: Final = 3  # number of the last change applied
+    APPLIED: Final = 3  # number of the last change applied; only the node writes it
     USED: Final = 4  # 1 once the row belongs to somebody; written last
+    GENERATION: Final = 5  # of the connection that the client said HELLO on last
+    SERIAL: Final = 6  # of this use of the row; never used again
 
 
 class Ring:
-    """A channel's ring: the headers of ENTRIES entries, then a stripe of old bytes for each.
+    """A channel's ring of answers: the heads of ENTRIES entries, then the entries.
 
     A client sends number n only when n - ENTRIES is acknowledged, so no entry is overwritten
     that could still be asked for, or is still being sent. Answers of whole stripes lie side by
-    side: they are sent as one.
+    side: they are sent as one. A ring is as large as the answers that it is made for.
     """
 
     ENTRIES: Final = 32
-    HEADER_WORDS: Final = 8  # of an entry: a cache line
-    NUMBER: Final = 0  # word of the entry header
-    RESULT_NBYTES: Final = 1
-    OLD_OFFSET: Final = PAGE_NBYTES  # behind the headers
-    NBYTES: Final = OLD_OFFSET + ENTRIES * STRIPE_NBYTES
+    HEAD_WORDS: Final = 8  # of an entry: a cache line
+    NUMBER: Final = 0  # word of the head
+    ANSWER_NBYTES: Final = 1
+    OLD_OFFSET: Final = PAGE_NBYTES  # behind the heads
+    ENTRY_NBYTES_MIN: Final = 64
 
 
 CHANNEL_ROWS: Final = 4096
@@ -270,9 +246,24 @@ def channels_name(name: str) -> str:
     return f"{PREFIX}{name}.channels"
 
 
-def ring_name(name: str, row: int) -> str:
-    """Name the ring of row ``row`` of the channel table of node ``name``."""
-    return f"{PREFIX}{name}.ring.{row}"
+def ring_id(serial: int, entry_nbytes: int) -> int:
+    """Name the ring of the channel of this serial whose entries have this size, a power of 2."""
+    return serial << 8 | entry_nbytes.bit_length() - 1
+
+
+def ring_entry_nbytes(ring: int) -> int:
+    """Return the size of the entries of the ring of this id."""
+    return 1 << (ring & 0xFF)
+
+
+def ring_nbytes(entry_nbytes: int) -> int:
+    """Return the size of a ring's segment."""
+    return align(Ring.OLD_OFFSET + Ring.ENTRIES * entry_nbytes)
+
+
+def ring_name(name: str, ring: int) -> str:
+    """Name the segment of a ring of node ``name``."""
+    return f"{PREFIX}{name}.ring.{ring:016x}"
 
 
 def region_name(name: str, offset: int) -> str:

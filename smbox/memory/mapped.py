@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import RegionFreedError, SegmentError
-from smbox.memory import layout, region_header
+from smbox.memory import layout, orders, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment
@@ -35,6 +35,8 @@ class MappedRegion:
         header: the header's words.
         table: ``u64[stripes, 8]``, a row of words per stripe.
         data: ``u8[nbytes]``.
+        dtype_code: number of the element type.
+        block: the same for the native library.
 
     Args:
         node: name of the memory node.
@@ -57,6 +59,17 @@ class MappedRegion:
         self.table: NDArray[np.uint64] = segment.words(
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
+        self.dtype_code = self.spec.dtype.code
+        self.block = orders.region_block(
+            self.header,
+            self.table,
+            self.data,
+            address=self.address,
+            lock=self.offset,
+            stripe_nbytes=int(self.header[RegionHeader.STRIPE_NBYTES]),
+            dtype=self.dtype_code,
+            consistency=self.spec.consistency,
+        )
 
     @classmethod
     def attach(cls, node: str, offset: int) -> Self:
@@ -82,8 +95,8 @@ class MappedRegion:
     def version(self) -> int:
         """Return how many changes have been committed, as the sum over stripes."""
         if len(self.table) == 1:  # of most small regions, and a sum costs ten times that
-            return int(self.table[0, Stripe.COUNT])
-        return int(self.table[:, Stripe.COUNT].sum())
+            return int(self.table[0, Stripe.SEQUENCE]) >> Stripe.COMMITS_SHIFT
+        return int((self.table[:, Stripe.SEQUENCE] >> np.uint64(Stripe.COMMITS_SHIFT)).sum())
 
     def typed(self, first: int, limit: int) -> NDArray[Any]:
         """View the bytes ``first..limit`` of the data as elements."""

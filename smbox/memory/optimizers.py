@@ -1,7 +1,8 @@
 """Server-side optimizers: steps that a region takes by itself, with its state in siblings.
 
-Named operations and nothing else: no code of a client's ever runs at the node. All compute
-in the region's own dtype, element by element; the defaults and the order of operations are
+Named operations and nothing else: no code of a client's ever runs at the node. They are kernels
+of smbox/native/kernels.h; all compute in the region's own type (float16 and bfloat16 in float32,
+rounded once), element by element; the defaults and the order of operations are
 those of ``torch.optim``, so that a step here equals a step there.
 
     p parameters, g gradient, lr step size, t number of the step (from 1)
@@ -18,17 +19,13 @@ A plain step is no operation of its own: ``accumulate(g, scale=-lr)``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from smbox.errors import ConfigError
 
-Array = NDArray[Any]
 Parameters = Sequence[float]
 PARAMETERS_MAX: Final = 4
 
@@ -47,61 +44,19 @@ class Optimizer:
     """One row of the table.
 
     Attributes:
-        run: ``run(p, states, g, parameters, t)`` steps in place.
         parameters: names of its parameters, in order; at most four.
         states: names of its sibling regions, in order.
     """
 
-    run: Callable[[Array, Sequence[Array], Array, Parameters, int], None]
     parameters: tuple[str, ...]
     states: tuple[str, ...]
 
 
-def _momentum(p: Array, states: Sequence[Array], g: Array, by: Parameters, _t: int) -> None:
-    (m,) = states
-    lr, mu = _as(p, by[:2])
-    np.multiply(m, mu, out=m)
-    np.add(m, g, out=m)
-    np.subtract(p, lr * m, out=p)
-
-
-def _nesterov(p: Array, states: Sequence[Array], g: Array, by: Parameters, _t: int) -> None:
-    (m,) = states
-    lr, mu = _as(p, by[:2])
-    np.multiply(m, mu, out=m)
-    np.add(m, g, out=m)
-    np.subtract(p, lr * (g + mu * m), out=p)
-
-
-def _adagrad(p: Array, states: Sequence[Array], g: Array, by: Parameters, _t: int) -> None:
-    (s,) = states
-    lr, eps = _as(p, by[:2])
-    np.add(s, g * g, out=s)
-    np.subtract(p, lr * g / (np.sqrt(s) + eps), out=p)
-
-
-def _adam(p: Array, states: Sequence[Array], g: Array, by: Parameters, t: int) -> None:
-    m, v = states
-    lr, beta1, beta2, eps = by
-    step, root = lr / (1 - beta1**t), math.sqrt(1 - beta2**t)
-    b1, b2, c1, c2, e, step_p, root_p = _as(
-        p, (beta1, beta2, 1 - beta1, 1 - beta2, eps, step, root)
-    )
-    np.add(m * b1, g * c1, out=m)
-    np.add(v * b2, g * g * c2, out=v)
-    np.subtract(p, step_p * m / (np.sqrt(v) / root_p + e), out=p)
-
-
-def _as(p: Array, values: Sequence[float]) -> list[Any]:
-    """Round parameters to the elements' type, so that it computes in that type."""
-    return [p.dtype.type(value) for value in values]
-
-
 OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
-    OptimizerCode.MOMENTUM: Optimizer(_momentum, ("lr", "momentum"), ("momentum",)),
-    OptimizerCode.NESTEROV: Optimizer(_nesterov, ("lr", "momentum"), ("momentum",)),
-    OptimizerCode.ADAGRAD: Optimizer(_adagrad, ("lr", "eps"), ("squares",)),
-    OptimizerCode.ADAM: Optimizer(_adam, ("lr", "beta1", "beta2", "eps"), ("mean", "squares")),
+    OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), ("momentum",)),
+    OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), ("momentum",)),
+    OptimizerCode.ADAGRAD: Optimizer(("lr", "eps"), ("squares",)),
+    OptimizerCode.ADAM: Optimizer(("lr", "beta1", "beta2", "eps"), ("mean", "squares")),
 }
 
 

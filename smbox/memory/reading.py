@@ -1,98 +1,120 @@
-"""Stripe-atomic reads: no reader ever sees half of a commit.
-
-A copy is good if the stripe's seq was even before and is the same after: x86 keeps loads in
-order and stores in order. Elsewhere, and after three torn tries, the reader takes the lock.
-"""
+"""Stripe-atomic reads: no reader ever sees half of a commit. The reader is smbox/native/read.c."""
 
 from __future__ import annotations
 
-import platform
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory import accel, recovery
-from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import Consistency, Stripe
+from smbox.memory import orders, recovery
+from smbox.memory.commit import SHORT_NBYTES, raise_obstacle
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion, Piece, pieces
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.orders import Block, Result
+from smbox.native import library
 
-ORDERS_LOADS: Final = platform.machine() in {"x86_64", "AMD64"}
-TORN_TRIES: Final = 3
-
-
-def read_piece(
-    region: MappedRegion, piece: Piece, out: NDArray[np.uint8], locks: LockFile
-) -> None:
-    """Copy one piece of a region as it was between two commits.
-
-    Args:
-        region: the region.
-        piece: the bytes wanted.
-        out: ``u8[limit - first]``; holds anything after an error.
-        locks: the caller's own open of the lock file.
-
-    Raises:
-        StripeBusy: a writer is in the middle of a commit; try again.
-        RegionFreedError: the region was freed.
-    """
-    region.check_usable()  # pages given back cannot be read where /dev/shm is full: SIGBUS
-    if not _read_unlocked(region, piece, out):
-        _read_locked(region, piece, out, locks)
-    region.check_usable()
+_DONE: Final = int(Result.DONE)
 
 
-def read_range(
-    region: MappedRegion, first: int, limit: int, out: NDArray[np.uint8], locks: LockFile
-) -> None:
-    """Copy bytes ``first..limit`` of a region, each stripe as between two commits.
+class Reader:
+    """Reads of one thread; where a read was stopped, ``done`` says, and ``at`` goes on there.
 
-    Never loads compiled code, but uses it where it is there.
+    Attributes:
+        done: bytes, or rows, that the last read has brought.
 
     Args:
-        region: the region.
-        first: first byte of its data that is wanted.
-        limit: byte behind the last.
-        out: ``u8[limit - first]``; holds anything after an error.
-        locks: the caller's own open of the lock file.
-
-    Raises:
-        StripeBusy: a writer is in the middle of a commit; try all of it again.
-        RegionFreedError: the region was freed.
+        locks: an open of the lock file that is the thread's own.
     """
-    engine, at = accel.loaded(), first
-    if engine is not None and engine.read_stripes is not None and out.flags.c_contiguous:
-        at = engine.read_stripes(region.header, region.table, region.data, first, limit, out)
-    for piece in pieces(at, limit):
-        read_piece(region, piece, out[piece.first - first : piece.limit - first], locks)
 
+    __slots__ = ("_block", "_locks", "done")
 
-def _read_unlocked(region: MappedRegion, piece: Piece, out: NDArray[np.uint8]) -> bool:
-    data = region.data[piece.first : piece.limit]
-    if region.spec.consistency == Consistency.NONE:
-        np.copyto(out, data)
-        return True
-    stripe = region.table[piece.stripe]
-    for _ in range(TORN_TRIES if ORDERS_LOADS else 0):
-        before = int(stripe[Stripe.SEQ])
-        if before & 1:
-            return False
-        np.copyto(out, data)
-        if int(stripe[Stripe.SEQ]) == before:
-            return True
-    return False
+    def __init__(self, locks: LockFile) -> None:
+        self.done = 0
+        self._locks = locks
+        self._block = Block(orders.READING_NBYTES)
 
+    def read(
+        self,
+        region: MappedRegion,
+        first: int,
+        limit: int,
+        out: NDArray[np.uint8],
+        *,
+        operand: int = 0,
+        done: int = 0,
+    ) -> None:
+        """Copy bytes ``[first, limit)`` of a region, each stripe as between two commits.
 
-def _read_locked(
-    region: MappedRegion, piece: Piece, out: NDArray[np.uint8], locks: LockFile
-) -> None:
-    byte = region.lock_byte(piece.stripe)
-    try:
-        if not locks.try_lock(byte):
-            raise StripeBusy(region, piece.stripe)
-        if region.table[piece.stripe, Stripe.SEQ] & 1:
-            recovery.recover_stripe(region, piece.stripe, locks)
-        np.copyto(out, region.data[piece.first : piece.limit])
-    finally:
-        locks.unlock(byte)
+        Args:
+            region: the region.
+            first: first byte of its data that is wanted.
+            limit: byte behind the last.
+            out: C-contiguous; as many elements as the range has.
+            operand: dtype code of ``out``; 0: the region's. A float32 region is also read as
+                float16 or bfloat16, rounded to nearest.
+            done: bytes that an earlier call has brought.
+
+        Raises:
+            StripeBusy: a writer is in the middle of a commit; go on at ``done``.
+            RegionFreedError: the region was freed; ``out`` holds anything.
+        """
+        orders.pack_reading(
+            self._block,
+            region.block.address,
+            first,
+            limit,
+            out,
+            operand or region.dtype_code,
+            done=done,
+        )
+        self._run(region, limit - first, limit - first)
+
+    def read_rows(
+        self,
+        region: MappedRegion,
+        first: int,
+        places: NDArray[np.int64],
+        row_nbytes: int,
+        out: NDArray[np.uint8],
+        *,
+        operand: int = 0,
+        done: int = 0,
+    ) -> None:
+        """Copy rows; the Args and errors of ``read``, but ``done`` counts rows.
+
+        Args:
+            region: the region.
+            first: byte of its data where row 0 begins.
+            places: ``i64[count]``, C-contiguous: which rows; all of them lie in the region.
+            row_nbytes: bytes of a row in the region, at least 1.
+            out: ``[count, row]``, C-contiguous.
+            operand: see ``read``.
+            done: rows that an earlier call has brought.
+        """
+        orders.pack_reading(
+            self._block,
+            region.block.address,
+            first,
+            first,
+            out,
+            operand or region.dtype_code,
+            places=orders.address_of(places),
+            count=places.size,
+            row_nbytes=row_nbytes,
+            done=done,
+        )
+        self._run(region, places.size * row_nbytes, places.size)
+
+    def _run(self, region: MappedRegion, nbytes: int, wanted: int) -> None:
+        handles = library.load()
+        read: Any = (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_read
+        while True:
+            read(self._block.address, self._locks.fd)
+            self.done, result, stripe = orders.reading_outcome(self._block)
+            if result == Result.OPEN:
+                recovery.recover_stripe(region, stripe, self._locks)
+            elif result != _DONE:
+                raise_obstacle(region, result, stripe)
+            elif self.done >= wanted:
+                return

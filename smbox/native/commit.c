@@ -1,0 +1,406 @@
+/* The one procedure by which bytes of a region change.
+ *
+ *     lock the stripes of all extents in ascending order, a byte each
+ *     region freed, or a stripe open (its writer died): stop
+ *     slot = ARMED with everything recovery needs; stripe.writer = slot; sequence word open
+ *     block by block: old bytes into the slot, progress published, then the kernel
+ *     slot = COMMITTED        <- one store: before it the operation never happened, after it it did
+ *     applied[channel] = number; close every stripe; slot FREE; unlock
+ */
+#include "native.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What one order does in one call at most, so that Ctrl-C and timeouts come through. */
+#define CALL_NBYTES ((u64)64 << 20)
+
+/* A commit of one stripe: the part of an order that is under way. */
+struct commit {
+    struct writer *writer;
+    const struct order *order;
+    u64 stripe, first, limit;
+    u64 number;
+    u8 *old; /* where the old bytes of extent 0 go: the slot's room, or the channel's ring */
+    kernel_fn *kernel;
+    double parameters[5]; /* as the optimizer's kernel takes them */
+};
+
+static struct stripe *row_of(const struct region *region, u64 stripe) {
+    return &region->table[stripe];
+}
+
+static u64 lock_byte(const struct region *region, u64 stripe) {
+    return region->lock + stripe * region->stripe_nbytes;
+}
+
+static int is_freed(const struct region *region) {
+    return load_acquire(&region->header->state) == REGION_FREED;
+}
+
+static int is_whole(u64 kernel) { return kernel >= COMPARE_SWAP && kernel <= SCATTER_SUM; }
+
+static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }
+
+/* ---- what an order must satisfy -------------------------------------------------------------- */
+
+static int has_good_scatter(const struct order *order, u64 itemsize) {
+    u64 count, row_nbytes, place;
+    if (order->source_nbytes < 16)
+        return 0;
+    memcpy(&count, order->source, 8);
+    memcpy(&row_nbytes, order->source + 8, 8);
+    u64 nbytes = order->limit - order->first;
+    if (!row_nbytes || row_nbytes % itemsize || row_nbytes > nbytes || count > order->source_nbytes)
+        return 0;
+    if (order->source_nbytes != 16 + count * (8 + row_nbytes))
+        return 0;
+    for (u64 at = 0; at < count; at++) {
+        memcpy(&place, order->source + 16 + 8 * at, 8);
+        if (place >= nbytes / row_nbytes)
+            return 0;
+    }
+    return 1;
+}
+
+static int has_good_source(const struct order *order) {
+    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
+    u64 count = (order->limit - order->first) / itemsize;
+    switch (order->kernel) {
+    case COMPARE_SWAP:
+        return count == 1 && order->source_nbytes == 2 * itemsize;
+    case ARRIVE:
+    case WITHDRAW:
+        return itemsize == 8 && count > 3 && order->source_nbytes == 8;
+    case SCATTER_PUT:
+    case SCATTER_SUM:
+        return has_good_scatter(order, itemsize);
+    default:
+        return order->source_nbytes == count * smbox_itemsize(order->operand);
+    }
+}
+
+static int is_in_region(const struct order *order, const struct region *region) {
+    u64 itemsize = smbox_itemsize(region->dtype);
+    return order->first < order->limit && order->limit <= region->nbytes &&
+           order->done >= order->first && order->done <= order->limit &&
+           order->first % itemsize == 0 && order->limit % itemsize == 0;
+}
+
+static int is_good(const struct order *order) {
+    const struct region *main = order->region[0];
+    if (order->extents < 1 || order->extents > EXTENTS_MAX || !is_in_region(order, main))
+        return 0;
+    for (u64 at = 1; at < order->extents; at++) {
+        const struct region *other = order->region[at];
+        if (other->dtype != main->dtype || other->nbytes != main->nbytes ||
+            other->stripe_nbytes != main->stripe_nbytes || other->consistency != STRIPE_BY_STRIPE ||
+            main->consistency != STRIPE_BY_STRIPE)
+            return 0;
+    }
+    if (order->kernel >= MOMENTUM && (order->extents != states_of(order->kernel) + 1 || !order->parameters))
+        return 0;
+    if (is_whole(order->kernel) &&
+        order->first / main->stripe_nbytes != (order->limit - 1) / main->stripe_nbytes)
+        return 0;
+    return has_good_source(order);
+}
+
+/* ---- locks ------------------------------------------------------------------------------------ */
+
+/* Sort the extents by their lock byte, so that two writers never wait for each other. */
+static void sort_extents(const struct order *order, u64 ranks[]) {
+    for (u64 at = 0; at < order->extents; at++) {
+        u64 place = at;
+        for (; place && order->region[ranks[place - 1]]->lock > order->region[at]->lock; place--)
+            ranks[place] = ranks[place - 1];
+        ranks[place] = at;
+    }
+}
+
+static void unlock_extents(const struct commit *commit, const u64 ranks[], u64 count) {
+    for (u64 at = 0; at < count; at++)
+        smbox_unlock(commit->writer->locks,
+                     lock_byte(commit->order->region[ranks[at]], commit->stripe));
+}
+
+static enum result look(const struct region *region, u64 stripe) {
+    if (is_freed(region))
+        return FREED;
+    /* Acquire: what the last writer stored before it closed is seen from here on. */
+    if (load_acquire(&row_of(region, stripe)->sequence) & SEQUENCE_OPEN)
+        return OPEN;
+    return DONE;
+}
+
+static enum result lock_extents(struct commit *commit, const u64 ranks[], struct order *order) {
+    for (u64 at = 0; at < order->extents; at++) {
+        struct region *region = order->region[ranks[at]];
+        enum result result = smbox_lock(commit->writer->locks, lock_byte(region, commit->stripe));
+        u64 held = at;
+        if (result == DONE) {
+            held++;
+            result = look(region, commit->stripe);
+        }
+        if (result != DONE) {
+            unlock_extents(commit, ranks, held);
+            order->met = region;
+            order->stripe = commit->stripe;
+            return result;
+        }
+    }
+    return DONE;
+}
+
+/* ---- journal ------------------------------------------------------------------------------------ */
+
+static struct ring_entry *entry_of(const struct channel *channel, u64 number) {
+    return (struct ring_entry *)channel->ring_base + (number - 1) % RING_ENTRIES;
+}
+
+static u64 answer_offset(const struct channel *channel, u64 number) {
+    return channel->ring_offset + (number - 1) % RING_ENTRIES * channel->entry_nbytes;
+}
+
+/* Tell the slot on which channel's behalf this is, and where its old bytes go. */
+static void arm_channel(struct commit *commit) {
+    struct slot *slot = commit->writer->slot;
+    const struct channel *channel = commit->order->channel;
+    commit->old = commit->writer->rooms[0];
+    store_relaxed(&slot->channel, channel ? channel->index + 1 : 0);
+    store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
+    store_relaxed(&slot->number, channel ? commit->number : 0);
+    store_relaxed(&slot->ring, 0);
+    if (!channel || !channel->ring || commit->order->back != BACK_OLD)
+        return;
+    u64 offset = answer_offset(channel, commit->number);
+    struct ring_entry *entry = entry_of(channel, commit->number);
+    store_relaxed(&entry->number, 0);
+    store_relaxed(&entry->nbytes, commit->limit - commit->first);
+    store_relaxed(&slot->ring, channel->ring);
+    store_relaxed(&slot->ring_offset, offset);
+    commit->old = channel->ring_base + offset;
+}
+
+static void arm(struct commit *commit) {
+    struct slot *slot = commit->writer->slot;
+    const struct order *order = commit->order;
+    store_relaxed(&slot->kernel, order->kernel);
+    store_relaxed(&slot->stripe, commit->stripe);
+    store_relaxed(&slot->first, commit->first);
+    store_relaxed(&slot->limit, commit->limit);
+    store_relaxed(&slot->progress, 0);
+    store_relaxed(&slot->extents, order->extents);
+    for (u64 at = 0; at < order->extents; at++)
+        store_relaxed(&slot->region[at], order->region[at]->address);
+    arm_channel(commit);
+    /* A recoverer that finds a stripe open with this slot must find all of the above. */
+    store_release(&slot->state, load_relaxed(&slot->state) + SLOT_ARMED);
+    for (u64 at = 0; at < order->extents; at++) {
+        struct stripe *row = row_of(order->region[at], commit->stripe);
+        store_relaxed(&row->writer, slot->id);
+        /* Release: who finds the stripe open finds its writer, and the slot armed. */
+        store_release(&row->sequence, load_relaxed(&row->sequence) | SEQUENCE_OPEN);
+    }
+    /* A reader that sees any store to the data must see the stripe open. */
+    atomic_thread_fence(memory_order_release);
+}
+
+static void close_commit(struct commit *commit) {
+    struct slot *slot = commit->writer->slot;
+    const struct order *order = commit->order;
+    const struct channel *channel = order->channel;
+    if (load_relaxed(&slot->ring))
+        store_relaxed(&entry_of(channel, commit->number)->number, commit->number);
+    /* The commit: whoever sees it sees all new bytes. */
+    store_release(&slot->state,
+                  load_relaxed(&slot->state) + SLOT_COMMITS + SLOT_COMMITTED - SLOT_ARMED);
+    if (channel)
+        store_release(&channel->row->applied, commit->number);
+    for (u64 at = 0; at < order->extents; at++) {
+        struct stripe *row = row_of(order->region[at], commit->stripe);
+        /* A reader that sees the stripe closed sees all new bytes. */
+        store_release(&row->sequence,
+                      load_relaxed(&row->sequence) + SEQUENCE_COMMIT - SEQUENCE_OPEN);
+    }
+    /* The slot is free only when no stripe is open with it. */
+    store_release(&slot->state, load_relaxed(&slot->state) - SLOT_COMMITTED);
+}
+
+/* ---- an optimizer's parameters ----------------------------------------------------------------- */
+
+/* Those of ADAM depend on the number of the step: the commits that the last state's stripe has
+ * seen, this one included (Kingma and Ba, arXiv:1412.6980, in the order of torch.optim). */
+static void prepare_parameters(struct commit *commit) {
+    const struct order *order = commit->order;
+    if (!order->parameters)
+        return;
+    memcpy(commit->parameters, order->parameters, 4 * sizeof(double));
+    if (order->kernel != ADAM)
+        return;
+    const struct region *last = order->region[order->extents - 1];
+    double step = (double)(load_relaxed(&row_of(last, commit->stripe)->sequence) >> 16) + 1;
+    double lr = order->parameters[0], beta1 = order->parameters[1], beta2 = order->parameters[2];
+    double prepared[5] = {beta1, beta2, order->parameters[3], lr / (1 - pow(beta1, step)),
+                          sqrt(1 - pow(beta2, step))};
+    memcpy(commit->parameters, prepared, sizeof prepared);
+}
+
+/* ---- the kernel, block by block -------------------------------------------------------------- */
+
+/* Where the operand, or what comes back, of an element lies whose byte in the range is ``at``. */
+static u64 scaled(u64 at, u64 itemsize, u64 other_itemsize) {
+    return at / itemsize * other_itemsize;
+}
+
+static u64 back_itemsize(const struct order *order) {
+    return smbox_itemsize(order->back == BACK_MOVED ? order->operand : order->region[0]->dtype);
+}
+
+static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
+    const struct order *order = commit->order;
+    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
+    u64 in_range = from - order->first;
+    u8 *at[EXTENTS_MAX] = {0};
+    for (u64 extent = 0; extent < order->extents; extent++)
+        at[extent] = order->region[extent]->data + from;
+    struct operation operation = {
+        .count = nbytes / itemsize,
+        .source = order->source,
+        .back = NULL,
+        .back_kind = order->back,
+        .parameters = commit->parameters,
+    };
+    operation.scale.whole = order->scale.whole;
+    if (!is_whole(order->kernel))
+        operation.source += scaled(in_range, itemsize, smbox_itemsize(order->operand));
+    if (order->back_to)
+        operation.back = order->back_to + scaled(in_range, itemsize, back_itemsize(order));
+    commit->kernel(at, &operation);
+}
+
+static void change_blocks(const struct commit *commit) {
+    const struct order *order = commit->order;
+    struct slot *slot = commit->writer->slot;
+    u64 block = is_whole(order->kernel) ? commit->limit - commit->first
+                                        : commit->writer->block_nbytes;
+    for (u64 from = commit->first; from < commit->limit; from += block) {
+        u64 nbytes = smaller(block, commit->limit - from), saved = from - commit->first;
+        memcpy(commit->old + saved, order->region[0]->data + from, nbytes);
+        for (u64 at = 1; at < order->extents; at++)
+            memcpy(commit->writer->rooms[at] + saved, order->region[at]->data + from, nbytes);
+        /* A recoverer that sees progress must find these old bytes. */
+        store_release(&slot->progress, saved + nbytes);
+        /* No store of the kernel may come before progress: it could not be undone. */
+        atomic_thread_fence(memory_order_release);
+        run_kernel(commit, from, nbytes);
+        if (order->back == BACK_OLD && order->back_to)
+            memcpy(order->back_to + (from - order->first), commit->old + saved, nbytes);
+    }
+}
+
+static enum result commit_locked(struct commit *commit, struct order *order) {
+    u64 ranks[EXTENTS_MAX] = {0};
+    sort_extents(order, ranks);
+    enum result result = lock_extents(commit, ranks, order);
+    if (result != DONE)
+        return result;
+    prepare_parameters(commit);
+    arm(commit);
+    change_blocks(commit);
+    close_commit(commit);
+    unlock_extents(commit, ranks, order->extents);
+    return DONE;
+}
+
+/* Hogwild (Niu et al. 2011): no lock, no journal; aligned elements are whole, versions count. */
+static enum result commit_unlocked(struct commit *commit, struct order *order) {
+    struct region *region = order->region[0];
+    const struct channel *channel = order->channel;
+    if (is_freed(region))
+        return FREED;
+    u8 *keep = order->back_to ? order->back_to + (commit->first - order->first) : NULL;
+    struct ring_entry *entry = NULL;
+    if (order->back == BACK_OLD && channel && channel->ring) {
+        entry = entry_of(channel, commit->number);
+        keep = channel->ring_base + answer_offset(channel, commit->number);
+        store_relaxed(&entry->number, 0);
+        store_relaxed(&entry->nbytes, commit->limit - commit->first);
+    }
+    if (order->back == BACK_OLD && keep)
+        memcpy(keep, region->data + commit->first, commit->limit - commit->first);
+    run_kernel(commit, commit->first, commit->limit - commit->first);
+    atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
+                              memory_order_release);
+    if (entry)
+        store_release(&entry->number, commit->number);
+    /* After the stores: a kill of the node in between repeats them, as documented. */
+    if (channel)
+        store_release(&channel->row->applied, commit->number);
+    return is_freed(region) ? FREED : DONE;
+}
+
+static enum result run_order(struct writer *writer, struct order *order) {
+    order->met = order->region[0];
+    if (!is_good(order))
+        return BAD_ORDER;
+    struct region *region = order->region[0];
+    struct commit commit = {.writer = writer, .order = order};
+    commit.number = order->number + order->done / region->stripe_nbytes -
+                    order->first / region->stripe_nbytes;
+    u64 pause = order->done + CALL_NBYTES;
+    commit.kernel = smbox_kernel(order->kernel, region->dtype, order->operand, order->back);
+    if (!commit.kernel)
+        return BAD_ORDER;
+    while (order->done < order->limit && order->done < pause) {
+        commit.first = order->done;
+        commit.stripe = commit.first / region->stripe_nbytes;
+        commit.limit = smaller(order->limit, (commit.stripe + 1) * region->stripe_nbytes);
+        enum result result = region->consistency == WITHOUT_LOCKS
+                                 ? commit_unlocked(&commit, order)
+                                 : commit_locked(&commit, order);
+        if (result != DONE)
+            return result;
+        order->done = commit.limit;
+        commit.number++;
+    }
+    return DONE;
+}
+
+u64 smbox_commit(struct writer *writer, struct order *orders, u64 count) {
+    for (u64 at = 0; at < count; at++) {
+        enum result result = run_order(writer, &orders[at]);
+        orders[at].result = result;
+        if (result != DONE || orders[at].done < orders[at].limit)
+            return at;
+    }
+    return count;
+}
+
+/* ---- recovery ---------------------------------------------------------------------------------- */
+
+u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]) {
+    struct stripe *row = row_of(region, stripe);
+    u64 sequence = load_acquire(&row->sequence);
+    if (!(sequence & SEQUENCE_OPEN))
+        return DONE;
+    u64 state = load_acquire(&slot->state) & SLOT_STATE, extents = load_relaxed(&slot->extents);
+    u64 at = 0;
+    while (at < extents && at < EXTENTS_MAX && load_relaxed(&slot->region[at]) != region->address)
+        at++;
+    if (at == extents || at == EXTENTS_MAX || state == SLOT_FREE || slot->id != load_relaxed(&row->writer) ||
+        load_relaxed(&slot->stripe) != stripe)
+        return BAD_ORDER;
+    if (state == SLOT_COMMITTED) {
+        store_release(&row->sequence, sequence + SEQUENCE_COMMIT - SEQUENCE_OPEN);
+        return DONE;
+    }
+    u64 first = load_relaxed(&slot->first), progress = load_acquire(&slot->progress);
+    if (progress > region->stripe_nbytes || first + progress > region->nbytes)
+        return BAD_ORDER;
+    memcpy(region->data + first, old[at], progress);
+    u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;
+    /* Readers that copied between the stores above find another word. */
+    store_release(&row->sequence, (sequence & ~(u64)0xffff) | undone);
+    return DONE;
+}

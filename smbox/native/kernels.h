@@ -1,0 +1,206 @@
+/* The kernels, for one processor level: included once for each, with LEVEL naming its copies.
+ *
+ *     c the region's elements, x the operand, s the scale, d what comes back
+ *
+ *     REPLACE c = x        MIN c = min(c, x)      ELASTIC d = s (x - c); c += d
+ *     SUM     c += s x     MAX c = max(c, x)
+ *
+ * Compiled without contraction: a node and a worker get the same d to the bit.
+ */
+
+#if defined(__clang__)
+#define EACH(at, count) _Pragma("clang loop vectorize(assume_safety)") for (u64 at = 0, end = (count); at < end; at++)
+#else
+/* x and what comes back may be the same array: element by element that is no dependency. */
+#define EACH(at, count) _Pragma("GCC ivdep") for (u64 at = 0, end = (count); at < end; at++)
+#endif
+
+#define KERNEL(name) static void LEVEL(name)(u8 *const at[], const struct operation *operation)
+
+/* ---- the same bytes ------------------------------------------------------------------------ */
+
+#define DEFINE_REPLACE(nbytes)                                                                   \
+    KERNEL(replace_##nbytes) { memcpy(at[0], operation->source, operation->count * nbytes); }
+DEFINE_REPLACE(1)
+DEFINE_REPLACE(2)
+DEFINE_REPLACE(4)
+DEFINE_REPLACE(8)
+
+/* ---- whole numbers: T the element, U the type it is computed in ------------------------------ */
+
+#define DEFINE_WRAPPING(T, U)                                                                    \
+    KERNEL(sum_##T) {                                                                            \
+        l_##T *c = (void *)at[0];                                                                \
+        const l_##T *x = (const void *)operation->source;                                       \
+        U s = (U)operation->scale.whole;                                                         \
+        EACH(i, operation->count) c[i] = (T)((U)c[i] + s * (U)x[i]);                             \
+    }                                                                                            \
+    KERNEL(swap_##T) {                                                                           \
+        l_##T *c = (void *)at[0];                                                                \
+        const l_##T *x = (const void *)operation->source;                                       \
+        c[0] = c[0] == x[0] ? x[1] : c[0];                                                       \
+    }
+/* A signed sum wraps to the same bits. */
+DEFINE_WRAPPING(u8, u32)
+DEFINE_WRAPPING(u16, u32)
+DEFINE_WRAPPING(u32, u32)
+DEFINE_WRAPPING(u64, u64)
+
+#define DEFINE_ORDERED(T)                                                                        \
+    KERNEL(min_##T) {                                                                            \
+        l_##T *c = (void *)at[0];                                                                \
+        const l_##T *x = (const void *)operation->source;                                       \
+        EACH(i, operation->count) c[i] = x[i] < c[i] ? x[i] : c[i];                              \
+    }                                                                                            \
+    KERNEL(max_##T) {                                                                            \
+        l_##T *c = (void *)at[0];                                                                \
+        const l_##T *x = (const void *)operation->source;                                       \
+        EACH(i, operation->count) c[i] = x[i] > c[i] ? x[i] : c[i];                              \
+    }
+DEFINE_ORDERED(i8)
+DEFINE_ORDERED(i16)
+DEFINE_ORDERED(i32)
+DEFINE_ORDERED(i64)
+DEFINE_ORDERED(u8)
+DEFINE_ORDERED(u16)
+DEFINE_ORDERED(u32)
+DEFINE_ORDERED(u64)
+
+KERNEL(sum_bool) {
+    u8 *c = at[0];
+    EACH(i, operation->count) c[i] = (u8)((c[i] | operation->source[i]) != 0);
+}
+KERNEL(min_bool) {
+    u8 *c = at[0];
+    EACH(i, operation->count) c[i] = (u8)(c[i] != 0 && operation->source[i] != 0);
+}
+
+/* ---- floats: C stored, X the operand's storage, F what both compute in ------------------------- */
+
+#define DEFINE_FLOAT(name, C, F, WIDEN_C, NARROW_C, X, WIDEN_X, NARROW_X)                        \
+    KERNEL(sum_##name) {                                                                         \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) c[i] = NARROW_C(WIDEN_C(c[i]) + s * WIDEN_X(x[i]));            \
+    }                                                                                            \
+    KERNEL(min_##name) {                                                                         \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        EACH(i, operation->count) {                                                              \
+            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
+            c[i] = NARROW_C(a <= b || a != a ? a : b);                                           \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(max_##name) {                                                                         \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        EACH(i, operation->count) {                                                              \
+            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
+            c[i] = NARROW_C(a >= b || a != a ? a : b);                                           \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(elastic_##name) {                                                                     \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) {                                                              \
+            F a = WIDEN_C(c[i]), d = s * (WIDEN_X(x[i]) - a);                                    \
+            c[i] = NARROW_C(a + d);                                                              \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(elastic_moved_##name) {                                                               \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        X *moved = (void *)operation->back;                                                      \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) {                                                              \
+            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]), d = s * (b - a);                             \
+            c[i] = NARROW_C(a + d);                                                              \
+            moved[i] = NARROW_X(b - d);                                                          \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(elastic_delta_##name) {                                                               \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        C *delta = (void *)operation->back;                                                      \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) {                                                              \
+            F a = WIDEN_C(c[i]), d = s * (WIDEN_X(x[i]) - a);                                    \
+            c[i] = NARROW_C(a + d);                                                              \
+            delta[i] = NARROW_C(d);                                                              \
+        }                                                                                        \
+    }                                                                                            \
+    /* Optimizers, in the order of torch.optim's operations; p: rate, momentum or the like. */   \
+    KERNEL(momentum_##name) {                                                                    \
+        C *c = (void *)at[0], *m = (void *)at[1];                                                \
+        const X *x = (const void *)operation->source;                                           \
+        F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
+        EACH(i, operation->count) {                                                              \
+            F v = WIDEN_C(m[i]) * mu + WIDEN_X(x[i]);                                            \
+            m[i] = NARROW_C(v);                                                                  \
+            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * v);                                             \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(nesterov_##name) {                                                                    \
+        C *c = (void *)at[0], *m = (void *)at[1];                                                \
+        const X *x = (const void *)operation->source;                                           \
+        F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
+        EACH(i, operation->count) {                                                              \
+            F g = WIDEN_X(x[i]), v = WIDEN_C(m[i]) * mu + g;                                     \
+            m[i] = NARROW_C(v);                                                                  \
+            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * (g + mu * v));                                  \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(adagrad_##name) {                                                                     \
+        C *c = (void *)at[0], *squares = (void *)at[1];                                          \
+        const X *x = (const void *)operation->source;                                           \
+        F lr = (F)operation->parameters[0], eps = (F)operation->parameters[1];                   \
+        EACH(i, operation->count) {                                                              \
+            F g = WIDEN_X(x[i]), sum = WIDEN_C(squares[i]) + g * g;                              \
+            squares[i] = NARROW_C(sum);                                                          \
+            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * g / (ROOT_##F(sum) + eps));                     \
+        }                                                                                        \
+    }                                                                                            \
+    KERNEL(adam_##name) {                                                                        \
+        C *c = (void *)at[0], *mean = (void *)at[1], *squares = (void *)at[2];                   \
+        const X *x = (const void *)operation->source;                                           \
+        const double *p = operation->parameters; /* beta1, beta2, eps, step, root: see adam() */ \
+        F b1 = (F)p[0], b2 = (F)p[1], c1 = (F)(1 - p[0]), c2 = (F)(1 - p[1]);                    \
+        F eps = (F)p[2], step = (F)p[3], root = (F)p[4];                                         \
+        EACH(i, operation->count) {                                                              \
+            F g = WIDEN_X(x[i]);                                                                 \
+            F m = WIDEN_C(mean[i]) * b1 + g * c1, v = WIDEN_C(squares[i]) * b2 + g * g * c2;     \
+            mean[i] = NARROW_C(m);                                                               \
+            squares[i] = NARROW_C(v);                                                            \
+            c[i] = NARROW_C(WIDEN_C(c[i]) - step * m / (ROOT_##F(v) / root + eps));              \
+        }                                                                                        \
+    }
+
+/* A narrower operand is widened; one of the region's own type is copied. */
+#define DEFINE_PUT(name, C, NARROW_C, X, WIDEN_X)                                                \
+    KERNEL(put_##name) {                                                                         \
+        C *c = (void *)at[0];                                                                    \
+        const X *x = (const void *)operation->source;                                           \
+        EACH(i, operation->count) c[i] = NARROW_C(WIDEN_X(x[i]));                                \
+    }
+
+#define ROOT_float(value) __builtin_sqrtf(value)
+#define ROOT_double(value) __builtin_sqrt(value)
+
+/* ---- rows: the operand is count, row_nbytes, places, values; commit.c has checked it ------------ */
+
+#define DEFINE_SCATTER(name)                                                                     \
+    static void LEVEL(scatter_##name)(u8 *const at[], const struct operation *operation) {       \
+        u64 count, row_nbytes, place;                                                            \
+        memcpy(&count, operation->source, 8);                                                    \
+        memcpy(&row_nbytes, operation->source + 8, 8);                                           \
+        struct operation row = *operation;                                                       \
+        row.count = row_nbytes / sizeof(SCATTERED_##name);                                       \
+        for (u64 i = 0; i < count; i++) {                                                        \
+            memcpy(&place, operation->source + 16 + 8 * i, 8);                                   \
+            row.source = operation->source + 16 + 8 * count + i * row_nbytes;                    \
+            u8 *const target[EXTENTS_MAX] = {at[0] + place * row_nbytes};                        \
+            LEVEL(name)(target, &row);                                                           \
+        }                                                                                        \
+    }

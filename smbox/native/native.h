@@ -1,0 +1,232 @@
+/* The memory of smbox as C sees it: what lies in shared memory, and what a caller asks for.
+ *
+ * Everything in shared memory is made of 64-bit words, so that a kill or a concurrent reader
+ * never finds half of one. smbox/memory/layout.py holds the same offsets for Python; a test
+ * compares them with smbox_layout.
+ */
+#ifndef SMBOX_NATIVE_H
+#define SMBOX_NATIVE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef uint64_t u64;
+typedef int64_t i64;
+typedef uint32_t u32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+typedef _Atomic u64 word; /* a word in shared memory: touched by the helpers below only */
+
+#define EXTENTS_MAX 4
+#define RING_ENTRIES 32
+#define SMBOX_FORMAT 3
+
+/* ---- shared memory ---------------------------------------------------------------------- */
+
+/* Sequence word of a stripe: commits << 16 | undone (15 bits, wraps) << 1 | open. */
+enum { SEQUENCE_OPEN = 1, SEQUENCE_UNDONE = 2, SEQUENCE_UNDONE_MASK = 0xfffe };
+#define SEQUENCE_COMMIT ((u64)1 << 16)
+
+/* One row of a region's stripe table: a cache line. */
+struct stripe {
+    word sequence;
+    word writer; /* id of the journal slot of the last writer */
+    u64 spare[6];
+};
+_Static_assert(sizeof(struct stripe) == 64, "a stripe's row is a cache line");
+
+/* The first page of a region; Python reads and writes the rest of it. */
+struct region_header {
+    u64 magic, format;
+    word state; /* REGION_... */
+};
+_Static_assert(offsetof(struct region_header, state) == 16, "word 2");
+enum { REGION_FREED = 3 };
+
+/* The first page of a writer's journal slot; rooms for old bytes follow it, one per extent.
+ *
+ * All extents of a commit are the same bytes [first, limit) of the same stripe of different
+ * regions, so one progress word serves them all.
+ */
+struct slot {
+    u64 magic, format, id, pid, pid_started;
+    word state;           /* commits << 2 | SLOT_... */
+    word kernel;          /* for people who read a dump */
+    word stripe;          /* index */
+    word first, limit;    /* bytes of the region's data */
+    word progress;        /* bytes from first on whose old contents are saved */
+    word extents;         /* how many of the next are in use */
+    word region[EXTENTS_MAX]; /* global addresses */
+    word channel;         /* row of the channel table + 1, or 0 */
+    word serial;          /* of that row: rows are used again, serials never */
+    word number;          /* of the commit, on that channel */
+    word ring;            /* id of the ring file that holds the old bytes of extent 0, or 0 */
+    word ring_offset;     /* where in that file */
+};
+_Static_assert(offsetof(struct slot, state) == 40, "word 5");
+_Static_assert(sizeof(struct slot) == 168, "21 words");
+enum { SLOT_FREE = 0, SLOT_ARMED = 1, SLOT_COMMITTED = 2, SLOT_STATE = 3, SLOT_COMMITS = 4 };
+
+/* One row of the node's channel table. */
+struct channel_row {
+    u64 client_low, client_high, channel;
+    word applied; /* number of the last commit */
+    u64 used, generation, serial, spare;
+};
+_Static_assert(sizeof(struct channel_row) == 64, "a channel's row is a cache line");
+
+/* Head of one entry of a channel's ring of answers: a cache line. */
+struct ring_entry {
+    word number; /* of the commit whose old bytes lie here, or 0 */
+    word nbytes;
+    u64 spare[6];
+};
+_Static_assert(sizeof(struct ring_entry) == 64, "an entry's head is a cache line");
+
+/* ---- this process's view of it, filled by Python ------------------------------------------ */
+
+struct region {
+    struct region_header *header;
+    struct stripe *table;
+    u8 *data;
+    u64 nbytes;
+    u64 address; /* global */
+    u64 lock;    /* lock byte of stripe 0; the next stripes' follow at stripe_nbytes */
+    u64 stripe_nbytes;
+    u64 dtype;       /* DTYPE_... */
+    u64 consistency; /* STRIPE_BY_STRIPE or WITHOUT_LOCKS */
+};
+enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
+
+struct writer {
+    struct slot *slot;
+    u8 *rooms[EXTENTS_MAX]; /* a stripe each; only as many as orders have extents */
+    i64 locks;              /* descriptor of an open of the lock file that is its own */
+    u64 block_nbytes;       /* saved, published and changed at a time; a multiple of 64 */
+};
+
+struct channel {
+    struct channel_row *row;
+    u64 index;       /* of the row */
+    u64 ring;        /* id of the ring file, or 0: there is none */
+    u8 *ring_base;   /* RING_ENTRIES heads, then as many entries of entry_nbytes */
+    u64 ring_offset; /* byte of the file where the entries begin */
+    u64 entry_nbytes;
+};
+
+enum dtype {
+    DTYPE_BOOL = 1, DTYPE_INT8, DTYPE_INT16, DTYPE_INT32, DTYPE_INT64,
+    DTYPE_UINT8, DTYPE_UINT16, DTYPE_UINT32, DTYPE_UINT64,
+    DTYPE_FLOAT16, DTYPE_BFLOAT16, DTYPE_FLOAT32, DTYPE_FLOAT64, DTYPES
+};
+
+enum kernel {
+    REPLACE = 1, SUM, MIN, MAX, ELASTIC, COMPARE_SWAP, ARRIVE, WITHDRAW, SCATTER_PUT,
+    SCATTER_SUM, MOMENTUM = 64, NESTEROV, ADAGRAD, ADAM
+};
+
+enum back { BACK_NOTHING, BACK_MOVED, BACK_DELTA, BACK_OLD };
+
+enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
+
+/* One order: a kernel on the bytes [first, limit) of a region, a commit for each stripe.
+ *
+ * What comes back goes to back_to: the operand moved (ELASTIC, x -= d, where x is; it may be
+ * the source itself), d, or the old bytes; as many elements as the range has.
+ */
+struct order {
+    u64 kernel;
+    u64 operand; /* dtype of the source: the region's, or one that widens to it */
+    u64 back;
+    u64 extents; /* 1, or with an optimizer's states up to 4 */
+    struct region *region[EXTENTS_MAX];
+    u64 first, limit;
+    const u8 *source;
+    u64 source_nbytes;
+    union { double real; i64 whole; } scale;
+    const double *parameters; /* of an optimizer: four */
+    u8 *back_to;
+    struct channel *channel; /* or NULL: a local writer */
+    u64 number;              /* of the first stripe's commit, the others follow */
+    /* where the last call ended, and this one begins; written by smbox_commit */
+    u64 done;   /* byte up to which all is committed and handed back */
+    u64 result; /* enum result */
+    struct region *met; /* whose stripe is BUSY or OPEN */
+    u64 stripe;
+};
+_Static_assert(sizeof(struct order) == 168, "21 words: smbox/memory/orders.py packs them");
+
+/* One read: bytes [first, limit), or count rows that begin at first + place * row_nbytes. */
+struct reading {
+    struct region *region;
+    u64 first, limit;
+    const i64 *places; /* or NULL */
+    u64 count, row_nbytes;
+    u8 *out;
+    u64 operand; /* dtype of out: the region's, or a narrower float */
+    u64 done;    /* byte, or row, up to which out is filled */
+    u64 result;
+    u64 stripe;
+};
+_Static_assert(sizeof(struct reading) == 88, "11 words: smbox/memory/orders.py packs them");
+
+/* ---- what is exported ----------------------------------------------------------------------- */
+
+/* Run orders until the end, the first obstacle, or for 64 MiB of one of them; returns how many are
+ * done entirely. */
+EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u64 count);
+
+/* Read until the end, the first obstacle, or for 64 MiB; returns enum result. */
+EXPORT u64 smbox_read(struct reading *reading, i64 locks);
+
+/* Undo or close one open stripe, whose lock the caller holds, from the slot of its writer, which
+ * is dead. old: where the old bytes of each of the slot's extents lie. Returns DONE, or BAD_ORDER
+ * if the slot does not speak of this stripe. */
+EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]);
+
+/* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
+EXPORT u64 smbox_level(u64 wanted);
+
+/* Facts for Python: format, then sizes and offsets of the structs, then 0. */
+EXPORT extern const u64 smbox_layout[];
+EXPORT extern const char smbox_compiler[];
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+static inline u64 load_relaxed(const word *at) {
+    return atomic_load_explicit((word *)at, memory_order_relaxed);
+}
+static inline u64 load_acquire(const word *at) {
+    return atomic_load_explicit((word *)at, memory_order_acquire);
+}
+static inline void store_relaxed(word *at, u64 value) {
+    atomic_store_explicit(at, value, memory_order_relaxed);
+}
+static inline void store_release(word *at, u64 value) {
+    atomic_store_explicit(at, value, memory_order_release);
+}
+static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
+
+/* Locks: read.c and commit.c use the same two. */
+enum result smbox_lock(i64 locks, u64 byte);
+void smbox_unlock(i64 locks, u64 byte);
+
+u64 smbox_itemsize(u64 dtype);
+
+/* The kernels of one processor level. */
+struct operation {
+    u64 count;
+    const u8 *source;
+    u8 *back;
+    u64 back_kind;
+    union { double real; i64 whole; } scale;
+    const double *parameters;
+};
+typedef void kernel_fn(u8 *const at[], const struct operation *operation);
+kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 back);
+void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 dtype, u64 operand);
+
+#endif
