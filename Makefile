@@ -6,23 +6,24 @@
 PYTHON  ?= python3
 TORCH   ?= torch==2.13.0
 MINUTES ?= 5
-EXTRAS   = accel,bf16,demo,data,dev
+EXTRAS   = bf16,demo,data,dev
 
 VENV  = .venv
 BIN   = $(VENV)/bin
 STAMP = $(VENV)/.installed
+BUILT = $(VENV)/.native
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format bench chaos clean
+.PHONY: help venv native demo test check format bench chaos clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*##/  make \1\t/p' $(MAKEFILE_LIST)
 
-venv: $(STAMP)  ## install smbox and its tools into .venv
+venv: $(STAMP) $(BUILT)  ## install smbox and its tools into .venv
 
 # PyTorch goes first and alone: a pinned release keeps pip from choosing another build of it
 # (gigabytes of CUDA libraries) when it later resolves the extras.
-$(STAMP): pyproject.toml Makefile
+$(STAMP): pyproject.toml Makefile hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "smbox needs Python 3.11 or newer as '$(PYTHON)'; have: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Debian or Ubuntu:  sudo apt-get install -y python3 python3-venv"; \
@@ -33,13 +34,22 @@ $(STAMP): pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
-	@touch $(STAMP)
+	@touch $(STAMP) $(BUILT)
 
-demo: $(STAMP)  ## train a small model on several workers through one memory node
+# The install above has built the library; this builds it again when its sources change.
+$(BUILT): $(wildcard smbox/native/*.[ch]) smbox/native/compiling.py | $(STAMP)
+	$(BIN)/python -P smbox/native/compiling.py
+	@touch $(BUILT)
+
+native: $(STAMP)  ## build the native library again
+	$(BIN)/python -P smbox/native/compiling.py
+	@touch $(BUILT)
+
+demo: $(BUILT)  ## train a small model on several workers through one memory node
 	mkdir -p out
 	$(BIN)/smbox demo --picture out/demo.png
 
-test: $(STAMP)  ## run every test, the core's first (minutes)
+test: $(BUILT)  ## run every test, the core's first (minutes)
 	$(BIN)/python -m pytest
 
 check: $(STAMP)  ## formatting, lint, types and layers
@@ -52,15 +62,15 @@ format: $(STAMP)  ## rewrite the sources in the project's form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## measure smbox beside this machine's limits; writes out/bench.{json,md}
+bench: $(BUILT)  ## measure smbox beside this machine's limits; writes out/bench.{json,md}
 	mkdir -p out
 	$(BIN)/smbox bench --json > out/bench.json
 	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
 
-chaos: $(STAMP)  ## kill, pause and cut at random for MINUTES, and check every sum
+chaos: $(BUILT)  ## kill, pause and cut at random for MINUTES, and check every sum
 	$(BIN)/python -m smbox.testing.chaos --minutes $(MINUTES)
 
 clean:  ## remove .venv and everything that tools have left
 	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf .import_linter_cache *.egg-info
+	rm -rf .import_linter_cache *.egg-info smbox/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,7 @@ VARIABLES: Final = frozenset(
         "ACCEL",
         "ADDRESS",
         "LEND_FROM_NBYTES",
+        "NO_NATIVE",
         "REPORT_FD",  # by which `smbox run` hears of its workers
         "RESEND_AFTER_MAX_S",
         "RESEND_AFTER_S",

@@ -11,6 +11,7 @@
     |  `- PeerLostError                   box closed, or its memory gone; outcome says more
     |- RequestTimeoutError (TimeoutError) facts: op, timeout_s, outcome
     |- SegmentError (OSError)             shared memory cannot be made, mapped or trusted
+    |- NativeError (ImportError)          the native library is missing, stale or broken
     |- RemoteError                        the node (or the memory) said no; the session lives
     |  |- RegionNotFoundError (KeyError)
     |  |- RegionExistsError
@@ -38,6 +39,7 @@ __all__ = [
     "LayoutMismatchError",
     "LimitError",
     "LocalProtocolError",
+    "NativeError",
     "NodeStoppingError",
     "OutOfMemoryError",
     "PeerLostError",
@@ -130,6 +132,10 @@ class RequestTimeoutError(SmboxError, TimeoutError):
 
 class SegmentError(SmboxError, OSError):
     """A shared-memory segment cannot be created, mapped or trusted."""
+
+
+class NativeError(SmboxError, ImportError):
+    """The native library is missing, was built from other sources, or cannot be loaded."""
 
 
 class RemoteError(SmboxError):

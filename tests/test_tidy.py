@@ -23,7 +23,8 @@ import importlib, sys
 from pkgutil import walk_packages
 for package in ("smbox", "memnode"):
     for found in walk_packages(importlib.import_module(package).__path__, package + "."):
-        if not found.name.endswith("__main__"):
+        name = found.name.rpartition(".")[2]
+        if name != "__main__" and name.isidentifier():  # smbox/native holds a plain library
             importlib.import_module(found.name)
 print(sorted(name for name in ("torch", "smbox_torch", *EXTRA) if name in sys.modules))
 """

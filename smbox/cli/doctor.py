@@ -14,8 +14,9 @@ from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
 from smbox.client import Box, connect
 from smbox.config import VARIABLES
-from smbox.errors import RemoteError, SegmentError, SmboxError
-from smbox.memory import accel, segment
+from smbox.errors import NativeError, RemoteError, SegmentError, SmboxError
+from smbox.memory import segment
+from smbox.native import library
 
 PACKAGES: Final = (
     "smbox",
@@ -23,7 +24,6 @@ PACKAGES: Final = (
     "pyzmq",
     "posix_ipc",
     "msgspec",
-    "numba",
     "ml_dtypes",
     "torch",
 )
@@ -31,7 +31,7 @@ SMALL_SHM_NBYTES: Final = 1 << 30
 
 
 def doctor(*, address: Address = None, json: Json = False) -> None:
-    """Show versions, room in shared memory, compiled kernels and how a node is reached.
+    """Show versions, room in shared memory, the native library and how a node is reached.
 
     Exits with 3 where an address is known and no node answers there, and as the other commands
     where it says no or the settings are impossible.
@@ -61,13 +61,13 @@ def _version(package: str) -> str:
 
 
 def about_host() -> dict[str, Any]:
-    """Return what this host has: system, cores, shared memory, compiled kernels."""
+    """Return what this host has: system, cores, shared memory, native library."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": os.cpu_count(),
         "shared memory": _room(),
         "dead memory": _dead_memory(),
-        "compiled kernels": _accel(),
+        "native library": _native(os.environ),
         "settings": _settings(os.environ),
     }
 
@@ -100,12 +100,15 @@ def _dead_memory() -> str:
     return f"{nbytes} of {len(dead)} nodes that died; `smbox gc` shows it" if dead else "none"
 
 
-def _accel() -> str:
-    if accel.load() is not None:
-        return "yes"
-    if os.environ.get("SMBOX_ACCEL") == "0":
-        return "no: SMBOX_ACCEL=0 turns them off; numpy does the same, slower"
-    return "no: numpy does the same, slower (the extra `accel` brings them)"
+def _native(environ: Mapping[str, str]) -> str:
+    try:
+        why_not = library.why_not_native(environ)
+        if why_not is None:
+            built = library.build_info()
+            return f"{built.file}, hash {built.source_hash}, built by {built.compiler}"
+    except NativeError as error:
+        why_not = str(error)
+    return f"none, so memory is never mapped: {why_not}"
 
 
 def about_node(address: str | None) -> tuple[dict[str, Any], int]:

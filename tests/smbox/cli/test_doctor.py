@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import smbox
 from smbox.cli import doctor, main, orphans
 from smbox.cli.orphans import NodeSegments
-from smbox.errors import AccessDeniedError
+from smbox.errors import AccessDeniedError, NativeError
 from smbox.memory import segment
+from smbox.native import library
+from smbox.native.library import BuildInfo
 
 
 def run(capsys, *argv: str) -> tuple[int, str]:
@@ -24,7 +27,7 @@ def test_without_an_address_it_tells_of_host_and_releases(capsys, monkeypatch):
     code, out = run(capsys)
     assert code == 0
     assert all(
-        word in out for word in ("numpy", "shared memory", "compiled kernels", "SMBOX_ADDRESS")
+        word in out for word in ("numpy", "shared memory", "native library", "SMBOX_ADDRESS")
     )
 
 
@@ -66,12 +69,22 @@ def test_impossible_settings_are_exit_code_2(capsys, monkeypatch):
     assert run(capsys, "--address", "tcp://127.0.0.1:1")[0] == 2
 
 
-def test_compiled_kernels_that_were_turned_off_are_not_said_to_be_missing(monkeypatch):
-    monkeypatch.setattr(doctor.accel, "load", lambda: None)
-    monkeypatch.setenv("SMBOX_ACCEL", "0")
-    assert "SMBOX_ACCEL=0" in doctor._accel()
-    monkeypatch.delenv("SMBOX_ACCEL")
-    assert "extra" in doctor._accel()
+def test_the_native_library_and_its_compiler_are_named(monkeypatch):
+    built = BuildInfo("gcc 12.2.0", "0123456789ab", Path("/x/_smbox.so"))
+    monkeypatch.setattr(library, "why_not_native", lambda _environ: None)
+    monkeypatch.setattr(library, "build_info", lambda: built)
+    told = doctor.about_host()["native library"]
+    assert all(word in told for word in ("gcc 12.2.0", "0123456789ab", "/x/_smbox.so"))
+
+
+def test_why_there_is_no_native_library_is_said(monkeypatch):
+    assert "SMBOX_NO_NATIVE=1" in doctor._native({"SMBOX_NO_NATIVE": "1"})
+
+    def refuse(_environ):
+        raise NativeError("stale: make native")
+
+    monkeypatch.setattr(library, "why_not_native", refuse)
+    assert "make native" in doctor._native({})
 
 
 def test_settings_are_told_and_misspelt_ones_pointed_at():

@@ -1,0 +1,107 @@
+"""The native library: found, checked against its sources, and loaded once per process."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from smbox.errors import NativeError
+from smbox.native import compiling
+
+HOW_TO_BUILD: Final = (
+    "build it in the source tree with `make native` or `pip install -e .`, "
+    "or install smbox again"
+)
+
+
+class Library(NamedTuple):
+    """The loaded library, by two handles.
+
+    Attributes:
+        short: keeps the GIL during a call: for calls of microseconds.
+        long: releases the GIL during a call.
+        file: the file it was loaded from.
+    """
+
+    short: ctypes.PyDLL
+    long: ctypes.CDLL
+    file: Path
+
+
+class BuildInfo(NamedTuple):
+    """How the loaded library was built.
+
+    Attributes:
+        compiler: first line of ``cc --version``.
+        source_hash: of sources and flags; also in the file's name.
+        file: the file it was loaded from.
+    """
+
+    compiler: str
+    source_hash: str
+    file: Path
+
+
+def why_not_native(
+    environ: Mapping[str, str] = os.environ, folder: Path = compiling.FOLDER
+) -> str | None:
+    """Tell why this process has no native library; None if it has one. Loads nothing.
+
+    Raises:
+        NativeError: there is one, but it was built from other sources than those beside it.
+    """
+    unwanted = compiling.why_unwanted(environ)
+    if unwanted is not None:
+        return unwanted
+    if (folder / compiling.file_name(folder)).is_file():
+        return None
+    stale = compiling.built_files(folder)
+    if stale:
+        raise NativeError(
+            "the native library was not built from the sources and flags beside it: "
+            f"{HOW_TO_BUILD}",
+            found=stale[0].name,
+            expected=compiling.file_name(folder),
+        )
+    return f"the native library is not built: {HOW_TO_BUILD}"
+
+
+@functools.cache
+def load() -> Library:
+    """Return the native library, loading it at the first call.
+
+    Raises:
+        NativeError: it is missing, stale, switched off or cannot be loaded; says why.
+    """
+    why_not = why_not_native()
+    if why_not is not None:
+        raise NativeError(why_not)
+    file = compiling.FOLDER / compiling.file_name()
+    try:
+        return Library(ctypes.PyDLL(str(file)), ctypes.CDLL(str(file)), file)
+    except OSError as error:
+        raise NativeError(
+            f"the native library cannot be loaded ({error}): {HOW_TO_BUILD}", file=str(file)
+        ) from error
+
+
+def build_info() -> BuildInfo:
+    """Return the compiler, source hash and file of the library, loading it if need be.
+
+    Raises:
+        NativeError: as ``load``.
+    """
+    library = load()
+    return BuildInfo(
+        _text(library, "smbox_build_compiler"), _text(library, "smbox_build_hash"), library.file
+    )
+
+
+def _text(library: Library, name: str) -> str:
+    value = ctypes.c_char_p.in_dll(library.long, name).value
+    assert value is not None
+    return value.decode(errors="replace")

@@ -1,0 +1,127 @@
+"""What a build puts into wheel and sdist, and which compiler it asks for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from smbox.native import compiling
+
+pytest.importorskip("hatchling", reason="the extra `dev` brings it")
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore")
+needs_cc = pytest.mark.skipif(
+    compiling.system_compiler() is None, reason="this machine has no C compiler"
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is built, with libraries of earlier builds in it."""
+    copy = tmp_path_factory.mktemp("tree")
+    for folder in ("smbox", "memnode", "clients"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
+    for name in NAMES:
+        shutil.copy(ROOT / name, copy)
+    (copy / "smbox/native/_smbox-x86_64-000000000000.so").touch()
+    (copy / "smbox/native/_smbox-aarch64-000000000000.so").touch()
+    return copy
+
+
+def backend(tree: Path, call: str, **environ: str) -> str:
+    """The last line printed by a call of the build backend in a process of its own."""
+    code = f"from hatchling import build; print(build.{call})"
+    environment = {name: text for name, text in os.environ.items() if name != "SMBOX_NO_NATIVE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, env=environment | environ,
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def wheel_of(tree: Path, folder: Path, **environ: str) -> tuple[str, set[str]]:
+    """The name of a wheel that is built into a folder, and of the files in it."""
+    name = backend(tree, f"build_wheel({str(folder)!r})", **environ)
+    with zipfile.ZipFile(folder / name) as wheel:
+        return name, set(wheel.namelist())
+
+
+@needs_cc
+def test_a_wheel_holds_the_library_and_names_the_platform(tree: Path, tmp_path: Path):
+    name, files = wheel_of(tree, tmp_path)
+    tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert name.endswith(f"-py3-none-{tag}.whl")
+    assert {file for file in files if file.endswith(".so")} == {
+        f"smbox/native/{compiling.file_name()}"
+    }
+    roots = {file.split("/")[0] for file in files if ".dist-info" not in file}
+    assert roots == {"smbox", "memnode", "smbox_torch"}
+
+
+@needs_cc
+def test_an_installed_wheel_loads_its_library(tree: Path, tmp_path: Path):
+    name, _ = wheel_of(tree, tmp_path)
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        wheel.extractall(installed)
+    code = "from smbox.native.library import build_info; print(build_info().file)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert Path(done.stdout.strip()).parent == installed / "smbox" / "native", done.stderr
+
+
+def test_without_a_native_library_the_wheel_is_pure(tree: Path, tmp_path: Path):
+    name, files = wheel_of(tree, tmp_path, SMBOX_NO_NATIVE="1")
+    assert name.endswith("-py3-none-any.whl")
+    assert not any(file.endswith(".so") for file in files)
+
+
+def test_the_sdist_holds_hook_and_sources_and_no_library(tree: Path, tmp_path: Path):
+    name = backend(tree, f"build_sdist({str(tmp_path)!r})")
+    with tarfile.open(tmp_path / name) as sdist:
+        files = {file.partition("/")[2] for file in sdist.getnames()}
+    sources = {f"smbox/native/{path.name}" for path in compiling.sources()}
+    assert sources | {"hatch_build.py", "smbox/native/compiling.py"} <= files
+    assert not any(file.endswith(".so") for file in files)
+
+
+@needs_cc
+def test_an_editable_build_puts_the_library_beside_its_sources(tree: Path, tmp_path: Path):
+    copy = tmp_path / "tree"
+    shutil.copytree(tree, copy)
+    name = backend(copy, f"build_editable({str(tmp_path)!r})")
+    native = copy / "smbox" / "native"
+    mine = {path.name for path in native.glob(f"*{platform.machine()}*.so")}
+    assert mine == {compiling.file_name()}
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        assert not any(file.endswith(".so") for file in wheel.namelist())
+
+
+@pytest.mark.parametrize("target", ["wheel", "editable"])
+def test_ziglang_is_required_where_there_is_no_compiler(
+    tree: Path, tmp_path: Path, target: str
+):
+    call = f"get_requires_for_build_{target}()"
+    without = {"PATH": str(tmp_path), "CC": ""}
+    assert compiling.ZIG_REQUIREMENT in backend(tree, call, **without)
+    assert "ziglang" not in backend(tree, call, **without, SMBOX_NO_NATIVE="1")
+    assert "ziglang" not in backend(tree, call, CC="some-cc")
+
+
+def test_an_sdist_requires_no_compiler(tree: Path, tmp_path: Path):
+    told = backend(tree, "get_requires_for_build_sdist()", PATH=str(tmp_path), CC="")
+    assert told == "[]"
