@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from memnode.checks import check_by_stripe, check_range, check_source, kernel_of, scale_from
+from memnode.checks import check_range, check_source, kernel_of, scale_from
 from memnode.numbered import Commit, NumberedTask, apply
 from memnode.together import commit_together
 from smbox.memory import accel
@@ -104,7 +104,6 @@ def _checked(region: MappedRegion, item: Item, unit: int) -> tuple[int, int, Cha
         SmboxError: it may not run; see checks.py.
     """
     spec = region.spec
-    check_by_stripe(spec, region.state)
     first = item.address - region.address
     check_range(first, item.nbytes, region.nbytes, unit)
     code = kernel_of(item.op, item.kernel)

@@ -20,20 +20,14 @@ from smbox.errors import (
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
-from smbox.memory.layout import (
-    STRIPE_NBYTES,
-    Consistency,
-    RegionKind,
-    RegionState,
-)
+from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.region_limits import check_limits
+from smbox.memory.region_limits import check_consistency, check_limits
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
 from smbox.wire.messages import Create
 from smbox.wire.ops import Op
 
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
-CONSISTENCIES: Final = frozenset(Consistency.NAMES)
 
 _SCATTERS: Final = frozenset({KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM})
 _PLAIN: Final = frozenset({KernelCode.REPLACE, KernelCode.SUM, KernelCode.MIN, KernelCode.MAX})
@@ -44,7 +38,6 @@ ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
     Op.ELASTIC: frozenset({KernelCode.ELASTIC}),
     Op.FETCH: frozenset(KernelCode) - {KernelCode.ELASTIC} - _SCATTERS,
     Op.FROM: _PLAIN,
-    Op.WIDE: _PLAIN | {KernelCode.ELASTIC},
 }
 """Kernels that each op may run: an op also says what its reply carries."""
 
@@ -57,7 +50,8 @@ def spec_of(create: Create) -> RegionSpec:
     """Return what a CREATE asks for.
 
     Raises:
-        ConfigError: no such element type, or a counter or barrier of another layout.
+        ConfigError: no such element type, kind or consistency, or a counter or barrier of
+            another layout.
         LimitError: the name or the size is beyond every limit.
     """
     spec = RegionSpec(
@@ -69,10 +63,9 @@ def spec_of(create: Create) -> RegionSpec:
         token=int.from_bytes(create.token, "little"),
     )
     check_limits(spec)
-    if spec.kind not in KINDS or spec.consistency not in CONSISTENCIES:
-        raise ConfigError(
-            "no such kind or consistency", kind=spec.kind, consistency=spec.consistency
-        )
+    check_consistency(spec)
+    if spec.kind not in KINDS:
+        raise ConfigError("no such kind of region", kind=spec.kind)
     _check_kind(spec)
     return spec
 
@@ -131,21 +124,6 @@ def check_range(
             first=first,
             nbytes=nbytes,
             piece_nbytes=unit,
-        )
-
-
-def check_by_stripe(spec: RegionSpec, state: int) -> None:
-    """Check that a change or read by stripes keeps what the region's consistency promises.
-
-    Raises:
-        ConfigError: every operation on the region is one change: WIDE, SNAPSHOT, or a GET
-            of one request. Its first contents, before others see it, come by stripes.
-    """
-    if spec.consistency == Consistency.REGION and state != RegionState.BUILDING:
-        raise ConfigError(
-            "a region of consistency 'region' changes as a whole, not by rows, batches or parts"
-            " of other regions",
-            name=spec.name,
         )
 
 

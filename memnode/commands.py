@@ -92,7 +92,6 @@ COMMANDS: Final[dict[Op, Command]] = {
         Command(Op.BATCH, Execute),
         Command(Op.GATHER, Execute),
         Command(Op.FROM, Execute),
-        Command(Op.WIDE, Execute),
         Command(Op.UPDATE, Execute),
         Command(Op.SNAPSHOT, Execute),
         Command(Op.LEND, Execute),

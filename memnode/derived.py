@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 
 from memnode.checks import (
-    check_by_stripe,
     check_range,
     check_same_elements,
     check_source,
@@ -42,9 +41,7 @@ class StripedTask(NumberedTask):
         ]
 
     def _region(self) -> MappedRegion:
-        region = self._registry.locate(self.request.address)
-        check_by_stripe(region.spec, region.state)
-        return region
+        return self._registry.locate(self.request.address)
 
     def _commit(self, first: int, limit: int, number: int) -> None:
         """Commit the bytes ``[first, limit)`` of the region's data."""
@@ -70,7 +67,6 @@ class FromTask(StripedTask):
         ahead = region.address + first - self.request.address
         address = operands.unpack_address(self.request.payload)
         source = self._registry.locate(address)
-        check_by_stripe(source.spec, source.state)
         check_same_elements(source.spec, region.spec)
         begin = address - source.address
         check_span(source.spec, begin, self.request.nbytes)

@@ -1,8 +1,8 @@
-"""Stripes that a request keeps while it waits for the rest: region-wide changes and copies.
+"""Stripes that a request keeps while it waits for the rest: those of a snapshot.
 
 Locks belong to an open file. A request that keeps some across tries needs one of its own, or
-the lane's next commit would pass through it. So each borrows a writer, with its journal slot
-and its locks, for as long as it holds anything.
+the lane's next commit would pass through it. So each borrows an open lock file for as long as
+it holds anything.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from smbox.memory.hold import Hold
-from smbox.memory.journal import Writer
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
 IDLE_MAX: Final = 2
-"""Writers kept for the next request; each has a slot of 2 MiB."""
+"""Open lock files kept for the next request."""
 
 
-class Writers:
-    """The writers of requests that hold stripes.
+class LockFiles:
+    """The open lock files of requests that hold stripes.
 
     Args:
         node: name of the memory node.
@@ -26,25 +26,21 @@ class Writers:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._idle: list[Writer] = []
+        self._idle: list[LockFile] = []
 
-    def take(self) -> Writer:
-        """Return a writer that nobody else uses.
+    def take(self) -> LockFile:
+        """Return one that nobody else uses."""
+        return self._idle.pop() if self._idle else LockFile(self._node)
 
-        Raises:
-            OutOfMemoryError: no room for another slot.
-        """
-        return self._idle.pop() if self._idle else Writer.create(self._node)
-
-    def give(self, writer: Writer) -> None:
-        """Take a writer back that holds no lock."""
+    def give(self, locks: LockFile) -> None:
+        """Take one back that holds no lock."""
         if len(self._idle) < IDLE_MAX:
-            self._idle.append(writer)
+            self._idle.append(locks)
         else:
-            writer.close()
+            locks.close()
 
     def close(self) -> None:
-        """Remove the slots of all idle writers."""
+        """Close all that are idle."""
         while self._idle:
             self._idle.pop().close()
 
@@ -53,24 +49,24 @@ class Holding:
     """What one request holds, over as many tries as it takes.
 
     Args:
-        writers: lends it a writer.
+        files: lend it an open lock file.
     """
 
-    def __init__(self, writers: Writers) -> None:
-        self._writers = writers
-        self._held: tuple[Writer, Hold] | None = None
+    def __init__(self, files: LockFiles) -> None:
+        self._files = files
+        self._held: tuple[LockFile, Hold] | None = None
 
-    def of(self, region: MappedRegion, stripes: range) -> tuple[Writer, Hold]:
-        """Return the writer and its hold; the same ones until ``let_go``."""
+    def of(self, region: MappedRegion, stripes: range) -> Hold:
+        """Return the hold; the same one until ``let_go``."""
         if self._held is None:
-            writer = self._writers.take()
-            self._held = writer, Hold(region, writer.locks, stripes)
-        return self._held
+            locks = self._files.take()
+            self._held = locks, Hold(region, locks, stripes)
+        return self._held[1]
 
     def let_go(self) -> None:
-        """Release what is held and give the writer back."""
+        """Release what is held and give the lock file back."""
         if self._held is not None:
-            writer, hold = self._held
+            locks, hold = self._held
             self._held = None
             hold.release()
-            self._writers.give(writer)
+            self._files.give(locks)

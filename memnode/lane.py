@@ -17,16 +17,16 @@ from memnode.commands import ChannelKey, Connection
 from memnode.control import HANDLERS, ControlTask, Desk, Facts
 from memnode.creation import CreateTask
 from memnode.derived import FromTask, UpdateTask
-from memnode.holding import Writers
+from memnode.holding import LockFiles
 from memnode.lending import LendTask
 from memnode.metrics import Metrics
 from memnode.numbered import NumberedTask
 from memnode.reads import GatherTask, ReadTask
 from memnode.registry import Registry
 from memnode.room import Rooms
+from memnode.snapshots import SnapshotTask
 from memnode.waiting import WaitTask, reply_of
 from memnode.waits import Wait, Waits
-from memnode.wide import SnapshotTask, WideTask
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
@@ -71,7 +71,7 @@ class Lane:
         self._metrics = metrics
         self._desk = Desk(registry, facts)
         self._wake = wake
-        self._writers = Writers(memory.name)
+        self._lock_files = LockFiles(memory.name)
         self._rooms = rooms
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
@@ -184,7 +184,7 @@ class Lane:
         for _, task in self._unattended:
             task.abandon()
         self._unattended.clear()
-        self._writers.close()
+        self._lock_files.close()
 
     def _run(self, channel: Channel) -> Replies:
         """Run the tasks of a parked channel until one has to be tried again later."""
@@ -237,12 +237,8 @@ class Lane:
     def _update(self, request: Request, channel: Channel) -> Task:
         return UpdateTask(request, channel, self._registry, self._memory.writer)
 
-    def _wide(self, request: Request, channel: Channel) -> Task:
-        return WideTask(request, channel, self._registry, self._memory.writer, self._writers)
-
     def _read(self, request: Request, channel: Channel) -> Task:
-        locks = self._memory.writer.locks
-        return ReadTask(request, channel, self._registry, locks, self._writers)
+        return ReadTask(request, channel, self._registry, self._memory.writer.locks)
 
     def _gather(self, request: Request, channel: Channel) -> Task:
         return GatherTask(request, channel, self._registry, self._memory.writer.locks)
@@ -251,7 +247,7 @@ class Lane:
         return LendTask(request, self._registry)
 
     def _snapshot(self, request: Request, channel: Channel) -> Task:
-        return SnapshotTask(request, channel, self._registry, self._writers)
+        return SnapshotTask(request, channel, self._registry, self._lock_files)
 
     def _create(self, request: Request, channel: Channel) -> Task:
         return CreateTask(request, channel, self._registry)
@@ -284,7 +280,6 @@ TASKS: Final[dict[Op, Callable[[Lane, Request, Channel], Task]]] = {
     Op.GATHER: Lane._gather,  # noqa: SLF001
     **dict.fromkeys(UNCOPIED, Lane._lend),  # noqa: SLF001
     Op.FROM: Lane._from,  # noqa: SLF001
-    Op.WIDE: Lane._wide,  # noqa: SLF001
     Op.UPDATE: Lane._update,  # noqa: SLF001
     Op.SNAPSHOT: Lane._snapshot,  # noqa: SLF001
     **dict.fromkeys(HANDLERS, Lane._control),  # noqa: SLF001

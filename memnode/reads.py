@@ -1,7 +1,6 @@
 """GET and GATHER: private copies of a range, or of rows, of a region.
 
-Each stripe is as it was between two commits; a range of a region of consistency "region" as
-it was between two changes of the region. The copy is the reply's own: the region changes
+Each stripe is as it was between two commits. The copy is the reply's own: the region changes
 while ZeroMQ still sends. How much of such memory there may be, unsent.py says.
 """
 
@@ -11,18 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_by_stripe, check_range
-from memnode.holding import Holding, Writers
+from memnode.checks import check_range
 from memnode.registry import Registry
-from memnode.wide import held_stripes
 from smbox.errors import AddressRangeError
-from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import Consistency
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import read_range
 from smbox.memory.row_read import RowRead
-from smbox.memory.wide import read_held, read_wide
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 
@@ -35,38 +29,23 @@ class ReadTask:
         channel: who asks.
         registry: finds the region.
         locks: the lane's open lock file.
-        writers: lend one that holds stripes.
     """
 
     def __init__(
-        self,
-        request: Request,
-        channel: Channel,
-        registry: Registry,
-        locks: LockFile,
-        writers: Writers,
+        self, request: Request, channel: Channel, registry: Registry, locks: LockFile
     ) -> None:
         self.request = request
         self._channel = channel
         self._registry = registry
         self._locks = locks
-        self._holding = Holding(writers)
 
     def advance(self) -> Reply | None:
         """Copy the range; see ``Task``."""
-        try:
-            out = self._copy(self._registry.locate(self.request.address))
-        except StripeBusy:
-            raise
-        except BaseException:
-            self._holding.let_go()
-            raise
-        self._holding.let_go()
+        out = self._copy(self._registry.locate(self.request.address))
         return _reply(self.request, out, self._channel)
 
     def abandon(self) -> None:
-        """Let go of the stripes that are held."""
-        self._holding.let_go()
+        """Do nothing."""
 
     def _copy(self, region: MappedRegion) -> NDArray[np.uint8]:
         request = self.request
@@ -74,11 +53,7 @@ class ReadTask:
         limit = first + request.nbytes
         check_range(first, request.nbytes, region.nbytes)
         out: NDArray[np.uint8] = np.empty(request.nbytes, np.uint8)
-        if region.spec.consistency != Consistency.REGION:
-            read_range(region, first, limit, out, self._locks)
-        elif not read_wide(region, first, limit, out):
-            writer, hold = self._holding.of(region, held_stripes(region, first, limit))
-            read_held(region, hold, first, limit, out, writer.locks)
+        read_range(region, first, limit, out, self._locks)
         region.check_usable()
         return out
 
@@ -106,7 +81,6 @@ class GatherTask:
     def _begin(self) -> tuple[RowRead, NDArray[np.uint8]]:
         request = self.request
         region = self._registry.locate(request.address)
-        check_by_stripe(region.spec, region.state)
         gather = operands.unpack_gather(request.payload, request.nbytes)
         places = np.frombuffer(gather.places, np.int64)
         first = request.address - region.address

@@ -121,8 +121,8 @@ class Box:
             init: the first contents: a number for all elements, or an array; None: zeros.
             exist_ok: a region of this name, shape, dtype and consistency is the answer, not
                 an error; its contents stay.
-            consistency: "stripe"; "region": each operation is all or nothing over its whole
-                range; "none": no locks, no journal, atomic by word only.
+            consistency: "stripe": each stripe changes at once; "none": no locks, no journal,
+                atomic by word only.
             timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
                 long as some of ``init`` gets through.
 

@@ -18,7 +18,7 @@ from smbox.array import as_bytes, output_array, source_array, typed_array
 from smbox.errors import AddressRangeError, ConfigError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
-from smbox.paths import requests, whole
+from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.row_items import RowChange, row_items
 from smbox.paths.special import RowsWanted
@@ -40,15 +40,13 @@ class Rows:
 
     Raises:
         AddressRangeError: an IndexError: a row outside the region; nothing was sent.
-        ConfigError: a region without axes, of consistency "region", or with rows of no or
-            more than 1 MiB of data.
+        ConfigError: a region without axes, or with rows of no or more than 1 MiB of data.
         TypeError: the index holds no whole numbers.
     """
 
     __slots__ = ("_extent", "_paths", "_places", "_row_nbytes", "dtype", "shape")
 
     def __init__(self, paths: PathPair, extent: Extent, index: Any) -> None:
-        whole.check_by_stripe(extent.info, "rows")
         self._paths = paths
         self._extent = extent
         self.dtype: np.dtype[Any] = extent.info.dtype.numpy

@@ -11,7 +11,7 @@ from smbox.array import as_bytes, output_array, source_array
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
-from smbox.paths import requests, whole
+from smbox.paths import requests
 from smbox.paths.base import Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
@@ -87,11 +87,8 @@ def begin_from(
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: one of both changes as a whole.
     """
     kernel = kernel_of(extent.info, op, scale)
-    for each in (extent, source):
-        whole.check_by_stripe(each.info, "accumulate_from")
     if (source.info.dtype, source.limit - source.first) != (
         extent.info.dtype,
         extent.limit - extent.first,

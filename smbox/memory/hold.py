@@ -1,4 +1,4 @@
-"""Keeping many stripes of a region at once: for region-wide changes and snapshots.
+"""Keeping many stripes of a region at once, and copying them: a snapshot.
 
 Stripes are locked in ascending order and kept, each as soon as it is free. Writers of single
 stripes only try and never wait inside the memory, so nobody can wait in a circle, and a
@@ -7,9 +7,13 @@ holder that has begun does not starve, as long as it is driven. Who leaves it le
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import ConfigError
 from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import Stripe
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 
@@ -41,8 +45,7 @@ class Hold:
         while self._next < self._stripes.stop:
             if not self._locks.try_lock(self._region.lock_byte(self._next)):
                 raise StripeBusy(self._region, self._next)
-            if self._region.table[self._next, Stripe.SEQ] & 1:
-                recovery.recover_stripe(self._region, self._next, self._locks)
+            recovery.recover_held(self._region, self._next)
             self._next += 1
         try:
             self._region.check_usable()
@@ -56,3 +59,37 @@ class Hold:
         last = self._region.lock_byte(self._stripes.stop - 1)
         self._locks.unlock(first, last + 1 - first)
         self._next = self._stripes.start
+
+
+def held_stripes(region: MappedRegion, first: int, limit: int) -> range:
+    """Return the stripes to hold for a copy of the bytes ``first <= byte < limit``.
+
+    Raises:
+        ConfigError: the region has no locks.
+    """
+    if region.spec.consistency == Consistency.NONE:
+        raise ConfigError("a region without locks has no snapshots", name=region.spec.name)
+    return range(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
+
+
+def read_held(
+    region: MappedRegion, hold: Hold, first: int, limit: int, out: NDArray[np.uint8]
+) -> None:
+    """Copy a range while all its stripes are held: a snapshot; releases the hold.
+
+    Args:
+        region: the region.
+        hold: of the range's stripes; taken or not.
+        first: byte of the region's data.
+        limit: byte behind the last.
+        out: ``u8[limit - first]``.
+
+    Raises:
+        StripeBusy: a writer holds a stripe; those before it stay held, call again.
+        RegionFreedError: the region was freed.
+    """
+    hold.take()
+    try:
+        np.copyto(out, region.data[first:limit])
+    finally:
+        hold.release()

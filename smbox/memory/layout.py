@@ -72,8 +72,7 @@ class RegionHeader:
     TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
     TOKEN_HIGH: Final = 21
     NAME_LENGTH: Final = 22
-    WIDE: Final = 23  # id of the slot whose region-wide change is under way, or 0
-    WORDS: Final = 24
+    WORDS: Final = 24  # word 23 is not used
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 
@@ -97,10 +96,9 @@ class Consistency:
     """Values of ``RegionHeader.CONSISTENCY``."""
 
     STRIPE: Final = 1  # each stripe's changes are commits
-    REGION: Final = 2  # every operation on the region is one commit
-    NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only
+    NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only; 2 is not used again
 
-    NAMES: Final = {STRIPE: "stripe", REGION: "region", NONE: "none"}
+    NAMES: Final = {STRIPE: "stripe", NONE: "none"}
 
 
 class Stripe:

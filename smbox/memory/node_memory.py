@@ -12,6 +12,7 @@ from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, listing, size, unlink
@@ -44,7 +45,6 @@ class NodeMemory:
         self.cookie = _make_cookie(name)
         self.channels = ChannelTable.open(name)
         self.regions: dict[int, MappedRegion] = {}
-        self._retired: list[MappedRegion] = []  # freed; somebody may still need their bytes
         self._damaged: set[int] = set()  # slots of which was logged that they are
         self._recover()
         self._attach_regions()
@@ -122,19 +122,9 @@ class NodeMemory:
         region.header[layout.RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
-        """End a region and give its memory back.
-
-        One that was not published may be the staging of a whole change under way: then its
-        bytes stay until that has ended; ``sweep_slots`` looks again.
-        """
+        """End a region and give its memory back."""
         del self.regions[region.address]
-        was_private = region.state == RegionState.BUILDING
-        is_idle = building.retire(region, self.writer.locks)
-        if was_private and not self._is_spare(region, is_idle=is_idle):
-            self._retired.append(region)
-            return
-        building.remove(region, is_idle=is_idle)
-        region.close()
+        _remove(region, self.writer.locks)
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, journals and rings counted in."""
@@ -154,7 +144,6 @@ class NodeMemory:
                     self._damaged.add(slot_id)
                     name = layout.slot_name(self.name, slot_id)
                     _LOG.exception("a dead writer's slot cannot be recovered: %s", name)
-        self._remove_retired()
         return swept
 
     def close(self, *, keep: bool) -> None:
@@ -164,9 +153,6 @@ class NodeMemory:
                 region.close()
             else:
                 self.free(region)
-        for region in self._retired:
-            region.close()
-        self._retired.clear()
         self.regions.clear()
         self.writer.close()
         self.channels.close()
@@ -188,6 +174,7 @@ class NodeMemory:
         if not locks.try_lock(byte):
             return False
         try:
+            sweeping.take_number(self.name, slot_id, self.channels)
             return sweeping.recover_slot(self.name, slot_id, locks)
         except NoSegmentError:  # its writer took it away, alive, since it was listed
             return False
@@ -200,26 +187,13 @@ class NodeMemory:
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
             else:  # freed in the moment of a kill, or of a client of the node that was
-                self._retired.append(region)
-        self._remove_retired()
+                _remove(region, self.superblock.locks)
 
-    def _remove_retired(self) -> None:
-        retired, self._retired = self._retired, []
-        for region in retired:
-            is_idle = building.retire(region, self.superblock.locks)
-            if self._is_spare(region, is_idle=is_idle):
-                building.remove(region, is_idle=True)
-                region.close()
-            else:
-                self._retired.append(region)
 
-    def _is_spare(self, region: MappedRegion, *, is_idle: bool) -> bool:
-        """Tell whether nobody needs a retired region's bytes, now or to recover from.
-
-        A local client holds a stripe of its staging while it changes a region by it. If it
-        dies, its slot says so.
-        """
-        return is_idle and not sweeping.is_operand(self.name, region.address)
+def _remove(region: MappedRegion, locks: LockFile) -> None:
+    is_idle = building.retire(region, locks)
+    building.remove(region, is_idle=is_idle)
+    region.close()
 
 
 def _make_cookie(name: str) -> bytes:

@@ -14,6 +14,7 @@ from smbox.dtypes import DType
 from smbox.errors import SegmentError
 from smbox.memory import layout
 from smbox.memory.layout import Consistency, RegionHeader, RegionKind
+from smbox.memory.region_limits import check_consistency
 
 _LOW_WORD: Final = (1 << 64) - 1
 
@@ -77,6 +78,7 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
 
     Raises:
         SegmentError: this is no region of this format, or its numbers contradict each other.
+        ConfigError: its consistency is unknown to this release.
     """
     words = [int(word) for word in page.view(np.uint64)[: RegionHeader.WORDS]]
     if words[RegionHeader.MAGIC] != RegionHeader.MAGIC_VALUE:
@@ -102,4 +104,5 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
     )
     if spec.nbytes != words[RegionHeader.DATA_NBYTES]:
         raise SegmentError("this region's header is damaged", name=spec.name)
+    check_consistency(spec)
     return spec

@@ -51,6 +51,20 @@ def check_limits(region: Described) -> None:
         raise LimitError("a region of this size has no address", shape=list(region.shape))
 
 
+def check_consistency(region: Described) -> None:
+    """Check that a region's consistency is one that this release knows.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if region.consistency not in Consistency.NAMES:
+        raise ConfigError(
+            f"consistency is one of {', '.join(Consistency.NAMES.values())}",
+            name=region.name,
+            consistency=region.consistency,
+        )
+
+
 def check_name(name: str) -> None:
     """Check the name of a region; raises as ``check_limits``, and TypeError."""
     if not isinstance(name, str):

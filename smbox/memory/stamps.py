@@ -13,7 +13,6 @@ from typing import Final
 
 from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.reading import ORDERS_LOADS
 
 CHANGING: Final = 0
 """The stamp of what is being changed just now: equal to no other, and not to itself."""
@@ -33,11 +32,10 @@ def stamp_of(region: MappedRegion, first: int, limit: int) -> int:
     """Return the stamp of bytes ``[first, limit)`` of a region's data, not empty.
 
     Returns:
-        At least 1, or CHANGING: also where the machine may show a writer's stores in another
-        order, so that nothing can be told without a lock.
+        At least 1, or CHANGING.
     """
     stripes = slice(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
-    numbers = region.table[stripes, Stripe.SEQ].tolist()
-    if not ORDERS_LOADS or any(number & 1 for number in numbers):
+    words = region.table[stripes, Stripe.SEQUENCE].tolist()
+    if any(word & Stripe.OPEN for word in words):
         return CHANGING
-    return 1 + int(sum(numbers))
+    return 1 + int(sum(words))

@@ -1,19 +1,16 @@
-"""Taking away the slots of dead writers, after undoing or finishing what they left open."""
+"""Taking away the slots of dead writers, once no stripe is open with them."""
 
 from __future__ import annotations
 
-from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import journal, recovery
-from smbox.memory.busy import StripeBusy
-from smbox.memory.hold import Hold
-from smbox.memory.layout import Intent, RegionHeader, Slot
+from smbox.memory.channels import ChannelTable
+from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.segment import NoSegmentError, Segment
-from smbox.memory.wide import settle_wide
+from smbox.memory.segment import Segment
 
 
 def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
-    """Undo or finish what a dead writer left open, and remove its slot.
+    """Close every stripe that a dead writer left open, and remove its slot.
 
     Args:
         node: name of the memory node.
@@ -24,60 +21,46 @@ def recover_slot(node: str, slot_id: int, locks: LockFile) -> bool:
         False if a stripe is held by a live writer just now: try again later.
     """
     with journal.attach_slot(node, slot_id) as slot:
-        if not (_close_wide(node, slot, locks) and _close_stripe(node, slot, locks)):
+        if not _close_stripes(node, slot, locks):
             return False
         slot.unlink()
     return True
 
 
-def is_operand(node: str, address: int) -> bool:
-    """Tell whether a whole change that is not closed takes its operand from a region."""
-    for slot_id in journal.slot_ids(node):
-        try:
-            slot = journal.attach_slot(node, slot_id)
-        except NoSegmentError:  # taken away meanwhile
-            continue
-        except SegmentError:  # not to be read, at least just now: it may be
-            return True
-        with slot:
-            words = recovery.slot_words(slot)
-            if words[Intent.OPEN] != 0 and int(words[Intent.SOURCE]) == address:
-                return True
-    return False
+def take_number(node: str, slot_id: int, channels: ChannelTable) -> None:
+    """Note at a node's start the number that a dead slot says was committed.
+
+    Its commit may be closed already: then the slot is still COMMITTED, for it never changes
+    once its writer is dead.
+    """
+    with journal.attach_slot(node, slot_id) as slot:
+        words = recovery.slot_words(slot)
+        state = int(words[Slot.STATE]) & SlotState.MASK
+        if state == SlotState.COMMITTED and words[Slot.CHANNEL] != 0:
+            channels.apply_committed(
+                int(words[Slot.CHANNEL]) - 1, int(words[Slot.SERIAL]), int(words[Slot.NUMBER])
+            )
 
 
-def _close_wide(node: str, slot: Segment, locks: LockFile) -> bool:
-    words = recovery.slot_words(slot)
-    if words[Intent.OPEN] == 0:
-        return True
-    with recovery.attached(node, int(words[Intent.OPEN])) as region:
-        if region is None or int(region.header[RegionHeader.WIDE]) != int(words[Slot.ID]):
-            return True
-        hold = Hold(region, locks, range(region.stripe_count))
-        try:
-            hold.take()
-            settle_wide(region, locks)
-        except StripeBusy:
-            return False
-        except RegionFreedError:  # with all that was half changed in it
-            return True
-        finally:
-            hold.release()
-    return True
-
-
-def _close_stripe(node: str, slot: Segment, locks: LockFile) -> bool:
+def _close_stripes(node: str, slot: Segment, locks: LockFile) -> bool:
     words = recovery.slot_words(slot)
     if not recovery.is_open(words):
         return True
-    with recovery.attached(node, int(words[Slot.REGION])) as region:
-        if region is None:
-            return True
-        byte = region.lock_byte(int(words[Slot.STRIPE]))
-        try:
+    stripe, slot_id = int(words[Slot.STRIPE]), int(words[Slot.ID])
+    is_closed = True
+    for extent in range(int(words[Slot.EXTENTS])):
+        with recovery.attached(node, int(words[Slot.REGION + extent])) as region:
+            if region is None:
+                continue
+            row = region.table[stripe]
+            if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN or int(row[Stripe.WRITER]) != slot_id:
+                continue
+            byte = region.lock_byte(stripe)
             if not locks.try_lock(byte):
-                return False
-            recovery.close_commit(region, slot)
-        finally:
-            locks.unlock(byte)
-    return True
+                is_closed = False
+                continue
+            try:
+                recovery.recover_held(region, stripe)
+            finally:
+                locks.unlock(byte)
+    return is_closed

@@ -32,6 +32,7 @@ FLAGS: Final = (
     "-ffp-contract=off",  # every machine must round alike: no fused multiply-add
     "-fno-strict-aliasing",
     "-fwrapv",
+    "-fvisibility=hidden",
 )
 WARNINGS: Final = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow")
 GLIBC: Final = "2.17"

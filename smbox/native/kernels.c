@@ -244,11 +244,6 @@ void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 dtype, u64 operand) {
 
 /* ---- facts -------------------------------------------------------------------------------------- */
 
-#ifndef SMBOX_BUILD_COMPILER
-#define SMBOX_BUILD_COMPILER "unknown compiler"
-#endif
-const char smbox_compiler[] = SMBOX_BUILD_COMPILER;
-
 const u64 smbox_layout[] = {
     SMBOX_FORMAT,
     sizeof(struct stripe),

@@ -18,6 +18,17 @@ HOW_TO_BUILD: Final = (
 )
 
 
+_FUNCTIONS: Final = {
+    "smbox_commit": 3,
+    "smbox_read": 2,
+    "smbox_recover": 4,
+    "smbox_level": 1,
+}
+"""What smbox/native/native.h exports, with the number of arguments."""
+
+_HIGHEST_LEVEL: Final = 1
+
+
 class Library(NamedTuple):
     """The loaded library, by two handles.
 
@@ -82,11 +93,18 @@ def load() -> Library:
         raise NativeError(why_not)
     file = compiling.FOLDER / compiling.file_name()
     try:
-        return Library(ctypes.PyDLL(str(file)), ctypes.CDLL(str(file)), file)
+        short, long = ctypes.PyDLL(str(file)), ctypes.CDLL(str(file))
     except OSError as error:
         raise NativeError(
             f"the native library cannot be loaded ({error}): {HOW_TO_BUILD}", file=str(file)
         ) from error
+    for handle in (short, long):
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(handle, name)
+            function.argtypes = (ctypes.c_size_t,) * arguments  # addresses and counts
+            function.restype = ctypes.c_size_t
+    short.smbox_level(_HIGHEST_LEVEL)
+    return Library(short, long, file)
 
 
 def build_info() -> BuildInfo:

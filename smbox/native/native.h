@@ -192,7 +192,6 @@ EXPORT u64 smbox_level(u64 wanted);
 
 /* Facts for Python: format, then sizes and offsets of the structs, then 0. */
 EXPORT extern const u64 smbox_layout[];
-EXPORT extern const char smbox_compiler[];
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 

@@ -97,7 +97,7 @@ class DataPath(Protocol):
 
     @property
     def special(self) -> SpecialPath:
-        """What few regions need: rows, other regions, whole regions, optimizers."""
+        """What few regions need: rows, other regions, snapshots, optimizers."""
 
     def change_now(
         self, info: RegionInfo, operation: Operation, sink: Sink | None = None

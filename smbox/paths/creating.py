@@ -137,8 +137,7 @@ def _fill(
     try:
         source = as_bytes(values)
         operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
-        unseen = replace(ours, consistency=STRIPE)  # nobody sees it half filled
-        requests.change(paths, Request(unseen, operation, None, None), timeout_s)
+        requests.change(paths, Request(ours, operation, None, None), timeout_s)
         return paths.control().publish(ours, control_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):
         raise  # ours is gone

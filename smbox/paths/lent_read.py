@@ -67,7 +67,7 @@ class Restless:
         """Tell whether a read of so many bytes of a region is to be without a copy; counts."""
         if not self.lends(nbytes):
             return False
-        if info.consistency != Consistency.STRIPE:  # without stamps, or to be read as a whole
+        if info.consistency != Consistency.STRIPE:  # it has no stamps
             return False
         left = self._left.pop(int(info.address), 0)
         if left > 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from smbox.errors import RegionFreedError, SmboxError
+from smbox.errors import SmboxError
 from smbox.memory.change import Change
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
@@ -15,10 +15,10 @@ from smbox.memory.reading import read_range
 from smbox.memory.row_read import RowRead
 from smbox.memory.update import Update, commit_update
 from smbox.paths.lane import Lane, LaneWork
-from smbox.paths.local_whole import LocalSnapshot, LocalWhole, taken_back
+from smbox.paths.local_snapshot import LocalSnapshot
 from smbox.paths.local_work import LocalChange, LocalFailure
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
-from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Work
 
 
 class LocalSpecial:
@@ -61,16 +61,7 @@ class LocalSpecial:
             )
         )
 
-    def change_whole(
-        self, info: RegionInfo, operation: Operation, sink: Sink | None, lease: Lease
-    ) -> Work:
-        """Begin an all-or-nothing change; see SpecialPath."""
-        staged = lease, self._staging(lease)
-        return self._work(
-            lambda lane: LocalWhole(lane, self._map(info), operation, sink, staged)
-        )
-
-    def read_whole(
+    def snapshot(
         self,
         info: RegionInfo,
         first: int,
@@ -81,18 +72,9 @@ class LocalSpecial:
         """Begin to read a range at one moment; see SpecialPath."""
         return self._work(lambda lane: LocalSnapshot(lane, self._map(info), first, limit, out))
 
-    def stages_reads(self, info: RegionInfo, first: int, limit: int) -> bool:  # noqa: ARG002
+    def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002
         """Tell that nothing travels."""
         return False
-
-    def _staging(self, lease: Lease) -> MappedRegion:
-        """Map the staging; the node takes it back from who is silent for long."""
-        try:
-            region = self._map(lease.info)
-            region.check_usable()
-        except RegionFreedError as error:
-            raise taken_back() from error
-        return region
 
     def _work(self, make: Callable[[Lane], LaneWork]) -> Work:
         lane = self._lane()

@@ -28,7 +28,7 @@ class PathPair:
     Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
 
     Attributes:
-        staging: regions of this client's own, for operations on whole ranges.
+        staging: regions of this client's own, for copies of snapshots.
 
     Args:
         config: complete settings.

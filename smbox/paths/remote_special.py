@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from smbox.errors import SmboxError
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.link import Link
 from smbox.paths.link_work import WorkCall
-from smbox.paths.remote_whole import RemoteSnapshot, RemoteWhole
+from smbox.paths.remote_snapshot import RemoteSnapshot
 from smbox.paths.remote_work import RemoteRead, RemoteWork, scale_of
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
-from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.work import Bytes, Operation, RegionInfo, Work
 from smbox.wire import operands, pieces
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
@@ -65,14 +65,7 @@ class RemoteSpecial:
         template = Request(Op.UPDATE, kernel=step.optimizer)
         return self._begin(link, RemoteStriped(link, info, (0, info.nbytes), template, payload))
 
-    def change_whole(
-        self, info: RegionInfo, operation: Operation, sink: Sink | None, lease: Lease
-    ) -> Work:
-        """Begin an all-or-nothing change; see SpecialPath."""
-        link = self._link()
-        return self._begin(link, RemoteWhole(link, info, operation, sink, lease))
-
-    def read_whole(
+    def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
     ) -> Work:
         """Begin to read a range at one moment; see SpecialPath."""
@@ -81,10 +74,9 @@ class RemoteSpecial:
             return self._begin(link, RemoteRead(link, info, first, limit, out))
         return self._begin(link, RemoteSnapshot(link, info, first, limit, out, lease))
 
-    def stages_reads(self, info: RegionInfo, first: int, limit: int) -> bool:
-        """Tell whether more than one request would have to be of one moment."""
-        unit = REQUEST_NBYTES_MAX if info.consistency == Consistency.REGION else STRIPE_NBYTES
-        return pieces.count(first, limit, unit) > 1
+    def stages_snapshots(self, first: int, limit: int) -> bool:
+        """Tell whether more than one stripe has to be of one moment."""
+        return pieces.count(first, limit, STRIPE_NBYTES) > 1
 
 
 class RemoteStriped(RemoteWork):

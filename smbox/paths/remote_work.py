@@ -172,17 +172,13 @@ class RemoteWork:
         What of an elastic exchange is at the node moves the center, and x has to move with
         it: so that is waited for, for a moment, or until another interrupt.
         """
-        self._limit = self._stop_at()
+        self._limit = self._next()
         try:
             if self._hands_on and self._calls and not self.is_done:
                 self._link.drive(self, time.monotonic() + SETTLE_S)
         finally:
             self._is_cancelled = True
             self._link.cancel(self)
-
-    def _stop_at(self) -> int:
-        """Return the unit behind the last one that a cancelled work still deals with."""
-        return self._next()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""

@@ -7,18 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from smbox.handle import Handle
 from smbox.memory.kernels import KERNELS
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
-from smbox.paths import whole
+from smbox.paths import snapshots
 from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
-
-_REGION: Final = Consistency.REGION
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,8 +46,6 @@ def nothing() -> None:
 def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
-    if request.info.consistency == _REGION:
-        return whole.once_more(lambda: change_nb(paths, request, timeout_s).finish(timeout_s))
     if operation.first == operation.limit:
         return change_nb(paths, request).finish(timeout_s)
     work = paths.data().change_now(request.info, operation, request.sink)
@@ -58,25 +54,16 @@ def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     return request.result
 
 
-def change_nb(
-    paths: PathPair, request: Request[T], timeout_s: float | None = None
-) -> Handle[T]:
-    """Begin a change, by the timeout; the handle's result is the request's."""
-    return begin(paths, request, lambda: request.result, timeout_s)
+def change_nb(paths: PathPair, request: Request[T]) -> Handle[T]:
+    """Begin a change; the handle's result is the request's."""
+    return begin(paths, request, lambda: request.result)
 
 
-def begin(
-    paths: PathPair,
-    request: Request[T],
-    result: Callable[[], U],
-    timeout_s: float | None = None,
-) -> Handle[U]:
-    """Begin a change, by the timeout; its result is made when it is complete."""
+def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Handle[U]:
+    """Begin a change; its result is made when it is complete."""
     operation, data = request.operation, paths.data()
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
         work = data.wait_version(request.info, 0)
-    elif whole.changes_whole(request.info):
-        work = whole.begin_change(paths, request.info, operation, request.sink, timeout_s)
     else:
         work = data.change(request.info, operation, request.sink)
     return Handle(operation.op, work, result, paths.timeout_s)
@@ -97,9 +84,9 @@ def read(
 
     The result is that of a timeout's handle, once it has been waited for.
     """
-    if is_snapshot or info.consistency == _REGION:
-        begin_whole = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
-        whole.once_more(lambda: begin_whole(lambda: result, timeout_s).finish(timeout_s))
+    if is_snapshot:
+        again = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
+        snapshots.once_more(lambda: again(lambda: result, timeout_s).finish(timeout_s))
         return
     data = paths.data()
     if first == limit:
@@ -121,12 +108,12 @@ def read_nb(
     *,
     is_snapshot: bool = False,
 ) -> Handle[T]:
-    """Begin to read, by the timeout; with ``is_snapshot`` all of one moment."""
+    """Begin to read; with ``is_snapshot`` all of one moment, staged by the timeout."""
     data = paths.data()
     if first == limit:
         work = data.wait_version(info, 0)
-    elif is_snapshot or whole.changes_whole(info):
-        work = whole.begin_read(paths, info, first, limit, out, timeout_s)
+    elif is_snapshot:
+        work = snapshots.begin_snapshot(paths, info, first, limit, out, timeout_s)
     else:
         work = data.read(info, first, limit, out)
     return Handle("get", work, result, paths.timeout_s)
@@ -148,7 +135,6 @@ def wait_version(
 def batch_items(request: Request[T]) -> list[BatchItem]:
     """Cut a request into the commits it is made of."""
     operation, source = request.operation, request.operation.source
-    whole.check_by_stripe(request.info, "a batch")
     if 0 < operation.limit - operation.first <= STRIPE_NBYTES - operation.first % STRIPE_NBYTES:
         return [BatchItem(request.info, operation, request.sink)]
     is_whole = KERNELS[operation.kernel].is_whole

@@ -1,4 +1,4 @@
-"""What regions ask of a path beyond ranges: rows, whole regions, optimizers. Pure.
+"""What regions ask of a path beyond ranges: rows, snapshots, optimizers. Pure.
 
 One request each, as ``Work``; the rules of base.py hold for them too.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory.optimizers import OptimizerCode
-from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.work import Bytes, Operation, RegionInfo, Work
 
 
 class RowsWanted(NamedTuple):
@@ -73,11 +73,6 @@ class Lease:
         """Let nobody have it again; after the first ending nothing happens."""
         self._over(is_sound=False)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self._is_over
-
     def holds(self, address: object) -> bool:
         """Tell whether ``address`` lies in it."""
         begin = int(self.info.address)
@@ -103,23 +98,18 @@ class SpecialPath(Protocol):
     def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
         """Begin a step of an optimizer: parameters and state together, stripe by stripe."""
 
-    def change_whole(
-        self, info: RegionInfo, operation: Operation, sink: Sink | None, lease: Lease
-    ) -> Work:
-        """Begin a change that is all or nothing over its range.
-
-        Args:
-            info: a region of consistency "region".
-            operation: what is done.
-            sink: takes the old bytes, after all is committed.
-            lease: of staging as large as the operand, with a sink twice as large; given back by
-                the work.
-        """
-
-    def read_whole(
+    def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
     ) -> Work:
-        """Begin to read a range as it was at one moment; see ``stages_reads``."""
+        """Begin to read a range as it was at one moment.
 
-    def stages_reads(self, info: RegionInfo, first: int, limit: int) -> bool:
-        """Tell whether ``read_whole`` needs staging as large as the range."""
+        Args:
+            info: the region.
+            first: byte of its data.
+            limit: byte behind the last.
+            out: ``u8[limit - first]``.
+            lease: of staging as large as the range, where ``stages_snapshots`` says so.
+        """
+
+    def stages_snapshots(self, first: int, limit: int) -> bool:
+        """Tell whether ``snapshot`` needs staging for a range."""

@@ -1,4 +1,4 @@
-"""Regions of a client's own in which it stages operands, and finds copies and old bytes.
+"""Regions of a client's own in which it finds the copies of its snapshots.
 
 They are never published: nobody else has their address, and the node takes them back when
 the client says goodbye or is gone. A few are kept for the next operation of the same size.

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from smbox.testing import (
+    contract_atomic,
     contract_names,
     contract_rows,
     contract_verbs,
     contract_waits,
-    contract_whole,
 )
 
 Check = Callable[[Any], None]
@@ -32,7 +32,7 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
     for module in (
         contract_verbs,
         contract_rows,
-        contract_whole,
+        contract_atomic,
         contract_names,
         contract_waits,
     )

@@ -81,7 +81,7 @@ def check_create_nonsense(box: Any) -> None:
         {"shape": (-1,)},
         {"shape": None},
         {"shape": (2,), "dtype": "complex64"},
-        {"shape": (2,), "consistency": "eventual"},
+        {"shape": (2,), "consistency": "region"},
     ):
         with raises(ConfigError):
             box.create(fresh("bad"), **arguments)

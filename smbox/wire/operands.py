@@ -1,10 +1,9 @@
-"""The second frames that have a form of their own: GATHER, FROM, WIDE, UPDATE, SNAPSHOT. Pure.
+"""The second frames that have a form of their own: GATHER, FROM, UPDATE, SNAPSHOT. Pure.
 
 Fixed words, little-endian, and where there is more, bytes behind them:
 
     GATHER    row_nbytes u64 | place i64[count]
     FROM      source address u64
-    WIDE      source address u64 | old address u64, 0: the old bytes are not wanted
     UPDATE    siblings u64 | sibling address u64[3] | parameter f64[4] | gradient
     SNAPSHOT  target address u64
 """
@@ -24,7 +23,6 @@ PARAMETERS_MAX: Final = 4
 
 _GATHER: Final = struct.Struct("<Q")
 _ADDRESS: Final = struct.Struct("<Q")
-_WIDE: Final = struct.Struct("<QQ")
 _UPDATE: Final = struct.Struct("<Q3Q4d")
 
 UPDATE_HEAD_NBYTES: Final = _UPDATE.size
@@ -45,13 +43,6 @@ class Gather(NamedTuple):
 
     row_nbytes: int
     places: Buffer
-
-
-class Wide(NamedTuple):
-    """Where the operand of a region-wide change lies, and where its old bytes go (or 0)."""
-
-    source: int
-    old: int
 
 
 class Update(NamedTuple):
@@ -108,22 +99,6 @@ def unpack_address(operand: Buffer) -> int:
         raise RemoteProtocolError("one address expected", nbytes=len(operand))
     (address,) = _ADDRESS.unpack(operand)
     return int(address)
-
-
-def pack_wide(wide: Wide) -> bytes:
-    """Write the operand of a WIDE."""
-    return _WIDE.pack(wide.source, wide.old)
-
-
-def unpack_wide(operand: Buffer) -> Wide:
-    """Read the operand of a WIDE.
-
-    Raises:
-        RemoteProtocolError: it is not two addresses.
-    """
-    if len(operand) != _WIDE.size:
-        raise RemoteProtocolError("two addresses expected", nbytes=len(operand))
-    return Wide(*_WIDE.unpack(operand))
 
 
 def pack_update(

@@ -32,8 +32,7 @@ class Op(IntEnum):
     BATCH = 22
     GATHER = 23
     FROM = 24
-    WIDE = 25
-    UPDATE = 26
+    UPDATE = 26  # 25 is retired
     SNAPSHOT = 27
     LEND = 28
     STAMPS = 29
@@ -43,7 +42,7 @@ CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
 """Operations whose body is one msgpack map of messages.py."""
 
 CHANGES: Final = frozenset(
-    {Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.FROM, Op.WIDE, Op.UPDATE}
+    {Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.FROM, Op.UPDATE}
 )
 """Operations that change memory: each takes a number for every stripe it touches."""
 
@@ -59,7 +58,7 @@ ANSWERS: Final = COPIED | UNCOPIED
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 """Operations whose request carries source bytes as its second frame."""
 
-OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.WIDE, Op.UPDATE, Op.SNAPSHOT})
+OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT})
 """Operations whose second frame is an operand of their own form: operands.py."""
 
 UNFENCED: Final = frozenset({Op.HELLO, Op.BYE})

@@ -11,17 +11,15 @@ import secrets
 import numpy as np
 import pytest
 
-from memnode import derived, holding, numbered, wide as wide_task
+from memnode import derived, numbered
 from memnode.channel import Channel
 from memnode.derived import FromTask, UpdateTask
-from memnode.holding import Writers
 from memnode.registry import Registry
-from memnode.wide import WideTask
 from smbox import dtypes
-from smbox.memory import accel, commit, hold, kernels, update, wide
+from smbox.memory import accel, commit, kernels, update
 from smbox.memory.building import build
 from smbox.memory.journal import Writer
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.region_header import RegionSpec
@@ -29,11 +27,10 @@ from smbox.testing.crash_points import killed_at
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.header import pack_scale
-from smbox.wire.operands import Wide
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
-MODULES = (commit, hold, update, wide, derived, holding, numbered, wide_task)
+MODULES = (commit, update, derived, numbered)
 FILES = {module.__file__ for module in MODULES}
 COUNT = STRIPE_NBYTES // 4 + 9  # two stripes
 CLIENT = 7
@@ -48,8 +45,8 @@ def memory(monkeypatch):
     memory.close(keep=False)
 
 
-def region_of(memory, name, value, consistency=Consistency.STRIPE):
-    spec = RegionSpec(name, dtypes.by_name("float32"), (COUNT,), consistency=consistency)
+def region_of(memory, name, value):
+    spec = RegionSpec(name, dtypes.by_name("float32"), (COUNT,))
     region = build(memory.name, spec, memory.superblock.take_address(spec.nbytes))
     region.array()[:] = value
     memory.add(region)
@@ -62,10 +59,6 @@ def request_of(op, region, other):
     if op is Op.FROM:
         payload = operands.pack_address(other.address)
         return Request(op, 1, kernel=2, scale=raw, payload=payload, **fields)
-    if op is Op.WIDE:
-        payload = operands.pack_wide(Wide(other.address, 0))
-        fields["numbers"] = 1
-        return Request(op, 1, kernel=2, scale=raw, payload=payload, **fields)
     ones = np.ones(COUNT, np.float32)
     payload = operands.pack_update([other.address], [1, 0], ones)
     return Request(op, 1, kernel=int(OptimizerCode.MOMENTUM), payload=payload, **fields)
@@ -76,8 +69,7 @@ class Bench:
 
     def __init__(self, memory, op):
         self.memory, self.op = memory, op
-        whole = Consistency.REGION if op is Op.WIDE else Consistency.STRIPE
-        self.region = region_of(memory, "r", 1, whole)
+        self.region = region_of(memory, "r", 1)
         self.other = region_of(memory, "o", 1)
         self.row = memory.channels.claim(CLIENT, 0)
 
@@ -85,14 +77,8 @@ class Bench:
         registry = Registry(self.memory, 10)
         channel = Channel(self.memory.name, (0, b"x"), CLIENT, self.row)
         request = request_of(self.op, self.region, self.other)
-        writers = Writers(self.memory.name)
-        if self.op is Op.WIDE:
-            task = WideTask(request, channel, registry, writer, writers)
-        else:
-            kind = FromTask if self.op is Op.FROM else UpdateTask
-            task = kind(request, channel, registry, writer)
-        reply = task.advance()
-        writers.close()
+        kind = FromTask if self.op is Op.FROM else UpdateTask
+        reply = kind(request, channel, registry, writer).advance()
         assert reply.status is Status.OK
 
     def killed_at(self, line):
@@ -106,7 +92,7 @@ class Bench:
         return killed_at(line, run, FILES)
 
 
-@pytest.mark.parametrize("op", [Op.FROM, Op.WIDE, Op.UPDATE], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [Op.FROM, Op.UPDATE], ids=lambda op: op.name)
 def test_a_change_of_the_lane_killed_anywhere_happens_once(memory, op):
     bench = Bench(memory, op)
     region, after = bench.region, 0.0 if op is Op.UPDATE else 2.0
@@ -122,14 +108,10 @@ def test_a_change_of_the_lane_killed_anywhere_happens_once(memory, op):
         assert (found[: STRIPE_NBYTES // 4] == stripes[0]).all()
         done = stripes.count(after)
         assert set(stripes) <= {1.0, after}
-        if op is Op.WIDE:
-            assert done in {0, 2}
-            assert bench.row.applied == done // 2, line
-        else:
-            assert bench.row.applied == done, line
+        assert bench.row.applied == done, line
         bench.run(memory.writer)
         assert (region.array() == after).all()
-        assert bench.row.applied == (1 if op is Op.WIDE else 2)
+        assert bench.row.applied == 2
         seen.add(done)
         line += 1 if line < 30 else 4
     assert {0, 2} <= seen

@@ -233,7 +233,7 @@ FIELDS = {
     "numbers": [1, 0, 2, 4, 5],
     "scale": [FLOAT, WHOLE, pack_scale(float("nan"), "f")],
     "dtype": ["float32", "int64", "bool", "uint64", "int8", "float16", "float64"],
-    "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
+    "consistency": [Consistency.STRIPE, Consistency.NONE],
     "status": [0, 3],
 }
 USUAL = {name: values[0] for name, values in FIELDS.items()}

@@ -262,12 +262,6 @@ def test_lock_free_regions_answer_and_count_too(peer):
     assert peer.get(address, 4).tolist() == [4]
 
 
-def test_regions_that_change_as_a_whole_are_not_changed_in_parts(peer):
-    address = peer.create("r", (8,), consistency=Consistency.REGION).body.address
-    assert peer.put(address, floats(1)).status is Status.ERROR
-    assert peer.get(address, 4).tolist() == [0]
-
-
 def test_rows_travel_with_their_places(peer, address):
     rows = scatter.pack(np.array([2, 0, 2]), floats(1, 2, 3, 4, 5, 6).reshape(3, 2))
     raw = pack_scale(2.0, "f")

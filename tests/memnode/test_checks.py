@@ -14,7 +14,7 @@ from smbox.errors import (
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind, RegionState
+from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.messages import Create
@@ -42,7 +42,6 @@ def test_a_create_becomes_a_spec():
     [
         ({"dtype": "complex64"}, ConfigError),
         ({"kind": 9}, ConfigError),
-        ({"consistency": 9}, ConfigError),
         ({"shape": (1 << 40, 1 << 40)}, LimitError),
         ({"kind": RegionKind.COUNTER}, ConfigError),
         ({"kind": RegionKind.COUNTER, "dtype": "int64", "shape": (2,)}, ConfigError),
@@ -137,12 +136,10 @@ def test_scales():
         checks.scale_from(KernelCode.ELASTIC, int8, pack_scale(1, "i"))
 
 
-def test_a_region_of_consistency_region_changes_as_a_whole_once_it_is_public():
-    whole = RegionSpec("w", FLOAT32, (4,), consistency=Consistency.REGION)
-    checks.check_by_stripe(SPEC, RegionState.LIVE)
-    checks.check_by_stripe(whole, RegionState.BUILDING)
-    with pytest.raises(ConfigError, match="as a whole"):
-        checks.check_by_stripe(whole, RegionState.LIVE)
+@pytest.mark.parametrize("consistency", [0, 2, 4])
+def test_a_consistency_that_is_unknown_is_told(consistency):
+    with pytest.raises(ConfigError, match="consistency is one of stripe, none"):
+        checks.spec_of(create(consistency=consistency))
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,8 @@ def test_a_loan_is_one_aligned_piece(peer, address):
 
 
 @pytest.mark.parametrize("op", [Op.LEND, Op.STAMPS])
-@pytest.mark.parametrize("consistency", [Consistency.REGION, Consistency.NONE])
-def test_what_changes_without_stamps_is_not_lent(peer, op, consistency):
-    other = peer.create("other", (8,), consistency=consistency).body.address
+def test_what_changes_without_stamps_is_not_lent(peer, op):
+    other = peer.create("other", (8,), consistency=Consistency.NONE).body.address
     assert peer.ask(op, address=other, nbytes=32).status is Status.ERROR
 
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Consistency
 from smbox.memory.optimizers import OptimizerCode
 from smbox.wire import operands
 from smbox.wire.header import pack_scale
-from smbox.wire.operands import Wide
 from smbox.wire.ops import CHANGES, Op
 from smbox.wire.status import Status
 
@@ -19,13 +17,10 @@ ONES = np.ones(4, np.float32)
 
 def numbered(peer, op):
     """A region of four ones, and a function that sends one change of it by number."""
-    consistency = Consistency.REGION if op is Op.WIDE else Consistency.STRIPE
-    fields = {"init": 1.0, "publish": True, "consistency": consistency}
-    address = peer.create(f"r-{op.name}", (4,), **fields).body.address
+    address = peer.create(f"r-{op.name}", (4,), init=1.0).body.address
     other = peer.create(f"o-{op.name}", (4,), init=1.0).body.address
     kernel, operand = {
         Op.FROM: (KernelCode.SUM, operands.pack_address(other)),
-        Op.WIDE: (KernelCode.SUM, operands.pack_wide(Wide(other, 0))),
         Op.UPDATE: (OptimizerCode.MOMENTUM, operands.pack_update([other], [1, 0], ONES)),
     }[op]
 
@@ -44,14 +39,14 @@ def peer(bench):
     return bench.peer()
 
 
-@pytest.fixture(params=[Op.FROM, Op.WIDE, Op.UPDATE], ids=lambda op: op.name)
+@pytest.fixture(params=[Op.FROM, Op.UPDATE], ids=lambda op: op.name)
 def op(request):
     return request.param
 
 
 def test_the_ops_without_sources_are_all_here():
     sourced = {Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH, Op.BATCH}
-    assert CHANGES - sourced == {Op.FROM, Op.WIDE, Op.UPDATE}
+    assert CHANGES - sourced == {Op.FROM, Op.UPDATE}
 
 
 def test_a_change_happens_once_under_its_number(bench, peer, op):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.row_read import RowRead
 from smbox.wire import operands
@@ -94,8 +94,6 @@ def test_rows_that_are_refused(peer, address):
     ):
         assert gather(peer, address, places, row).status is status
     assert gather(peer, address, [0], 12, nbytes=8).status is Status.BAD_MESSAGE
-    whole = peer.create("whole", (8,), consistency=Consistency.REGION).body.address
-    assert gather(peer, whole, [0], 12).status is Status.ERROR
 
 
 def test_rows_that_were_read_are_not_read_again(bench, peer, monkeypatch):

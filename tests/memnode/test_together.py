@@ -219,7 +219,7 @@ ITEMS = {
     "numbers": [3, 2],
     "number": [1, 0, 5],
     "dtype": ["float32", "int64", "bool"],
-    "consistency": [Consistency.STRIPE, Consistency.NONE, Consistency.REGION],
+    "consistency": [Consistency.STRIPE, Consistency.NONE],
 }
 ALIKE = {name: values[0] for name, values in ITEMS.items()}
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionHeader, Stripe
+from smbox.memory.layout import Stripe
 
 
 def test_the_holder_is_named(memory, make):
@@ -20,15 +20,14 @@ def test_the_holder_is_named(memory, make):
     assert busy.holder_pid() == os.getpid()
 
 
-def test_the_writer_of_a_whole_change_is_the_holder_while_it_lives(memory, make):
+def test_a_holder_that_died_is_not_named(memory, make):
     region = make(np.zeros(4, np.float32))
     busy, writer = StripeBusy(region, 0), Writer.create(memory.name)
-    region.table[0, Stripe.WRITER] = memory.writer.slot_id
-    region.header[RegionHeader.WIDE] = writer.slot_id
+    region.table[0, Stripe.WRITER] = writer.slot_id
+    region.table[0, Stripe.SEQ] = 1
     assert busy.holder_pid() == os.getpid()
     writer.locks.close()  # its lock goes, as with its process
     assert busy.holder_pid() == 0
-    region.header[RegionHeader.WIDE] = 0
     writer.close()
 
 

@@ -10,7 +10,7 @@ from smbox.memory import commit as commit_module, recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.change import Change, Receipt
 from smbox.memory.channels import RingFile
-from smbox.memory.commit import commit, commit_held, commits
+from smbox.memory.commit import commit, commits
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionHeader, RegionState, Stripe
@@ -51,21 +51,6 @@ def test_a_held_stripe_is_busy_and_stays(memory, region):
         commit(memory.writer, region, PIECE, TWICE)
     other.close()
     assert region.version() == 0
-
-
-def test_a_stripe_that_is_held_is_changed_and_stays_held(memory, region, monkeypatch):
-    locks, byte = memory.writer.locks, region.lock_byte(0)
-    locks.try_lock(byte)
-    region.header[RegionHeader.STATE] = RegionState.FREED
-    commit_held(memory.writer, region, PIECE, TWICE)
-    assert region.array().tolist() == [0, 3, 6, 3, 4]
-    assert memory.superblock.locks.is_held(byte)
-    monkeypatch.setattr(commit_module.accel, "journaled", None)
-    with pytest.raises(TypeError):
-        commit_held(memory.writer, region, PIECE, TWICE)
-    assert region.array().tolist() == [0, 3, 6, 3, 4]
-    assert region.table[0, Stripe.SEQ] == 4
-    assert memory.superblock.locks.is_held(byte)
 
 
 def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region):

@@ -93,9 +93,8 @@ def test_a_scale_that_asks_for_thought_ends_the_run_before_it(memory, make, rece
     assert commit_items(memory.writer, region, KernelCode.SUM, orders, 0, source, receipt) == 1
 
 
-@pytest.mark.parametrize("consistency", [Consistency.NONE, Consistency.REGION])
-def test_regions_of_another_consistency_are_left_alone(memory, make, receipt, consistency):
-    region = make(np.zeros(8), consistency=consistency)
+def test_regions_without_locks_are_left_alone(memory, make, receipt):
+    region = make(np.zeros(8), consistency=Consistency.NONE)
     run = (KernelCode.SUM, ordered((region.address, 8)), 0, np.ones(8, np.uint8), receipt)
     assert commit_items(memory.writer, region, *run) == 0
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import RegionFreedError
+from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory.busy import StripeBusy
-from smbox.memory.hold import Hold
-from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState
+from smbox.memory.hold import Hold, held_stripes, read_held
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState
 from smbox.memory.locks import LockFile
 
 
@@ -64,3 +64,26 @@ def test_a_freed_region_is_not_held(memory, region, other):
     with pytest.raises(RegionFreedError):
         hold.take()
     assert held(region, other) == [False, False, False]
+
+
+def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other):
+    region.array()[:] = 7
+    first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
+    stripes = held_stripes(region, first, limit)
+    assert stripes == range(2)
+    hold, out = Hold(region, memory.writer.locks, stripes), np.zeros(3, np.uint8)
+    other.try_lock(region.lock_byte(1))
+    with pytest.raises(StripeBusy):
+        read_held(region, hold, first, limit, out)
+    assert out.tolist() == [0, 0, 0]
+    assert held(region, memory.superblock.locks) == [True, True, False]
+    other.unlock(region.lock_byte(1))
+    read_held(region, hold, first, limit, out)
+    assert out.tolist() == [7, 7, 7]
+    assert held(region, other) == [False, False, False]
+
+
+def test_a_region_without_locks_has_no_snapshots(make):
+    region = make(np.zeros(4, np.uint8), consistency=Consistency.NONE)
+    with pytest.raises(ConfigError, match="snapshots"):
+        held_stripes(region, 0, 4)

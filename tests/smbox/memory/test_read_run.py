@@ -58,11 +58,6 @@ def test_a_freed_region_stops_it(make):
     assert read_run(region, 0, ALL, np.zeros(COUNT)) == 0
 
 
-def test_a_region_of_one_commit_is_left_to_others(make):
-    region = make(DATA, consistency=Consistency.REGION)
-    assert read_run(region, 0, ALL, np.zeros(COUNT)) == 0
-
-
 def test_a_closed_region_stops_it(memory, make):
     region = make(DATA)
     memory.regions.pop(region.address)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.errors import SegmentError
+from smbox.errors import ConfigError, SegmentError
 from smbox.memory import region_header
 from smbox.memory.layout import Consistency, RegionHeader, RegionKind, RegionState
 from smbox.memory.region_header import RegionSpec
@@ -49,3 +49,11 @@ def test_a_damaged_word_is_told(word):
 
 def test_a_scalar_has_one_element():
     assert RegionSpec("s", dtypes.by_name("int64"), ()).nbytes == 8
+
+
+@pytest.mark.parametrize("consistency", [0, 2, 4])
+def test_a_consistency_that_is_unknown_is_told(consistency):
+    strange = page()
+    strange.view(np.uint64)[RegionHeader.CONSISTENCY] = consistency
+    with pytest.raises(ConfigError, match="consistency is one of stripe, none"):
+        region_header.read(strange)

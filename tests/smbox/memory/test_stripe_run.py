@@ -190,10 +190,6 @@ def test_a_freed_region_stops_it(memory, region):
     assert_unlocked(memory, region)
 
 
-def test_a_region_of_one_commit_is_left_to_others(memory, make):
-    assert run_into(memory, make(floats(COUNT, 1), consistency=Consistency.REGION)) == 0
-
-
 def test_a_region_without_locks_is_changed_too(memory, make):
     assert run_into(memory, make(floats(COUNT, 1), consistency=Consistency.NONE)) == ALL
 

@@ -8,19 +8,11 @@ from smbox.memory.change import Change
 from smbox.memory.commit import _arm
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import (
-    Consistency,
-    Intent,
-    RegionHeader,
-    RegionState,
-    Slot,
-    Stripe,
-)
+from smbox.memory.layout import Slot, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import Piece
 from smbox.memory.segment import Segment
-from smbox.memory.sweeping import is_operand, recover_slot
-from smbox.memory.wide import WideChange, _intend
+from smbox.memory.sweeping import recover_slot
 
 
 @pytest.fixture
@@ -50,54 +42,6 @@ def test_an_armed_slot_waits_for_a_held_stripe(memory, make, dead):
     assert sweep(memory, dead)
     assert region.table[0, Stripe.SEQ] == 2
     assert dead.words[Slot.PROGRESS] == 0
-
-
-def test_a_wide_change_that_had_begun_is_rolled_forward(memory, make, dead):
-    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
-    source = make(np.ones(2, np.float32), name="s")
-    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
-    region.header[RegionHeader.WIDE] = dead.slot_id
-    other = LockFile(memory.name)
-    other.try_lock(region.lock_byte(0))
-    assert not sweep(memory, dead)
-    other.close()
-    assert sweep(memory, dead)
-    assert region.array().tolist() == [3, 3]
-    assert dead.words[Intent.OPEN] == 0
-
-
-def test_one_that_had_not_begun_never_happens(memory, make, dead):
-    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
-    source = make(np.ones(2, np.float32), name="s")
-    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
-    assert sweep(memory, dead)
-    assert region.array().tolist() == [0, 0]
-
-
-def test_one_of_a_region_that_was_freed_is_just_removed(memory, make, dead):
-    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
-    source = make(np.ones(2, np.float32), name="s")
-    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
-    region.header[RegionHeader.WIDE] = dead.slot_id
-    region.header[RegionHeader.STATE] = RegionState.FREED  # its name was not removed yet
-    assert sweep(memory, dead)
-
-
-def test_an_operand_is_one_as_long_as_its_change_is_open(memory, make, dead, monkeypatch):
-    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
-    source = make(np.ones(2, np.float32), name="s")
-    assert not is_operand(memory.name, source.address)
-    _intend(dead, region, WideChange(0, 8, KernelCode.SUM, 3.0, source), None)
-    assert is_operand(memory.name, source.address)
-    assert not is_operand(memory.name, region.address)
-    dead.words[Intent.OPEN] = 0
-    assert not is_operand(memory.name, source.address)
-    slots = [5]  # of a writer that took it away since it was listed
-    monkeypatch.setattr("smbox.memory.journal.slot_ids", lambda node: slots)
-    assert not is_operand(memory.name, source.address)
-    dead.words[Slot.MAGIC] = 0
-    slots.append(dead.slot_id)
-    assert is_operand(memory.name, source.address)
 
 
 def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, dead, monkeypatch):

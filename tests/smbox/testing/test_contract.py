@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from smbox.testing import (
+    contract_atomic,
     contract_names,
     contract_rows,
     contract_verbs,
     contract_waits,
-    contract_whole,
 )
 from smbox.testing.contract import CHECKS, checks_of
 from smbox.testing.solo import solo_box, solo_boxes
@@ -21,7 +21,7 @@ def test_every_check_is_in_the_suite():
     for module in (
         contract_verbs,
         contract_rows,
-        contract_whole,
+        contract_atomic,
         contract_names,
         contract_waits,
     ):
@@ -63,7 +63,7 @@ class WrongRegion:
         ("elastic", contract_verbs.check_elastic),
         ("accumulate", contract_waits.check_concurrent_sums),
         ("accumulate_from", contract_rows.check_accumulate_from),
-        ("accumulate", contract_whole.check_whole_verbs),
+        ("get", contract_atomic.check_snapshots),
     ],
 )
 def test_a_verb_that_does_nothing_is_found(verb, check):

@@ -68,7 +68,6 @@ REQUESTS = [
     Request(Op.BATCH, 9, 5, 0, 2, items=ITEMS, payload=pack_items(ITEMS)),
     Request(Op.GATHER, 10, 5, 4096, 16, payload=bytes(16)),
     Request(Op.FROM, 11, 6, 4096, 16, kernel=2, payload=bytes(8), numbers=1),
-    Request(Op.WIDE, 12, 7, 4096, 1 << 30, kernel=1, payload=bytes(16), numbers=1),
     Request(Op.UPDATE, 13, 8, 4096, 8, kernel=64, payload=bytes(72), numbers=1),
     Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30, payload=bytes(8)),
     Request(Op.LEND, 15, 8, 4096, 2 << 20),

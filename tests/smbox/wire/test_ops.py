@@ -37,13 +37,13 @@ def test_numbers_are_never_reused():
         "BATCH": 22,
         "GATHER": 23,
         "FROM": 24,
-        "WIDE": 25,
         "UPDATE": 26,
         "SNAPSHOT": 27,
         "LEND": 28,
         "STAMPS": 29,
     }
     assert {OP_OF[int(op)] for op in Op} == set(Op)
+    assert 25 not in OP_OF  # WIDE, which is retired
 
 
 def test_control_ops_are_those_with_bodies():
@@ -51,7 +51,7 @@ def test_control_ops_are_those_with_bodies():
 
 
 def test_changes_carry_sources_and_control_changes_nothing():
-    assert SOURCES | {Op.BATCH, Op.FROM, Op.WIDE, Op.UPDATE} == CHANGES
+    assert SOURCES | {Op.BATCH, Op.FROM, Op.UPDATE} == CHANGES
     assert not SOURCES & OPERANDS
     assert not CONTROL & (CHANGES | ANSWERS)
 

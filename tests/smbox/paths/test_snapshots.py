@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.errors import ConfigError, PeerLostError
-from smbox.paths import whole
+from smbox.errors import PeerLostError
+from smbox.paths import snapshots
 from smbox.paths.staging import IDLE_MAX
 
 
@@ -23,13 +23,13 @@ class Lost:
 @pytest.mark.parametrize("times", [1, IDLE_MAX])
 def test_a_verb_whose_staging_was_lost_is_called_again(times):
     """As often as there may be another that is kept, and lost as well."""
-    assert whole.once_more(Lost(times, lost="staging", outcome="not-sent")) == times + 1
+    assert snapshots.once_more(Lost(times, lost="staging", outcome="not-sent")) == times + 1
 
 
 def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
     verb = Lost(times=99, lost="staging", outcome="not-sent")
     with pytest.raises(PeerLostError):
-        whole.once_more(verb)
+        snapshots.once_more(verb)
     assert verb.calls == IDLE_MAX + 1
 
 
@@ -39,13 +39,5 @@ def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
 def test_a_verb_that_may_be_done_is_not(facts):
     verb = Lost(**facts)
     with pytest.raises(PeerLostError):
-        whole.once_more(verb)
+        snapshots.once_more(verb)
     assert verb.calls == 1
-
-
-def test_what_works_by_stripe_is_refused(box):
-    region = box.create("w", shape=3, consistency="region")
-    assert whole.changes_whole(region.info)
-    with pytest.raises(ConfigError, match="rows works stripe by stripe"):
-        whole.check_by_stripe(region.info, "rows")
-    assert not whole.changes_whole(box.create("s", shape=3).info)

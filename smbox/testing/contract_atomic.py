@@ -1,4 +1,4 @@
-"""The contract of what is all or nothing: regions that change as a whole, snapshots, steps."""
+"""The contract of what is of one moment: snapshots, and optimizers' steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
-from smbox.memory.kernels import KernelCode, elastic_delta, scale_of
 from smbox.memory.optimizers import OPTIMIZERS
 from smbox.testing.contract_tools import (
-    COUNTS,
     STRIPE,
     in_threads,
     raises,
@@ -21,95 +19,6 @@ from smbox.testing.contract_tools import (
 )
 
 F32 = by_name("float32")
-
-
-def check_whole_verbs(box: Any) -> None:
-    """A region that changes as a whole has the same verbs with the same results."""
-    for count in COUNTS:
-        x, y = values(count, F32, 1), values(count, F32, 2)
-        with region_of(box, y, "region") as region:
-            version = region.version
-            same(region.get(), y)
-            region.accumulate(x, scale=0.5)
-            now = y + np.float32(0.5) * x
-            same(region.get(), now)
-            assert region.version == version + -(-count // STRIPE)
-            same(region.fetch_and_op(y, op="max"), now)
-            now = np.maximum(now, y)
-            out = np.empty_like(x)
-            assert region.get(out=out) is out
-            same(out, now)
-            region.put(x)
-            same(region.get(snapshot=True), x)
-
-
-def check_whole_elastic(box: Any) -> None:
-    """The region gains what x loses, bit for bit; with delta, x stays."""
-    rate = scale_of(KernelCode.ELASTIC, F32, 0.3)
-    center, x = values(2 * STRIPE + 3, F32, 5), values(2 * STRIPE + 3, F32, 6)
-    delta = elastic_delta(x, center, rate)
-    with region_of(box, center, "region") as region:
-        moved = x.copy()
-        region.elastic(moved, 0.3)
-        same(moved, x - delta)
-        same(region.get(), center + delta)
-        region.put(center)
-        out = np.empty_like(x)
-        assert region.elastic(x, 0.3, delta=out) is out
-        same(out, delta)
-
-
-def check_whole_slices_and_handles(box: Any) -> None:
-    """Slices change as a whole too; what was begun first happens first."""
-    x = values(2 * STRIPE + 6, F32).reshape(-1, 2)
-    with region_of(box, x, "region") as region:
-        ones = np.ones_like(x[1:-1])
-        handles = [region[1:-1].accumulate_nb(ones) for _ in range(3)]
-        old = region[1:-1].fetch_and_op_nb(ones, op="replace")
-        found = region.get_nb()
-        for handle in handles:
-            handle.wait(timeout_s=60.0)
-        same(old.result(), x[1:-1] + 3)
-        wanted = x.copy()
-        wanted[1:-1] = 1
-        same(found.result(), wanted)
-        box.flush()
-
-
-def check_whole_is_never_seen_in_part(box: Any) -> None:
-    """Whoever reads sees one change or the other, on all stripes."""
-    count = 2 * STRIPE + 9
-    with region_of(box, np.zeros(count, np.int64), "region") as region:
-
-        def job(index: int) -> None:
-            for _ in range(5):
-                region.accumulate(np.full(count, index + 1, np.int64))
-                seen = region.get()
-                assert (seen == seen[0]).all()
-
-        in_threads(3, job)
-        assert (region.get() == 5 * 6).all()
-
-
-def check_whole_refuses_what_works_by_stripe(box: Any) -> None:
-    """Rows, batches and parts of other regions are not for it."""
-    x = values(8, F32)
-    with region_of(box, x, "region") as region, region_of(box, x) as other:
-        with raises(ConfigError):
-            region.rows([0])
-        with raises(ConfigError), box.batch() as batch:
-            batch.put(region, x)
-        for to, source in ((region, other), (other, region)):
-            with raises(ConfigError):
-                to.accumulate_from(source)
-        with raises(LayoutMismatchError):
-            region.put(np.zeros(9, np.float32))
-        same(region.get(), x)
-    for verb in (region.put, region.accumulate, region.fetch_and_op):
-        with raises(RegionFreedError):
-            verb(x)
-    with raises(RegionFreedError):
-        region.get()
 
 
 def check_snapshots(box: Any) -> None:

@@ -1,10 +1,10 @@
-"""The checks of whole regions, snapshots and optimizers hold on mapped memory."""
+"""The checks of snapshots and optimizers hold on mapped memory."""
 
 from __future__ import annotations
 
 import pytest
 
-from smbox.testing import contract_whole
+from smbox.testing import contract_atomic
 from smbox.testing.contract import checks_of
 from smbox.testing.solo import solo_box, solo_boxes
 
@@ -15,6 +15,6 @@ def box():
         yield box
 
 
-@pytest.mark.parametrize("check", checks_of(contract_whole), ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", checks_of(contract_atomic), ids=lambda check: check.__name__)
 def test_on_mapped_memory(box, check):
     check(box)

@@ -1,0 +1,128 @@
+"""SNAPSHOT: a range at one moment, parked without being in anybody's way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.locks import LockFile
+from smbox.wire import operands
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+STRIPE = STRIPE_NBYTES // 4
+COUNT = 4 * STRIPE
+NBYTES = 4 * COUNT
+
+
+@pytest.fixture
+def peer(bench):
+    return bench.peer()
+
+
+@pytest.fixture
+def plain(peer):
+    return peer.create("p", (COUNT,), init=1.0).body.address
+
+
+@pytest.fixture
+def stage(bench, peer):
+    address = peer.create("stage", (2 * COUNT,), publish=False).body.address
+    bench.memory.regions[address].array()[:COUNT] = np.arange(COUNT)
+    return address
+
+
+@pytest.fixture
+def held(bench):
+    """A local writer that holds one stripe until it is told to let go."""
+    files = []
+
+    def hold(address, stripe):
+        locks = LockFile(bench.name)
+        files.append(locks)
+        assert locks.try_lock(bench.memory.regions[address].lock_byte(stripe))
+        return locks
+
+    yield hold
+    for locks in files:
+        locks.close()
+
+
+def is_held(bench, address, stripe):
+    region = bench.memory.regions[address]
+    return bench.memory.writer.locks.is_held(region.lock_byte(stripe))
+
+
+def copy_to(address, target, **fields):
+    payload = operands.pack_address(target)
+    return {"address": address, "nbytes": NBYTES, "payload": payload} | fields
+
+
+def test_a_channel_that_is_dropped_lets_its_stripes_go(bench, peer, plain, stage, held):
+    held(plain, 2)
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    assert bench.waiting(peer)
+    held_now = [is_held(bench, plain, stripe) for stripe in range(4)]
+    assert held_now == [True, True, True, False]
+    peer.hello()  # the former connection's requests are discarded
+    held_now = [is_held(bench, plain, stripe) for stripe in range(4)]
+    assert held_now == [False, False, True, False]
+
+
+def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, stage, held):
+    locks = held(plain, 2)
+    other = peer.create("other", (4,)).body.address
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    second = bench.peer()
+    copy = second.create("s2", (COUNT,), publish=False).body.address
+    second.begin(Op.SNAPSHOT, **copy_to(plain, copy))
+    assert bench.waiting(peer)
+    assert bench.waiting(second)
+    assert bench.peer().put(other, np.ones(4, np.float32)).status is Status.OK
+    locks.close()
+    assert peer.reply().status is Status.OK
+    assert second.reply().status is Status.OK
+    assert not any(is_held(bench, plain, stripe) for stripe in range(4))
+
+
+def test_a_snapshot_that_waits_learns_that_its_region_was_freed(
+    bench, peer, plain, stage, held
+):
+    held(plain, 2)
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    assert bench.waiting(peer)
+    lock_byte = bench.memory.regions[plain].lock_byte(1)
+    bench.node._registry.free(plain)
+    assert peer.reply().status is Status.REGION_FREED
+    assert not bench.memory.writer.locks.is_held(lock_byte)
+
+
+def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
+    locks = held(plain, 3)
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage + NBYTES))
+    assert bench.waiting(peer)
+    writer = bench.peer()
+    ones = np.ones(1, np.float32)
+    writer.begin(
+        Op.PUT, kernel=1, address=plain, nbytes=4, number=1, numbers=1, payload=bytes(ones)
+    )
+    assert bench.waiting(writer)  # the first stripe is held already
+    locks.close()
+    assert peer.reply().status is Status.OK
+    assert writer.reply().status is Status.OK
+    assert (bench.memory.regions[stage].array()[COUNT:] == 1).all()
+
+
+def test_what_a_snapshot_refuses(bench, peer, plain, stage):
+    hogwild = peer.create("h", (COUNT,), consistency=Consistency.NONE).body.address
+    public = peer.create("public", (COUNT,)).body.address
+    other = bench.peer().create("s2", (2 * COUNT,), publish=False).body.address
+    for address, target, status in (
+        (hogwild, stage, Status.ERROR),
+        (plain, public, Status.ACCESS_DENIED),
+        (plain, other, Status.ACCESS_DENIED),
+        (plain, stage + NBYTES + 4, Status.ADDRESS_RANGE),
+        (plain + 4, stage, Status.ADDRESS_RANGE),
+    ):
+        assert peer.ask(Op.SNAPSHOT, **copy_to(address, target)).status is status
