@@ -1,107 +1,115 @@
-"""One remote channel at the node: its applied number, its answers, and its parked requests."""
+"""One remote channel at the node: its session, its answers, and what it has begun."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.commands import Connection
+from memnode.sessions import Session
 from memnode.unsent import Unsent, nobody
-from memnode.waits import Wait
-from smbox.memory.change import Receipt
-from smbox.memory.channels import ChannelRow, RingFile
-from smbox.wire.codec import Reply, Request
+from smbox.errors import SessionExpiredError
+from smbox.memory import orders
+from smbox.memory.channels import ChannelRow, Rings
+from smbox.wire.codec import Request
+
+if TYPE_CHECKING:
+    from memnode.creation import Build
+    from memnode.snapshots import Snapshot
 
 
-class Task(Protocol):
-    """A request under way; tried until it gives its reply."""
+class Park(Enum):
+    """Why a request is not answered yet; it is run again as it is."""
 
-    @property
-    def request(self) -> Request:
-        """The request."""
-        ...
-
-    def advance(self) -> Reply | Wait | None:
-        """Do what can be done now, without waiting.
-
-        Returns:
-            The reply; None: try again later; a Wait: others may pass, it is answered when
-            it ends.
-
-        Raises:
-            StripeBusy: a local client holds a stripe; try again later.
-            SmboxError: the request is refused.
-        """
-        ...
-
-    def abandon(self) -> None:
-        """Give up: leave nothing half made."""
-        ...
+    BUSY = 1  # another writer holds a stripe, or makes the region of the same name
+    UNSENT = 2  # too many answers of the channel are still being sent: ``wake`` is called
+    SLICE = 3  # one slice of its work is done; the next one can be done at once
 
 
 class Channel:
-    """What the lane keeps of a channel while it has a session.
+    """What the node keeps of a channel while it has a session.
 
     Attributes:
-        connection: where replies go.
-        client_id: of the client.
+        session: the connection, and who said HELLO there.
         row: its row of the channel table.
-        queue: tasks in order of arrival; all but the first wait for those before them.
-        unsent: its answers that are on their way.
-        ring: what it keeps answers in, once there was one.
+        block: the same for the native library, for changes without an answer.
+        queue: requests in order of arrival, the first of them parked.
+        park: why it is.
+        unsent: answers that are on their way.
+        build: the region that its CREATE has begun to make.
+        snapshot: the copy that its SNAPSHOT has begun.
 
     Args:
         node: name of the memory node.
-        wake: called, from any thread, when ``unsent`` has room for which somebody waits.
+        session: the connection, and who said HELLO there.
+        row: its row of the channel table.
+        wake: called, from any thread, when a request parked as UNSENT can go on.
     """
 
     def __init__(
-        self,
-        node: str,
-        connection: Connection,
-        client_id: int,
-        row: ChannelRow,
-        wake: Callable[[], None] = nobody,
+        self, node: str, session: Session, row: ChannelRow, wake: Callable[[], None] = nobody
     ) -> None:
-        self.connection = connection
-        self.client_id = client_id
+        self.session = session
         self.row = row
-        self.queue: deque[Task] = deque()
+        self.block = orders.channel_block(row.words, row.index)
+        self.queue: deque[Request] = deque()
+        self.park: Park | None = None
         self.unsent = Unsent(wake)
-        self.ring: RingFile | None = None
+        self.build: Build | None = None
+        self.snapshot: Snapshot | None = None
         self._node = node
+        self._rings: Rings | None = None
 
-    @property
-    def applied(self) -> int:
-        """Number of the last change applied for this channel."""
-        return self.row.applied
-
-    def receipt(self, number: int, *, answers: bool) -> Receipt:
-        """Return by what change ``number`` is known again.
+    def block_for(self, number: int, count: int, answer_nbytes: int) -> orders.Block:
+        """Return the block for changes that answer at most so many bytes each; 0: nothing.
 
         Raises:
-            OutOfMemoryError: no room for the channel's ring of answers.
+            OutOfMemoryError: no room for the channel's ring of answers; nothing changed.
         """
-        return Receipt(self.row, number, self._opened_ring() if answers else None)
+        if not answer_nbytes:
+            return self.block
+        return self._opened_rings().ring_for(number, count, answer_nbytes).block
 
-    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
-        """View the old bytes that changes answered, in the ring; see ``RingFile.answers``."""
-        return self._opened_ring().answers(number, count)
+    def answers(self, number: int, count: int) -> NDArray[np.uint8] | None:
+        """View the old bytes that changes answered; None where they are in pieces, or gone."""
+        return self._opened_rings().answers(number, count)
+
+    def answer(self, number: int) -> NDArray[np.uint8]:
+        """View the old bytes that one change answered.
+
+        Raises:
+            SessionExpiredError: they are kept no longer.
+        """
+        found = self.answers(number, 1)
+        if found is None:
+            raise SessionExpiredError(
+                "the answer of this change is kept no longer", number=number, outcome="unknown"
+            )
+        return found
+
+    def end_snapshot(self) -> None:
+        """Release the stripes that a snapshot holds, if one was begun."""
+        if self.snapshot is not None:
+            self.snapshot.end()
+            self.snapshot = None
 
     def close(self) -> None:
-        """Forget the parked requests, unexecuted, and drop the ring's mapping."""
-        while self.queue:
-            self.queue.popleft().abandon()
+        """Discard, unexecuted, what is queued, and give up what was begun."""
+        self.queue.clear()
         self.unsent.close()
-        if self.ring is not None:
-            self.ring.close()
-            self.ring = None
+        if self.build is not None:
+            self.build.abandon()
+            self.build = None
+        self.end_snapshot()
+        if self._rings is not None:
+            self._rings.close()
+            self._rings = None
 
-    def _opened_ring(self) -> RingFile:
-        if self.ring is None:
-            self.ring = RingFile.open(self._node, self.row.index)
-        return self.ring
+    def _opened_rings(self) -> Rings:
+        if self._rings is None:
+            self._rings = Rings(self._node, self.row)
+        return self._rings

@@ -6,10 +6,12 @@ Every function raises the error that the client will see; nothing has changed th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.dtypes import DType
@@ -20,12 +22,14 @@ from smbox.errors import (
     RemoteProtocolError,
 )
 from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
-from smbox.memory.layout import STRIPE_NBYTES, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.region_limits import check_consistency, check_limits
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
 from smbox.wire.messages import Create
-from smbox.wire.ops import Op
+from smbox.wire.ops import Op, carried_nbytes
 
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 
@@ -36,7 +40,7 @@ ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
     Op.PUT: frozenset({KernelCode.REPLACE, KernelCode.SCATTER_PUT}),
     Op.ACCUMULATE: frozenset(KernelCode) - {KernelCode.ELASTIC, KernelCode.SCATTER_PUT},
     Op.ELASTIC: frozenset({KernelCode.ELASTIC}),
-    Op.FETCH: frozenset(KernelCode) - {KernelCode.ELASTIC} - _SCATTERS,
+    Op.FETCH: frozenset(KernelCode) - _SCATTERS,
     Op.FROM: _PLAIN,
 }
 """Kernels that each op may run: an op also says what its reply carries."""
@@ -171,8 +175,100 @@ def kernel_of(op: Op, number: int) -> KernelCode:
     return code
 
 
+def optimizer_of(number: int) -> OptimizerCode:
+    """Return the optimizer that a request names.
+
+    Raises:
+        RemoteProtocolError: there is none of this number.
+    """
+    try:
+        return OptimizerCode(number)
+    except ValueError as error:
+        raise RemoteProtocolError("no such optimizer", kernel=number) from error
+
+
+def check_siblings(
+    code: OptimizerCode, region: MappedRegion, siblings: Sequence[MappedRegion]
+) -> None:
+    """Check that the siblings can hold the optimizer's state.
+
+    Raises:
+        LayoutMismatchError: they cannot.
+    """
+    wanted = OPTIMIZERS[code].states
+    own = region.spec
+    layouts = {(each.spec.dtype, each.spec.shape, each.spec.consistency) for each in siblings}
+    distinct = {region.address, *(each.address for each in siblings)}
+    if (
+        len(siblings) != len(wanted)
+        or layouts != {(own.dtype, own.shape, Consistency.STRIPE)}
+        or own.consistency != Consistency.STRIPE
+        or own.dtype.kind != "float"
+        or len(distinct) != len(siblings) + 1
+    ):
+        raise LayoutMismatchError(
+            f"{code.name} needs one region of the parameters' dtype and shape, of consistency"
+            f" 'stripe', for each of: {', '.join(wanted)}",
+            region=own.name,
+            siblings=[each.spec.name for each in siblings],
+        )
+
+
+def check_operand(operand: int, spec: RegionSpec, *places: int) -> None:
+    """Check that elements of the operand's type may travel to or from a region.
+
+    Args:
+        operand: its dtype code; 0: the region's type.
+        spec: the region.
+        places: bytes of the region's data at which the elements are cut.
+
+    Raises:
+        LayoutMismatchError: they may not: only those of a float32 region may be narrower.
+    """
+    if operand and spec.dtype.name != "float32":
+        raise LayoutMismatchError(
+            "only a float32 region takes narrower operands",
+            name=spec.name,
+            dtype=spec.dtype.name,
+            operand=dtypes.by_code(operand).name,
+        )
+    if operand and any(place % spec.dtype.itemsize for place in places):
+        raise LayoutMismatchError("the range cuts an element", name=spec.name, places=places)
+
+
+def check_places(
+    spec: RegionSpec, first: int, places: NDArray[np.int64], row_nbytes: int
+) -> None:
+    """Check that all rows lie in the region, from byte ``first`` of its data on.
+
+    Raises:
+        AddressRangeError: they do not.
+    """
+    rows = (spec.nbytes - first) // row_nbytes
+    low, high = int(places.min()), int(places.max())
+    if first < 0 or low < 0 or high >= rows:
+        raise AddressRangeError(
+            "rows outside the region", name=spec.name, low=low, high=high, rows=rows
+        )
+
+
+def check_stamped(spec: RegionSpec) -> None:
+    """Check that every change of the region shows in its stamps.
+
+    Raises:
+        ConfigError: it does not: in a lock-free region half of a machine word may be sent.
+    """
+    if spec.consistency != Consistency.STRIPE:
+        raise ConfigError("only a region of consistency 'stripe' is lent", name=spec.name)
+
+
 def check_source(
-    code: KernelCode, spec: RegionSpec, first: int, nbytes: int, source_nbytes: int
+    code: KernelCode,
+    spec: RegionSpec,
+    first: int,
+    nbytes: int,
+    source_nbytes: int,
+    operand: int = 0,
 ) -> None:
     """Check that kernel, range and source fit each other and the region.
 
@@ -182,6 +278,7 @@ def check_source(
         first: byte of the region's data where the range begins.
         nbytes: bytes of the range.
         source_nbytes: bytes of the request's body.
+        operand: dtype code of the source's elements; 0: the region's.
 
     Raises:
         LayoutMismatchError: the range cuts an element, or the source has another length.
@@ -195,7 +292,7 @@ def check_source(
         )
     if code in _SCATTERS and source_nbytes % itemsize:
         raise LayoutMismatchError("the source cuts an element", source_nbytes=source_nbytes)
-    wanted: int | None = nbytes
+    wanted: int | None = carried_nbytes(nbytes, operand)
     if kernel.is_whole:  # without a count, the kernel reads its operand's length from it
         wanted = None if kernel.source_count is None else kernel.source_count * itemsize
     if wanted is not None and source_nbytes != wanted:

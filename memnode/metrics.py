@@ -36,11 +36,6 @@ class Metrics:
     slots_recovered: int = 0
     sessions_expired: int = 0
 
-    @property
-    def moved_nbytes(self) -> int:
-        """Bytes of bodies received and sent."""
-        return self.received_nbytes + self.sent_nbytes
-
     def request(self, op: Op, nbytes: int) -> None:
         """Count a request of ``op`` with ``nbytes`` of body."""
         self.requests[op] += 1

@@ -1,7 +1,7 @@
 """The node without its sockets: frames in, frames out, and what has to be done in between.
 
 The server feeds it from ZeroMQ, tests and the in-process transport feed it directly. It owns
-the memory and never waits.
+the memory and never waits. What a request of a session does is in handlers.py.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ import hmac
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
-from memnode.at_once import AtOnce
-from memnode.commands import Answer, ChannelKey, Connection, Effect, Execute, Greet, Part
-from memnode.lane import Lane
+from memnode.context import Context
+from memnode.credit import FIRST_MIB
+from memnode.dispatch import Dispatcher, Replies
+from memnode.holding import LockFiles
 from memnode.metrics import Metrics
 from memnode.registry import Registry
-from memnode.room import FIRST_MIB, Rooms
-from memnode.state import NodeState, Session
+from memnode.sessions import ChannelKey, Connection, Session, Sessions, key_of
 from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
-from smbox.errors import AccessDeniedError, SmboxError
-from smbox.memory import accel
+from smbox.errors import AccessDeniedError, RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
-from smbox.wire.codec import Reply, Request, encode_reply
+from smbox.memory.reading import Reader
+from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
-from smbox.wire.refusal import refuse
+from smbox.wire.ops import Op
+from smbox.wire.refusal import refuse, refuse_garbage
+from smbox.wire.status import Status
 
 ANSWERS_NBYTES: Final = 4 << 20
 """What may be under way of a channel's requests that are answered by copies. With 4 MiB it gets
@@ -48,7 +50,7 @@ Outgoing = list[tuple[Connection, list[Buffer]]]
 
 
 class Node:
-    """A memory node: sessions, regions and the lane over one memory.
+    """A memory node: sessions, regions and handlers over one memory.
 
     Args:
         memory: owned by this process, recovered.
@@ -74,56 +76,57 @@ class Node:
         self.metrics = Metrics()
         self._memory = memory
         self._open_binds = open_binds
-        self._started_s = self._now_s = now_s
+        self._started_s = now_s
         self._housekept_s = now_s
         self._registry = Registry(memory, regions_max)
-        rooms = Rooms()
-        self._lane = Lane(memory, self._registry, rooms, self.metrics, self.facts, wake)
-        self._at_once = AtOnce(self._registry, memory.writer, rooms, self.metrics)
-        self._state = NodeState(expiry_s=expiry_s, sessions_max=sessions_max)
+        self._context = Context(
+            self._registry,
+            memory.writer,
+            Reader(memory.writer.locks),
+            LockFiles(memory.name),
+            self.metrics,
+            self.facts,
+            now_s,
+        )
+        self._dispatcher = Dispatcher(memory, self._context, wake)
+        self._sessions = Sessions(expiry_s=expiry_s, sessions_max=sessions_max)
         rows = memory.channels.rows()
-        self._state.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
+        self._sessions.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
 
     @property
     def is_at_rest(self) -> bool:
         """Whether ``tick`` has nothing to do but to keep house."""
-        return self._lane.is_at_rest
+        return self._dispatcher.is_at_rest
 
     @property
     def patience_s(self) -> float:
         """How long the server may wait for messages before it calls ``tick`` again."""
-        if self._lane.is_building:
-            return 0.0
-        if self._lane.tries_again or len(self._lane.waits):
-            return 0.001
-        return HOUSEKEEPING_S
+        patience_s = self._dispatcher.patience_s
+        return HOUSEKEEPING_S if patience_s is None else patience_s
 
     def receive(
         self, connection: Connection, frames: Sequence[Buffer], *, now_s: float
     ) -> Outgoing:
         """Handle one message; returns the messages that it leads to, maybe none."""
-        self._now_s = now_s
-        channel = self._lane.idle_channel(connection)
-        answered = None if channel is None else self._at_once.answer(channel, frames)
-        if answered is not None:
-            self._state.touch(connection, now_s=now_s)
-            return [(connection, answered)]
-        outgoing: Outgoing = []
-        for effect in self._state.receive(connection, frames, now_s=now_s):
-            outgoing += self._encoded(self._carry_out(effect))
-        return outgoing
+        self._context.now_s = now_s
+        try:
+            request = decode_request(frames)
+        except RemoteProtocolError as error:
+            garbage = refuse_garbage(frames, error)
+            return [] if garbage is None else self._encoded([(connection, garbage)])
+        return self._encoded(self._handle(connection, request))
 
     def tick(self, *, now_s: float) -> Outgoing:
         """Go on with what is parked, end waits, and keep house once a second."""
-        self._now_s = now_s
+        self._context.now_s = now_s
         if now_s - self._housekept_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
             self._keep_house(now_s)
-        return self._encoded(self._lane.advance(now_s=now_s))
+        return self._encoded(self._dispatcher.advance())
 
     def close(self) -> None:
         """Discard unexecuted what is held; the memory stays with its owner."""
-        self._lane.close()
+        self._dispatcher.close()
 
     def facts(self) -> Mapping[str, object]:
         """Return the node's figures, as STATS gives them."""
@@ -132,36 +135,40 @@ class Node:
             "name": self._memory.name,
             "pid": os.getpid(),
             "incarnation": superblock.incarnation,
-            "uptime_s": self._now_s - self._started_s,
-            "compiled_kernels": accel.loaded() is not None,
+            "uptime_s": self._context.now_s - self._started_s,
             "memory_nbytes": superblock.memory_nbytes,
             "used_nbytes": self._memory.used_nbytes(),
             "regions": len(self._registry),
-            "sessions": len(self._state),
+            "sessions": len(self._sessions),
             "channels": len(self._memory.channels),
-            "parked_now": self._lane.parked_count,
-            "waits_now": len(self._lane.waits),
+            "parked_now": self._dispatcher.parked_count,
+            "waits_now": len(self._dispatcher.waits),
             **self.metrics.facts(),
         }
 
-    def _carry_out(self, effect: Effect) -> list[tuple[Connection, Reply]]:
-        match effect:
-            case Execute(connection, request):  # nearly all, so it is asked for first
-                self.metrics.request(request.op, len(request.payload))
-                return self._lane.submit(connection, request, now_s=self._now_s)
-            case Answer(connection, reply):
-                return [(connection, reply)]
-            case Greet(connection, request, hello):
-                return [(connection, self._greet(connection, request, hello))]
-            case Part(connection, request):
-                return [(connection, self._part(connection, request))]
+    def _handle(self, connection: Connection, request: Request) -> Replies:
+        if request.op is Op.HELLO:
+            return [(connection, self._greet(connection, request, cast("Hello", request.body)))]
+        channel = self._dispatcher.channel(connection)
+        if channel is None or channel.session.generation != request.generation:
+            error = RemoteError("say HELLO first", op=request.op.name)
+            return [(connection, refuse(request, error, status=Status.NO_SESSION))]
+        self._sessions.touch(channel.session.key, now_s=self._context.now_s)
+        if request.op is Op.BYE:
+            return [(connection, self._part(connection, request))]
+        return self._dispatcher.submit(channel, request)
 
     def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
         try:
             self._check_cookie(connection, hello)
-            session, replaced = self._state.open(connection, hello, now_s=self._now_s)
+            row = self._memory.channels.find(*key_of(hello))
+            if row is not None and row.generation > hello.generation:
+                later = RemoteError("a later connection of this channel has said HELLO")
+                return refuse(request, later, status=Status.NO_SESSION)
+            now_s = self._context.now_s
+            session, replaced = self._sessions.open(connection, hello, now_s=now_s)
             for former in replaced:
-                self._lane.drop(former.connection)
+                self._dispatcher.drop(former.connection)
             return self._welcome(request, session)
         except SmboxError as error:
             _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
@@ -179,9 +186,9 @@ class Node:
 
     def _welcome(self, request: Request, session: Session) -> Reply:
         try:
-            channel, is_known = self._lane.open(session.connection, session.key)
+            channel, is_known = self._dispatcher.open(session)
         except SmboxError:
-            self._state.close(session.connection)
+            self._sessions.close(session.connection)
             raise
         superblock = self._memory.superblock
         welcome = Welcome(
@@ -198,13 +205,13 @@ class Node:
             answers_nbytes=ANSWERS_NBYTES,
             sources_nbytes=FIRST_MIB << 20,
             lent_nbytes=LENT_NBYTES,
-            applied=channel.applied,
+            applied=channel.row.applied,
             resumed=is_known,
         )
         return Reply(request.op, request=request.request, body=welcome)
 
     def _part(self, connection: Connection, request: Request) -> Reply:
-        session = self._state.close(connection)
+        session = self._sessions.close(connection)
         if session is not None:
             self._forget(session.key, session)
         return Reply(request.op, request=request.request, number=request.number, body=Empty())
@@ -214,7 +221,7 @@ class Node:
             self.metrics.slots_recovered += self._memory.sweep_slots()
         except SmboxError:
             _LOG.exception("the slot of a dead local client cannot be recovered")
-        for key, session in self._state.expire(now_s=now_s):
+        for key, session in self._sessions.expire(now_s=now_s):
             pid, host = (0, "") if session is None else (session.pid, session.host)
             _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)
             self.metrics.sessions_expired += 1
@@ -222,12 +229,10 @@ class Node:
 
     def _forget(self, key: ChannelKey, session: Session | None) -> None:
         if session is not None:
-            self._lane.drop(session.connection)
-        self._lane.release(key)
-        if not self._state.has_client(key[0]):
-            self._registry.drop_unpublished(key[0])
+            self._dispatcher.drop(session.connection)
+        self._dispatcher.release(key)
 
-    def _encoded(self, replies: list[tuple[Connection, Reply]]) -> Outgoing:
+    def _encoded(self, replies: Replies) -> Outgoing:
         outgoing: Outgoing = []
         for connection, reply in replies:
             self.metrics.reply(reply.status, len(reply.payload))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
+from memnode.sessions import ChannelKey
 from smbox.errors import (
     AccessDeniedError,
     AddressRangeError,
@@ -40,7 +41,7 @@ class Registry:
         self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
         self._building_names: set[NameKey] = set()
         self._building_tokens: set[int] = set()
-        self._creators: dict[int, int] = {}  # address of a region not published: client id
+        self._creators: dict[int, ChannelKey] = {}  # of regions not published, by address
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -112,7 +113,7 @@ class Registry:
             self._building_names.add(_key(spec))
         return building
 
-    def finish(self, building: Building, client_id: int, *, publish: bool) -> MappedRegion:
+    def finish(self, building: Building, owner: ChannelKey, *, publish: bool) -> MappedRegion:
         """Give a region that is whole its address and, to publish it, its name."""
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
         self._memory.add(region)
@@ -122,7 +123,7 @@ class Registry:
             self._building_names.discard(_key(region.spec))
             self._names[_key(region.spec)] = region
         else:
-            self._creators[region.address] = client_id
+            self._creators[region.address] = owner
         return region
 
     def give_up(self, building: Building, *, publish: bool) -> None:
@@ -174,16 +175,17 @@ class Registry:
             AddressRangeError: it never was.
         """
         region = self.locate(address)
-        if self._creators.get(region.address) != client_id:
+        owner = self._creators.get(region.address)
+        if owner is None or owner[0] != client_id:
             raise AccessDeniedError(
                 "only a client's own region that is not published takes copies",
                 address=address,
             )
         return region
 
-    def drop_unpublished(self, client_id: int) -> int:
-        """Free what a client that is gone began and did not publish; return how many."""
-        gone = [address for address, owner in self._creators.items() if owner == client_id]
+    def drop_unpublished(self, owner: ChannelKey) -> int:
+        """Free what a channel made and did not publish; return how many regions."""
+        gone = [address for address, key in self._creators.items() if key == owner]
         for address in gone:
             self._remove(self._memory.regions[address])
         return len(gone)

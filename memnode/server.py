@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import resource
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,14 +14,14 @@ from typing import Final
 
 import zmq
 
-from memnode.commands import Connection
 from memnode.config import NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.parent import ParentWatch
+from memnode.sessions import Connection
 from memnode.signals import StopSignal
 from memnode.waker import Waker
-from smbox.memory import accel, layout
+from smbox.memory import layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes, size
 
@@ -56,7 +55,6 @@ class NodeServer:
         self._parent = None if config.parent_pid is None else ParentWatch(config.parent_pid)
         self._parent_seen_s = 0.0
         self._node: Node | None = None
-        self._is_compiling = False
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -74,7 +72,6 @@ class NodeServer:
         _raise_file_limit()
         with ExitStack() as stack:
             stack.enter_context(self._stop.installed())
-            stack.enter_context(accel.aside())
             memory = self._own(stack)
             try:
                 yield
@@ -155,10 +152,6 @@ class NodeServer:
             _LOG.exception("what is parked could not be gone on with")
             return
         self._send(node, outgoing)
-        if not self._is_compiling and _is_compiling_due(node):
-            # Aside: the lane goes on in numpy, whose bits are the same, until they are there.
-            self._is_compiling = True
-            threading.Thread(target=accel.load, name="memnode-accel", daemon=True).start()
 
     def _send(self, node: Node, outgoing: Outgoing) -> None:
         for (index, peer), frames in outgoing:
@@ -220,11 +213,6 @@ class NodeServer:
                     " node; nothing is encrypted",
                     bind.address,
                 )
-
-
-def _is_compiling_due(node: Node) -> bool:
-    """Tell whether enough was changed (which accel counts) or moved, for reads."""
-    return accel.is_due() or node.metrics.moved_nbytes > accel.LOAD_AFTER_NBYTES
 
 
 def _fresh_name(port: str) -> str:

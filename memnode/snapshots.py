@@ -1,65 +1,68 @@
-"""SNAPSHOT: copies a range while all its stripes are held."""
+"""A copy of a range at one moment that a SNAPSHOT has begun.
+
+All stripes of the range are held while it is copied, a slice at a time, so that the node serves
+others. Locks belong to an open file: those of a snapshot are in one of its own, or the node's
+next commit would pass through them.
+"""
 
 from __future__ import annotations
 
-from memnode.channel import Channel
-from memnode.checks import check_span
-from memnode.holding import Holding, LockFiles
-from memnode.registry import Registry
-from smbox.memory.busy import StripeBusy
-from smbox.memory.hold import held_stripes, read_held
+from typing import Final
+
+import numpy as np
+
+from memnode.holding import LockFiles
+from smbox.memory.hold import Hold, held_stripes
 from smbox.memory.mapped import MappedRegion
-from smbox.wire import operands
-from smbox.wire.codec import Reply, Request, reply_to
+
+SLICE_NBYTES: Final = 8 << 20
 
 
-class SnapshotTask:
-    """SNAPSHOT: copies a range, all stripes held, into a region that the client owns.
-
-    It takes no number: repeated, it copies again, and the client reads the copy only when
-    it has been answered.
+class Snapshot:
+    """A copy in the making.
 
     Args:
-        request: a SNAPSHOT.
-        channel: who asks.
-        registry: finds the regions.
-        lock_files: lend it one that holds stripes.
+        lock_files: lend it one.
+        region: what is copied.
+        span: first byte of its data that is wanted, and the byte behind the last.
+        target: the region that takes the copy.
+        begin: byte of its data where the copy begins.
+
+    Raises:
+        ConfigError: the region has no locks.
     """
 
     def __init__(
-        self, request: Request, channel: Channel, registry: Registry, lock_files: LockFiles
+        self,
+        lock_files: LockFiles,
+        region: MappedRegion,
+        span: tuple[int, int],
+        target: MappedRegion,
+        begin: int,
     ) -> None:
-        self.request = request
-        self._channel = channel
-        self._registry = registry
-        self._holding = Holding(lock_files)
+        stripes = held_stripes(region, *span)
+        self._region = region
+        self._at, self._limit = span
+        self._target, self._ahead = target, begin - span[0]
+        self._files = lock_files
+        self._locks = lock_files.take()
+        self._hold = Hold(region, self._locks, stripes)
 
-    def advance(self) -> Reply | None:
-        """Copy once all stripes are held; see ``Task``."""
-        try:
-            region = self._registry.locate(self.request.address)
-            self._copy(region)
-        except StripeBusy:
-            raise
-        except BaseException:
-            self._holding.let_go()
-            raise
-        self._holding.let_go()
-        request = self.request
-        return reply_to(request)
+    def step(self) -> bool:
+        """Copy a slice, once all stripes are held; True when all is copied.
 
-    def abandon(self) -> None:
-        """Let go of the stripes that are held."""
-        self._holding.let_go()
+        Raises:
+            StripeBusy: another writer holds a stripe; those before it stay held.
+            RegionFreedError: the region was freed.
+        """
+        self._hold.take()
+        at, limit = self._at, min(self._at + SLICE_NBYTES, self._limit)
+        out = self._target.data[at + self._ahead : limit + self._ahead]
+        np.copyto(out, self._region.data[at:limit])
+        self._at = limit
+        return limit == self._limit
 
-    def _copy(self, region: MappedRegion) -> None:
-        request = self.request
-        first = request.address - region.address
-        limit = first + request.nbytes
-        check_span(region.spec, first, request.nbytes)
-        address = operands.unpack_address(request.payload)
-        target = self._registry.owned_by(address, self._channel.client_id)
-        begin = address - target.address
-        check_span(target.spec, begin, request.nbytes)
-        hold = self._holding.of(region, held_stripes(region, first, limit))
-        read_held(region, hold, first, limit, target.data[begin : begin + request.nbytes])
+    def end(self) -> None:
+        """Release the stripes and give the lock file back."""
+        self._hold.release()
+        self._files.give(self._locks)

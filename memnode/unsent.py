@@ -45,13 +45,16 @@ class Unsent:
         self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
         self._nbytes += answer.nbytes
 
-    def is_full(self) -> bool:
-        """Tell whether another answer has to wait; ``wake`` is called when it need not."""
+    def settle(self) -> bool:
+        """Forget what was sent by now, and return whether another answer may be begun.
+
+        If not, ``wake`` is called when some of it is sent.
+        """
         self.is_waited_for = True  # before the look: an answer sent from here on wakes
         while self._answers and self._answers[0][0]() is None:  # sent in the order of adding
             self._nbytes -= self._answers.popleft()[1]
         self.is_waited_for = self._nbytes >= UNSENT_NBYTES_MAX
-        return self.is_waited_for
+        return not self.is_waited_for
 
     def close(self) -> None:
         """Count nothing more, and wake nobody."""

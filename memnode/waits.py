@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from memnode.commands import Connection
+from memnode.sessions import Connection
 from smbox.errors import LimitError, RemoteError
 from smbox.wire.codec import Request
 

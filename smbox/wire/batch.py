@@ -15,16 +15,19 @@ from smbox.errors import LocalProtocolError, RemoteProtocolError
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.ops import (
     ANSWERS,
+    NARROW_ANSWERS,
+    NARROW_ITEMSIZES,
     OP_OF,
     SCATTER_KERNELS,
     SOURCES,
     WHOLE_KERNELS,
     WHOLE_SOURCE_NBYTES_MAX,
     Op,
+    carried_nbytes,
 )
 
-# op, kernel, source bytes, address, nbytes, scale
-_ITEM: Final = struct.Struct("<BB2xIQQ8s")
+# op, kernel, operand, source bytes, address, nbytes, scale
+_ITEM: Final = struct.Struct("<BBBxIQQ8s")
 ITEM_NBYTES: Final = 32
 ITEMS_MAX: Final = 32
 BATCH_NBYTES_MAX: Final = ITEMS_MAX * ITEM_NBYTES + REQUEST_NBYTES_MAX
@@ -39,7 +42,9 @@ class Item:
         op: PUT, ACCUMULATE, ELASTIC or FETCH.
         address: global address of the first byte.
         nbytes: of the range.
-        source: its bytes; as long as the range, but for the kernels with their own length.
+        source: its bytes; as many elements as the range has, but for the kernels with their own
+            length.
+        operand: dtype code of the source's elements; 0: the region's.
     """
 
     op: Op
@@ -48,11 +53,14 @@ class Item:
     nbytes: int
     source: Buffer
     scale: bytes = NO_SCALE
+    operand: int = 0
 
     @property
     def answer_nbytes(self) -> int:
         """Bytes of this item in the reply."""
-        return self.nbytes if self.op in ANSWERS else 0
+        if self.op not in ANSWERS:
+            return 0
+        return carried_nbytes(self.nbytes, self.operand if self.op in NARROW_ANSWERS else 0)
 
 
 def pack_items(items: Sequence[Item]) -> bytes:
@@ -93,17 +101,23 @@ def answers_nbytes(items: Sequence[Item]) -> int:
 
 def _head(item: Item) -> bytes:
     return _ITEM.pack(
-        item.op, item.kernel, len(item.source), item.address, item.nbytes, item.scale
+        item.op,
+        item.kernel,
+        item.operand,
+        len(item.source),
+        item.address,
+        item.nbytes,
+        item.scale,
     )
 
 
 def _items(count: int, body: memoryview) -> Iterator[Item]:
     at = count * ITEM_NBYTES
-    for code, kernel, source, address, nbytes, scale in _ITEM.iter_unpack(body[:at]):
+    for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(body[:at]):
         op = OP_OF.get(code)
         if op is None:
             raise RemoteProtocolError("unknown op in a batch", op=code)
-        item = Item(op, kernel, address, nbytes, body[at : at + source], scale)
+        item = Item(op, kernel, address, nbytes, body[at : at + source], scale, operand)
         if len(item.source) != source:
             raise RemoteProtocolError("source is cut off", nbytes=source)
         _check(item)
@@ -114,10 +128,14 @@ def _items(count: int, body: memoryview) -> Iterator[Item]:
 def _check(item: Item) -> None:
     if item.op not in SOURCES:
         raise RemoteProtocolError("op not allowed in a batch", op=item.op.name)
+    if item.operand and item.operand not in NARROW_ITEMSIZES:
+        raise RemoteProtocolError("no such operand type", operand=item.operand)
     if item.kernel in WHOLE_KERNELS:
         if len(item.source) > WHOLE_SOURCE_NBYTES_MAX:
             raise RemoteProtocolError("source too long", nbytes=len(item.source))
-    elif item.kernel not in SCATTER_KERNELS and len(item.source) != item.nbytes:
+    elif item.kernel not in SCATTER_KERNELS and len(item.source) != carried_nbytes(
+        item.nbytes, item.operand
+    ):
         raise RemoteProtocolError(
             "source and range differ", source=len(item.source), nbytes=item.nbytes
         )

@@ -1,6 +1,5 @@
 """Frames to requests and replies, and back; the door for a peer's bytes. Pure.
 
-Short ways around it, for what is usual, are plain.py and memnode/at_once.py.
 Decoding raises RemoteProtocolError (or VersionMismatchError below it) and nothing else.
 Bodies of data are passed on as they came, never copied.
 """
@@ -22,13 +21,17 @@ from smbox.wire.operands import OPERAND_NBYTES_MAX
 from smbox.wire.ops import (
     ANSWERS,
     CONTROL,
+    NARROW_ANSWERS,
+    NARROW_ITEMSIZES,
     OP_OF,
+    OPERAND_OPS,
     OPERANDS,
     SCATTER_KERNELS,
     SOURCES,
     WHOLE_KERNELS,
     WHOLE_SOURCE_NBYTES_MAX,
     Op,
+    carried_nbytes,
 )
 from smbox.wire.pieces import unit_of
 from smbox.wire.status import STATUS_OF, Status, error_of
@@ -63,6 +66,8 @@ class Request:
         body: of a control op.
         items: of a BATCH.
         numbers: how many numbers a change takes: stripes touched, or items.
+        generation: of the channel's connection, as its HELLO told.
+        operand: dtype code of the elements that travel; 0: the region's.
     """
 
     op: Op
@@ -77,6 +82,8 @@ class Request:
     body: Body | None = None
     items: tuple[Item, ...] = ()
     numbers: int = 0
+    generation: int = 0
+    operand: int = 0
 
 
 @dataclass(slots=True)
@@ -89,6 +96,7 @@ class Reply:
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
+        operand: the request's.
     """
 
     op: Op
@@ -102,6 +110,7 @@ class Reply:
     body: Body | None = None
     error: ErrorBody | None = None
     room: int = 0
+    operand: int = 0
 
     def raised(self) -> SmboxError:
         """Build the error that a caller sees for this refusal."""
@@ -129,6 +138,7 @@ def reply_to(request: Request, payload: Buffer = b"", *, version: int = 0) -> Re
         request.nbytes,
         version,
         payload,
+        operand=request.operand,
     )
 
 
@@ -148,6 +158,8 @@ def encode_request(request: Request) -> list[Buffer]:
         scale=request.scale,
         version=request.version,
         numbers=request.numbers,
+        generation=request.generation,
+        operand=request.operand,
     )
     if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
@@ -167,15 +179,17 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, kernel, status, request, number, address, nbytes, scale, version, numbers = head
+    _, _, _, kernel, status, request, number, address, nbytes, scale, version, *rest = head
     if status:
         raise RemoteProtocolError("a request has no status", status=status)
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
-    found.numbers = numbers
+    found.numbers, found.generation, found.operand = rest
+    if found.operand:
+        _check_operand(op, kernel, found.operand)
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
-        found.payload = _source(op, kernel, nbytes, body)
+        found.payload = _source(op, kernel, nbytes, found.operand, body)
     elif op in OPERANDS:
         found.payload = _limited(body, OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
@@ -203,6 +217,7 @@ def encode_reply(reply: Reply) -> list[Buffer]:
         nbytes=reply.nbytes,
         version=reply.version,
         numbers=reply.room,
+        operand=reply.operand,
     )
     if reply.status is not Status.OK:
         return [head, encode_body(reply.error or ErrorBody())]
@@ -222,15 +237,16 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, _, code, request, number, address, nbytes, _, version, room = head
+    _, _, _, _, code, request, number, address, nbytes, _, version, room, _, operand = head
     status = STATUS_OF.get(code, Status.ERROR)
-    found = Reply(op, status, request, number, address, nbytes, version, room=room)
+    found = Reply(op, status, request, number, address, nbytes, version)
+    found.room, found.operand = room, operand
     if status is not Status.OK:
         found.error = _body(_ERROR_DECODER, body)
     elif op in CONTROL:
         found.body = _body(_REPLY_DECODERS[op], body)
     elif op in ANSWERS:
-        found.payload = _answer(op, nbytes, body)
+        found.payload = _answer(op, nbytes, operand, body)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found
@@ -273,7 +289,14 @@ def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
 
 
-def _source(op: Op, kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
+def _check_operand(op: Op, kernel: int, operand: int) -> None:
+    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS or kernel in SCATTER_KERNELS:
+        raise RemoteProtocolError("this request has no operand type", op=op.name)
+    if operand not in NARROW_ITEMSIZES:
+        raise RemoteProtocolError("no such operand type", operand=operand)
+
+
+def _source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
     """Check the source bytes of a change of ``nbytes``."""
     longest = unit_of(op)
     source = _limited(body, longest)
@@ -283,15 +306,16 @@ def _source(op: Op, kernel: int, nbytes: int, body: Buffer | None) -> Buffer:
         return _limited(source, WHOLE_SOURCE_NBYTES_MAX)
     if kernel in SCATTER_KERNELS:
         return _limited(source, REQUEST_NBYTES_MAX)
-    if len(source) != nbytes:
+    if len(source) != carried_nbytes(nbytes, operand):
         raise RemoteProtocolError("source and range differ", source=len(source), nbytes=nbytes)
     return source
 
 
-def _answer(op: Op, nbytes: int, body: Buffer | None) -> Buffer:
+def _answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
     if op in _LENGTH_OF_ITS_OWN:
         return _limited(body, REQUEST_NBYTES_MAX)
     answer = _limited(body, unit_of(op))
-    if len(answer) != nbytes:
+    wanted = carried_nbytes(nbytes, operand if op in NARROW_ANSWERS else 0)
+    if len(answer) != wanted:
         raise RemoteProtocolError("answer and range differ", answer=len(answer), nbytes=nbytes)
     return answer

@@ -13,9 +13,10 @@ from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatc
 Buffer = bytes | bytearray | memoryview
 """What a frame is: anything that gives its bytes without a copy."""
 
-Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, int]
+Fields = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, int, int, int]
 """A header taken apart: magic, protocol, op, kernel, status, request, number, address,
-nbytes, scale, version, numbers. A plain tuple: an object would cost more than parsing."""
+nbytes, scale, version, numbers, generation, operand. A plain tuple: an object would cost more
+than parsing."""
 
 MAGIC: Final = b"SMBX"
 PROTOCOL: Final = 1
@@ -33,11 +34,9 @@ requests take a sixth less time."""
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 """Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
 
-VERSION_AT: Final = 48
-VERSION_END: Final = 56
-"""The bytes of the version: the one field that only the plain reply to a read fills."""
+GENERATION_MAX: Final = (1 << 32) - 1
 
-_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQB7x")
+_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQBIB2x")
 _SCALES: Final = {
     kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)
 }
@@ -55,6 +54,8 @@ def pack(  # noqa: PLR0913 -- one argument for each field
     scale: bytes = NO_SCALE,
     version: int = 0,
     numbers: int = 0,
+    generation: int = 0,
+    operand: int = 0,
 ) -> bytes:
     """Build the header frame.
 
@@ -75,6 +76,8 @@ def pack(  # noqa: PLR0913 -- one argument for each field
             scale,
             version,
             numbers,
+            generation,
+            operand,
         )
     except struct.error as error:
         raise LocalProtocolError("a header field does not fit", op=op, number=number) from error

@@ -42,6 +42,8 @@ class Hello(Body, frozen=True):
         host: name of the client's host, for error messages and lists.
         software: the client's release.
         lane: reserved for nodes of several lanes; 0.
+        generation: of this connection among those of the channel; each is larger than the
+            last. Every request of the connection carries it.
     """
 
     client_id: Id16
@@ -51,6 +53,7 @@ class Hello(Body, frozen=True):
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
     software: Annotated[str, msgspec.Meta(max_length=64)] = ""
     lane: Count = 0
+    generation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
 
 
 class Welcome(Body, frozen=True):

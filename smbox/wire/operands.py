@@ -51,7 +51,7 @@ class Update(NamedTuple):
     Attributes:
         siblings: addresses of the regions that hold its state, in its table's order.
         parameters: four numbers; the optimizer uses the first few.
-        gradient: as long as the range.
+        gradient: as many elements as the range has.
     """
 
     siblings: tuple[int, ...]
@@ -116,15 +116,15 @@ def pack_update(
     return b"".join([_UPDATE.pack(len(siblings), *addresses, *numbers), gradient])
 
 
-def unpack_update(operand: Buffer, nbytes: int) -> Update:
+def unpack_update(operand: Buffer, gradient_nbytes: int) -> Update:
     """Take the operand of an UPDATE apart; the gradient is a view of it.
 
     Raises:
-        RemoteProtocolError: another length than the range of ``nbytes`` needs, or more
-            siblings than there can be.
+        RemoteProtocolError: another length than the gradient's, or more siblings than there
+            can be.
     """
     view = memoryview(operand)
-    if len(view) != _UPDATE.size + nbytes:
+    if len(view) != _UPDATE.size + gradient_nbytes:
         raise RemoteProtocolError("gradient and range differ", nbytes=len(view))
     count, *words = _UPDATE.unpack_from(view)
     if count > SIBLINGS_MAX:

@@ -72,5 +72,20 @@ WHOLE_SOURCE_NBYTES_MAX: Final = 64
 SCATTER_KERNELS: Final = frozenset({9, 10})
 """Kernels (SCATTER_PUT, SCATTER_SUM) whose source names rows: as long as a request may be."""
 
+NARROW_ITEMSIZES: Final = {10: 2, 11: 2}
+"""Bytes of an element by operand code: float16 and bfloat16, of a float32 region."""
+
+NARROW_ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.GATHER})
+"""Operations whose reply carries elements of the operand's type; FETCH: of the region's."""
+
+OPERAND_OPS: Final = NARROW_ANSWERS | {Op.PUT, Op.ACCUMULATE, Op.FETCH, Op.UPDATE}
+"""Operations whose request may name an operand type."""
+
+
+def carried_nbytes(nbytes: int, operand: int) -> int:
+    """Return the bytes on the wire of ``nbytes`` of a region: half as many where narrow."""
+    return nbytes // 2 if operand else nbytes
+
+
 OP_OF: Final = {int(op): op for op in Op}
 """Operation by number: a dict is six times faster than calling the enum."""

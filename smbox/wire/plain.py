@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from smbox.wire import header
 from smbox.wire.codec import Request
-from smbox.wire.header import VERSION_AT, VERSION_END, Buffer
+from smbox.wire.header import Buffer
 from smbox.wire.ops import ANSWERS
 
 NOTHING = memoryview(b"")
+VERSION_AT = 48  # the bytes of the version in a header
+VERSION_END = 56
 
 
 def plain_head(

@@ -40,6 +40,7 @@ def refuse(
         request.address,
         request.nbytes,
         error=ErrorBody(message=error.message, facts=facts, applied=applied, old=old),
+        operand=request.operand,
     )
 
 

@@ -18,12 +18,11 @@ import zmq
 from memnode.node import Node
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, cookie_name
+from smbox.memory.layout import cookie_name
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
-from smbox.wire import header
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
-from smbox.wire.header import LONG_NBYTES_MAX, NO_SCALE, pack_scale
+from smbox.wire.header import NO_SCALE, pack_scale
 from smbox.wire.messages import Create, Hello
 from smbox.wire.ops import Op
 
@@ -50,7 +49,7 @@ class Peer:
     def __init__(self, send: Callable, receive: Callable, cookie: bytes):
         self.send, self.receive = send, receive
         self.cookie = cookie
-        self.client_id, self.channel = secrets.token_bytes(16), 0
+        self.client_id, self.channel, self.generation = secrets.token_bytes(16), 0, 0
         self.number = 1
         self._ids = itertools.count(1)
 
@@ -59,6 +58,7 @@ class Peer:
         return self.reply()
 
     def begin(self, op: Op, **fields) -> Request:
+        fields = {"generation": self.generation} | fields
         request = Request(op, next(self._ids), **fields)
         self.send(encode_request(request))
         return request
@@ -67,8 +67,10 @@ class Peer:
         return decode_reply(self.receive())
 
     def hello(self, **fields) -> Reply:
+        self.generation += 1
         known = {"client_id": self.client_id, "channel": self.channel, "cookie": self.cookie}
-        return self.ask(Op.HELLO, body=Hello(**(known | {"pid": os.getpid()} | fields)))
+        known |= {"pid": os.getpid(), "generation": self.generation}
+        return self.ask(Op.HELLO, body=Hello(**(known | fields)))
 
     def create(self, name: str, shape=(8,), dtype="float32", **fields) -> Reply:
         fields.setdefault("token", secrets.token_bytes(16))
@@ -85,6 +87,7 @@ class Peer:
         number=None,
         numbers=1,
         scale=NO_SCALE,
+        operand=0,
     ):
         """Send a change and return its reply; counts the number on unless it was given."""
         source = np.ascontiguousarray(source)
@@ -96,6 +99,7 @@ class Peer:
             number=self.number if number is None else number,
             scale=scale,
             numbers=numbers,
+            operand=operand,
             payload=source.tobytes(),
         )
         if number is None and reply.error is None:
@@ -182,45 +186,6 @@ def bench() -> Iterator[Bench]:
     made = Bench(fresh_name())
     yield made
     made.close()
-
-
-another_bench = bench
-
-
-class Side:
-    """A node, a peer of it, and a region of each kind that is asked for."""
-
-    def __init__(self, bench: Bench):
-        self.bench, self.peer, self.regions = bench, bench.peer(), {}
-
-    def ask(self, kind, frames_of):
-        """Ask for what ``frames_of(address, applied)`` says, of a region of this kind."""
-        region = self.regions.get(kind) or self._create(kind)
-        (channel,) = self.bench.node._lane._channels.values()
-        self.peer.send(frames_of(region.address, channel.applied))
-        head, *body = self.peer.receive()
-        fields, said = list(header.unpack(head)), [bytes(each) for each in body]
-        if fields[4]:  # an error's words name the address
-            error = decode_reply([head, *body]).error
-            said = error.message, error.applied
-        fields[7] -= region.address if fields[7] else 0
-        places = region.data[:16], region.data[STRIPE_NBYTES:][:16], region.data[-16:]
-        return fields, said, region.version(), [place.tobytes() for place in places]
-
-    def _create(self, kind):
-        dtype, consistency = kind
-        shape = ((LONG_NBYTES_MAX + STRIPE_NBYTES) // dtypes.by_name(dtype).itemsize,)
-        reply = self.peer.create(str(kind), shape, dtype, consistency=consistency)
-        return self.regions.setdefault(kind, self.bench.memory.regions[reply.body.address])
-
-
-@pytest.fixture
-def sides(bench, another_bench):
-    """A node that answers at once, one that never does, and what the first one answered so."""
-    short, long, came = Side(bench), Side(another_bench), []
-    answer, long.bench.node._at_once.answer = short.bench.node._at_once.answer, lambda *_: None
-    short.bench.node._at_once.answer = lambda *a: came.append(answer(*a)) or came[-1]
-    return short, long, came
 
 
 @pytest.fixture

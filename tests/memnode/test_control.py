@@ -2,19 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from memnode.control import HANDLERS
 from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Stats
-from smbox.wire.ops import CONTROL, UNFENCED, Op
+from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 
 @pytest.fixture
 def peer(bench):
     return bench.peer()
-
-
-def test_every_control_op_is_handled_here_or_as_a_task_of_its_own():
-    assert set(HANDLERS) == CONTROL - UNFENCED - {Op.CREATE}
 
 
 def test_ping(peer):

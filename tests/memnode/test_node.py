@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from memnode.node import Node
-from smbox.memory import accel
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
@@ -124,13 +123,6 @@ def test_the_figures(bench):
     assert facts["incarnation"] == 1
 
 
-def test_the_figures_tell_whether_there_are_compiled_kernels(bench, monkeypatch):
-    monkeypatch.setattr(accel, "loaded", lambda: None)
-    assert bench.node.facts()["compiled_kernels"] is False
-    monkeypatch.setattr(accel, "loaded", object)
-    assert bench.node.facts()["compiled_kernels"] is True
-
-
 @pytest.mark.parametrize("frames", [[], [b""], [b"x" * 64], [b"SMBX" + bytes(60)] * 3])
 def test_garbage_is_survived(bench, frames):
     bench.deliver((0, b"stranger"), frames)
@@ -154,6 +146,8 @@ def any_request(draw, address):
         scale=draw(strategies.binary(min_size=8, max_size=8)),
         version=draw(SMALL),
         numbers=draw(strategies.integers(0, 3)),
+        generation=1,
+        operand=draw(strategies.sampled_from([0, 0, 10, 11, 12])),
     )
     return [head, *draw(strategies.lists(strategies.binary(max_size=80), max_size=1))]
 
@@ -174,4 +168,4 @@ def test_no_request_breaks_the_node(bench, data):
     assert other.get(address, 64).size == 16
     assert other.fetch_add(address, np.ones(1, np.float32)).status is Status.OK
     for each in (peer, other):
-        each.send(encode_request(Request(Op.BYE, 999, body=Empty())))
+        each.send(encode_request(Request(Op.BYE, 999, body=Empty(), generation=1)))

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
-from smbox.memory.row_read import RowRead
 from smbox.wire import operands
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
@@ -94,27 +93,3 @@ def test_rows_that_are_refused(peer, address):
     ):
         assert gather(peer, address, places, row).status is status
     assert gather(peer, address, [0], 12, nbytes=8).status is Status.BAD_MESSAGE
-
-
-def test_rows_that_were_read_are_not_read_again(bench, peer, monkeypatch):
-    address = peer.create("rows", (2 * STRIPE,)).body.address
-    steps = []
-    step = RowRead.step
-
-    def counted(self, locks):
-        steps.append(self)
-        step(self, locks)
-
-    monkeypatch.setattr(RowRead, "step", counted)
-    region = bench.memory.regions[address]
-    locks = LockFile(bench.name)
-    assert locks.try_lock(region.lock_byte(1))
-    region.table[1, Stripe.SEQ] += np.uint64(1)  # in the middle of a commit
-    payload = operands.pack_gather(4, np.array([0, STRIPE]).tobytes())
-    peer.begin(Op.GATHER, address=address, nbytes=8, payload=payload)
-    assert bench.waiting(peer)
-    region.table[1, Stripe.SEQ] += np.uint64(1)
-    locks.close()
-    assert peer.reply().error is None
-    assert len(steps) > 1
-    assert len(set(steps)) == 1

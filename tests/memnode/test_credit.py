@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from memnode.room import (
+from memnode.credit import (
     ALONE_MIB,
     FIRST_MIB,
     LEAST_MIB,
     LONG_NBYTES,
     RECENT_MAX,
     SHARED_MIB,
-    Rooms,
+    Credit,
 )
 from smbox.config import WINDOW_MAX
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -25,14 +25,14 @@ def told(rooms, count, turns=RECENT_MAX):
 
 
 def test_a_short_request_says_nothing_and_counts_for_nothing():
-    rooms = Rooms()
+    rooms = Credit()
     assert rooms.after(peer(1), LONG_NBYTES) == 0
     assert rooms.after(peer(2), LONG_NBYTES + 1) == ALONE_MIB
     assert LONG_NBYTES * WINDOW_MAX <= FIRST_MIB << 20, "and needs no room of its own"
 
 
 def test_who_waits_behind_another_ones_window_still_counts():
-    rooms = Rooms()
+    rooms = Credit()
     rooms.after(peer(1), LONG_NBYTES + 1)
     found = [rooms.after(peer(2), LONG_NBYTES + 1) for _ in range(WINDOW_MAX)]
     assert set(found) == {SHARED_MIB // 2}
@@ -40,13 +40,13 @@ def test_who_waits_behind_another_ones_window_still_counts():
 
 @pytest.mark.parametrize("count", range(1, RECENT_MAX + 1))
 def test_all_that_send_share(count):
-    room = told(Rooms(), count)
+    room = told(Credit(), count)
     assert LEAST_MIB <= room <= ALONE_MIB
     assert room == LEAST_MIB or room * count <= SHARED_MIB
 
 
 def test_who_stops_sending_leaves_its_share_to_the_others():
-    rooms = Rooms()
+    rooms = Credit()
     assert told(rooms, 8) == LEAST_MIB
     assert told(rooms, 2) == SHARED_MIB // 2
     assert told(rooms, 1) == ALONE_MIB

@@ -3,18 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode import changes
-from memnode.lane import QUEUE_MAX, TASKS
+from memnode.credit import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX
+from memnode.dispatch import QUEUE_MAX
 from memnode.node import HOUSEKEEPING_S
-from memnode.room import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX
 from memnode.unsent import UNSENT_NBYTES_MAX
-from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring
 from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Empty
-from smbox.wire.ops import UNFENCED, Op
+from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 
@@ -54,17 +53,7 @@ def begin_put(peer, address, source, number):
     )
 
 
-def test_every_op_in_a_channel_has_its_task():
-    assert set(TASKS) == set(Op) - UNFENCED
-
-
-@pytest.mark.parametrize("is_compiled", [True, False])
-def test_the_reply_to_a_long_change_tells_its_channel_how_much_room_there_is(
-    bench, peer, is_compiled, engine, monkeypatch
-):
-    """Compiled, changes of one stripe go the short way past the lane."""
-    for name in ("prepare", "loaded"):
-        monkeypatch.setattr(accel, name, lambda *_: engine if is_compiled else None)
+def test_the_reply_to_a_long_change_tells_its_channel_its_credit(bench, peer):
     others = [bench.peer() for _ in range(7)]
     assert peer.hello().body.sources_nbytes == FIRST_MIB << 20
     source = np.ones(STRIPE_NBYTES // 4, np.float32)
@@ -131,19 +120,27 @@ def test_a_channel_cannot_queue_without_end(bench, peer, address, held):
     assert peer.get(address, 4).tolist() == [QUEUE_MAX]
 
 
-def test_a_lane_is_at_rest_unless_something_is_parked(bench, peer, address, held):
-    lane = bench.node._lane
-    (channel,) = lane._channels.values()
-    assert lane.idle_channel(channel.connection) is channel
-    assert lane.idle_channel((0, b"nobody")) is None
+def test_a_node_is_at_rest_unless_something_is_parked(bench, peer, address, held):
     assert bench.node.is_at_rest
     begin_put(peer, address, floats(1), 1)
-    assert lane.idle_channel(channel.connection) is None
     assert not bench.node.is_at_rest
+    assert bench.node.patience_s == pytest.approx(0.001)
     held.close()
     assert peer.reply().status is Status.OK
-    assert lane.idle_channel(channel.connection) is channel
     assert bench.node.is_at_rest
+
+
+def test_parked_channels_are_tried_in_turn(bench, address, held):
+    """Each gets its stripe, whoever sends most."""
+    peers = [bench.peer() for _ in range(3)]
+    for peer in peers:
+        for number in (1, 2, 3):
+            begin_put(peer, address, floats(number), number)
+    assert bench.node.facts()["parked_now"] == 3
+    held.close()
+    for peer in peers:
+        assert [peer.reply().number for _ in range(3)] == [1, 2, 3]
+    assert bench.memory.regions[address].version() == 9
 
 
 def test_duplicates_are_counted_once_however_often_they_are_tried(bench, peer, address):
@@ -154,18 +151,18 @@ def test_duplicates_are_counted_once_however_often_they_are_tried(bench, peer, a
 
 
 def test_an_unexpected_failure_is_answered_and_the_node_lives(
-    peer, address, monkeypatch, caplog
+    bench, peer, address, monkeypatch, caplog
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(changes, "_checked", lambda *_: 1 / 0)
-        reply = peer.fetch_add(address, floats(1))
+        patch.setattr(MappedRegion, "version", lambda _: 1 / 0)
+        reply = peer.ask(Op.WAIT, address=address, version=1, nbytes=100)
     assert reply.status is Status.ERROR
     assert "request failed" in caplog.text
     caplog.clear()  # its traceback holds mappings
     assert peer.put(address, floats(1)).status is Status.OK
 
 
-def test_a_restarted_lane_goes_on_where_it_was(bench, peer, address):
+def test_a_restarted_node_goes_on_where_it_was(bench, peer, address):
     peer.put(address, floats(5), number=1)
     answer = peer.fetch_add(address, floats(1), number=2)
     bench.restart()

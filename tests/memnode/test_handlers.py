@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from memnode.handlers import HANDLERS
+from smbox.wire.ops import UNFENCED, Op
+
+
+def test_every_op_of_a_session_has_its_row():
+    assert set(HANDLERS) == set(Op) - UNFENCED
