@@ -101,9 +101,6 @@ class Channel:
         """Discard, unexecuted, what is queued, and give up what was begun."""
         self.queue.clear()
         self.unsent.close()
-        if self.build is not None:
-            self.build.abandon()
-            self.build = None
         self.end_snapshot()
         if self._rings is not None:
             self._rings.close()

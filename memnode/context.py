@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from memnode.channel import Channel, Park
+from memnode.creation import Unattended
 from memnode.holding import LockFiles
 from memnode.metrics import Metrics
 from memnode.registry import Registry
@@ -25,6 +26,7 @@ class Context:
         writer: the node's journal slot.
         reader: shares the writer's open lock file.
         lock_files: lent to those who hold stripes from one try to the next.
+        unattended: regions in the making whose CREATE may be sent again.
         metrics: counts what happens.
         facts: gives the node's figures for STATS.
         now_s: monotonic seconds of the message, or tick, that is being handled.
@@ -34,6 +36,7 @@ class Context:
     writer: Writer
     reader: Reader
     lock_files: LockFiles
+    unattended: Unattended
     metrics: Metrics
     facts: Callable[[], Mapping[str, object]]
     now_s: float = 0.0

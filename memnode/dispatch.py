@@ -14,7 +14,6 @@ from typing import Final
 
 from memnode.channel import Channel, Park
 from memnode.context import Context, Outcome
-from memnode.creation import Build
 from memnode.credit import Credit
 from memnode.handlers import HANDLERS
 from memnode.handlers_reads import end_wait
@@ -57,7 +56,6 @@ class Dispatcher:
         self._credit = Credit()
         self._channels: dict[Connection, Channel] = {}
         self._parked: dict[Connection, Channel] = {}
-        self._unattended: list[Build] = []
 
     @property
     def parked_count(self) -> int:
@@ -68,14 +66,14 @@ class Dispatcher:
     def patience_s(self) -> float | None:
         """How soon ``advance`` has something to do; None: when it is told."""
         parks = {channel.park for channel in self._parked.values()}
-        if self._unattended or Park.SLICE in parks:
+        if len(self._context.unattended) or Park.SLICE in parks:
             return 0.0
         return 0.001 if Park.BUSY in parks or len(self.waits) else None
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is parked, being made or waited for."""
-        return not (self._parked or self._unattended or len(self.waits))
+        return not (self._parked or len(self._context.unattended) or len(self.waits))
 
     def channel(self, connection: Connection) -> Channel | None:
         """Return the channel of a connection, if it has one."""
@@ -100,26 +98,23 @@ class Dispatcher:
     def drop(self, connection: Connection) -> None:
         """Discard unexecuted all that is held of a connection; its channel stays known.
 
-        The regions that it made and did not publish go. One that is being made under its name
-        goes on: making a large one takes longer than its client waits before it asks again,
-        and the copy of the CREATE is to find it.
+        The regions that it made and did not publish go; for one in the making, see
+        ``Unattended``.
         """
         self.waits.drop(connection)
         self._parked.pop(connection, None)
         channel = self._channels.pop(connection, None)
         if channel is None:
             return
-        if channel.build is not None and channel.build.create.publish:
-            self._unattended.append(channel.build)
+        if channel.build is not None:
+            self._context.unattended.add(channel.build, now_s=self._context.now_s)
             channel.build = None
         channel.close()
         self._context.registry.drop_unpublished(channel.session.key)
 
     def release(self, key: ChannelKey) -> None:
         """Forget a channel for good: its numbers, its answers, and what it has begun."""
-        for build in [each for each in self._unattended if each.owner == key]:
-            self._unattended.remove(build)
-            build.abandon()
+        self._context.unattended.release(key)
         self._context.registry.drop_unpublished(key)
         row = self._memory.channels.find(*key)
         if row is not None:
@@ -146,7 +141,7 @@ class Dispatcher:
     def advance(self) -> Replies:
         """Try the parked requests again, and end the waits that are over."""
         replies: Replies = []
-        self._unattended = [build for build in self._unattended if not _has_ended(build)]
+        self._context.unattended.step(now_s=self._context.now_s)
         for channel in list(self._parked.values()):
             replies += self._run(channel)
         if len(self.waits):
@@ -158,9 +153,7 @@ class Dispatcher:
         """Discard unexecuted all that is held."""
         for connection in list(self._channels):
             self.drop(connection)
-        for build in self._unattended:
-            build.abandon()
-        self._unattended.clear()
+        self._context.unattended.close()
         self._context.lock_files.close()
 
     def _run(self, channel: Channel) -> Replies:
@@ -205,12 +198,3 @@ class Dispatcher:
 
     def _version_of(self, address: int) -> int:
         return self._context.registry.locate(address).version()
-
-
-def _has_ended(build: Build) -> bool:
-    """Do one slice of a region whose creator's connection is gone; True when that ends it."""
-    try:
-        return build.step() is not None
-    except Exception as error:  # noqa: BLE001 -- nobody is there to be told
-        _LOG.info("a region that was begun is given up: %s", error)
-        return True

@@ -28,7 +28,7 @@ def create(context: Context, channel: Channel, request: Request) -> Reply | Park
     that one made for the region that exists.
     """
     body = cast("Create", request.body)
-    build = channel.build
+    build = channel.build or context.unattended.claim(body)
     if build is None:
         spec = spec_of(body)
         check_init(spec.dtype, body.init)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from memnode.context import Context
+from memnode.creation import Unattended
 from memnode.credit import FIRST_MIB
 from memnode.dispatch import Dispatcher, Replies
 from memnode.holding import LockFiles
@@ -84,6 +85,7 @@ class Node:
             memory.writer,
             Reader(memory.writer.locks),
             LockFiles(memory.name),
+            Unattended(self._registry),
             self.metrics,
             self.facts,
             now_s,

@@ -96,7 +96,7 @@ def test_ranges():
 def test_each_op_has_its_kernels():
     assert checks.kernel_of(Op.PUT, 1) is KernelCode.REPLACE
     assert checks.kernel_of(Op.FETCH, 6) is KernelCode.COMPARE_SWAP
-    for op, number in ((Op.PUT, 2), (Op.ELASTIC, 2), (Op.FETCH, 5), (Op.ACCUMULATE, 99)):
+    for op, number in ((Op.PUT, 2), (Op.ELASTIC, 2), (Op.FETCH, 9), (Op.ACCUMULATE, 99)):
         with pytest.raises(RemoteProtocolError):
             checks.kernel_of(op, number)
 

@@ -5,10 +5,11 @@ import secrets
 import numpy as np
 import pytest
 
+from memnode.creation import UNCLAIMED_S
 from smbox.memory.building import SLICE_NBYTES
 from smbox.memory.layout import PAGE_NBYTES
 from smbox.memory.segment import listing
-from smbox.wire.messages import Create, Empty
+from smbox.wire.messages import Create, Empty, Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -127,6 +128,29 @@ def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench):
     peer.ask(Op.BYE, body=Empty())
     assert building(bench) == []
     assert len(bench.memory.regions) == 1
+
+
+def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
+    peer = bench.peer()
+    peer.begin(Op.CREATE, body=large(publish=False))
+    assert peer.hello().error is None
+    while bench.node.patience_s == 0.0:
+        bench.tick()
+    assert bench.memory.regions == {}
+    peer.begin(Op.CREATE, body=large(publish=False))
+    assert peer.hello().error is None
+    bench.tick(after_s=UNCLAIMED_S)
+    assert building(bench) == []
+    assert bench.node.patience_s > 0
+
+
+def test_what_a_channel_made_and_did_not_publish_goes_when_it_resumes(bench):
+    peer, other = bench.peer(), bench.peer()
+    mine = peer.create("w", publish=False).body.address
+    theirs = other.create("w", publish=False).body.address
+    peer.hello()
+    assert list(bench.memory.regions) == [theirs]
+    assert peer.ask(Op.FREE, body=Free(address=mine)).status is Status.REGION_FREED
 
 
 def test_publishing_races(bench):

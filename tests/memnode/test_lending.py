@@ -9,6 +9,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import room_nbytes
 from smbox.wire.header import LONG_NBYTES_MAX
+from smbox.wire.messages import Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -54,10 +55,10 @@ def test_the_stamp_of_a_loan_is_that_of_its_piece(bench, peer, address):
         False,
         True,
     ]
-    bench.memory.regions[address].table[-1, Stripe.SEQ] += 1
+    bench.memory.regions[address].table[-1, Stripe.SEQUENCE] += 1
     assert stamps(peer, address)[-1] == 0
     assert peer.ask(Op.LEND, address=address + NBYTES - 4, nbytes=4).version == 0
-    bench.memory.regions[address].table[-1, Stripe.SEQ] += 1
+    bench.memory.regions[address].table[-1, Stripe.SEQUENCE] += 1
 
 
 def test_stamps_of_a_part_are_of_the_regions_pieces(peer, address):
@@ -108,7 +109,7 @@ def test_a_freed_region_gives_its_memory_back_while_it_is_sent(bench, peer, addr
     ((_, (_, answer)),) = kept
     local = MappedRegion.attach(bench.name, bench.memory.regions[address].offset)
     room = room_nbytes()
-    bench.node._registry.free(address)
+    assert bench.peer().ask(Op.FREE, body=Free(address=address)).status is Status.OK
     assert room_nbytes() - room > NBYTES // 2  # others may take some meanwhile
     assert not local.data.any()
     assert not np.frombuffer(answer, np.float32).any()  # pages that are there: zeros

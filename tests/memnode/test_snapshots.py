@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memnode.snapshots import SLICE_NBYTES
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
+from smbox.wire.messages import Empty, Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -68,6 +70,7 @@ def test_a_channel_that_is_dropped_lets_its_stripes_go(bench, peer, plain, stage
     peer.hello()  # the former connection's requests are discarded
     held_now = [is_held(bench, plain, stripe) for stripe in range(4)]
     assert held_now == [False, False, True, False]
+    assert stage not in bench.memory.regions  # what the channel made and did not publish
 
 
 def test_a_snapshot_that_waits_is_in_nobodys_way(bench, peer, plain, stage, held):
@@ -93,7 +96,7 @@ def test_a_snapshot_that_waits_learns_that_its_region_was_freed(
     peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
     assert bench.waiting(peer)
     lock_byte = bench.memory.regions[plain].lock_byte(1)
-    bench.node._registry.free(plain)
+    assert bench.peer().ask(Op.FREE, body=Free(address=plain)).status is Status.OK
     assert peer.reply().status is Status.REGION_FREED
     assert not bench.memory.writer.locks.is_held(lock_byte)
 
@@ -112,6 +115,53 @@ def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
     assert peer.reply().status is Status.OK
     assert writer.reply().status is Status.OK
     assert (bench.memory.regions[stage].array()[COUNT:] == 1).all()
+
+
+def test_a_long_snapshot_is_copied_in_slices_and_others_are_served(bench, peer):
+    count = (2 * SLICE_NBYTES + 16) // 4
+    long = peer.create("long", (count,), init=3.0).body.address
+    copy = peer.create("copy", (count,), publish=False).body.address
+    fields = {"address": long, "nbytes": 4 * count, "payload": operands.pack_address(copy)}
+    peer.begin(Op.SNAPSHOT, **fields)
+    assert bench.node.patience_s == 0.0
+    other = bench.peer()
+    assert other.get(long + 4 * count - 4, 4).tolist() == [3]
+    ones = np.ones(1, np.float32)
+    other.begin(
+        Op.PUT, kernel=1, address=long, nbytes=4, number=1, numbers=1, payload=bytes(ones)
+    )
+    assert peer.reply().status is Status.OK
+    assert (bench.memory.regions[copy].array() == 3).all()
+    assert other.reply().status is Status.OK
+    assert peer.get(long, 4).tolist() == [1]
+
+
+@pytest.mark.parametrize("ending", [Op.HELLO, Op.BYE])
+def test_a_copy_goes_with_its_channel(bench, peer, plain, stage, ending):
+    assert peer.ask(Op.SNAPSHOT, **copy_to(plain, stage)).status is Status.OK
+    named = peer.create("named").body.address
+    if ending is Op.BYE:
+        peer.ask(Op.BYE, body=Empty())
+    else:
+        peer.hello()
+    assert stage not in bench.memory.regions
+    assert named in bench.memory.regions
+
+
+def test_a_copy_goes_when_its_channel_expires(bench, peer, plain, stage):
+    assert peer.ask(Op.SNAPSHOT, **copy_to(plain, stage)).status is Status.OK
+    bench.tick(after_s=301)
+    assert stage not in bench.memory.regions
+
+
+def test_a_snapshot_whose_target_is_freed_lets_its_stripes_go(bench, peer, plain, stage, held):
+    held(plain, 2)
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    assert bench.waiting(peer)
+    second = bench.peer()
+    assert second.ask(Op.FREE, body=Free(address=stage)).status is Status.OK
+    assert peer.reply().status is Status.REGION_FREED
+    assert not is_held(bench, plain, 0)
 
 
 def test_what_a_snapshot_refuses(bench, peer, plain, stage):

@@ -22,41 +22,41 @@ def answer(nbytes=UNSENT_NBYTES_MAX):
     return np.empty(nbytes, np.uint8)
 
 
-def test_it_is_full_as_long_as_somebody_sends(unsent, woken):
+def test_no_answer_is_begun_as_long_as_somebody_sends(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert unsent.is_full()
+    assert not unsent.settle()
     frame = sending.data
     del sending
-    assert unsent.is_full()
+    assert not unsent.settle()
     assert not woken
     del frame
     assert woken == [True]
-    assert not unsent.is_full()
+    assert unsent.settle()
 
 
 def test_nobody_is_woken_who_does_not_wait(unsent, woken):
     sending = answer()
     unsent.add(sending)
     del sending
-    assert not unsent.is_full()
+    assert unsent.settle()
     assert not woken
 
 
 def test_answers_add_up(unsent):
     sending = [answer(UNSENT_NBYTES_MAX // 2), answer(UNSENT_NBYTES_MAX // 2 + 1)]
     unsent.add(sending[0])
-    assert not unsent.is_full()
+    assert unsent.settle()
     unsent.add(sending[1])
-    assert unsent.is_full()
+    assert not unsent.settle()
     del sending[0]
-    assert not unsent.is_full()
+    assert unsent.settle()
 
 
 def test_after_the_end_nobody_is_woken(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert unsent.is_full()
+    assert not unsent.settle()
     unsent.close()
     del sending
     assert not woken

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.memory.layout import Stripe
 from smbox.wire.messages import Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
@@ -39,7 +40,8 @@ def test_a_wait_ends_when_somebody_writes(bench, peer, address):
 
 def test_a_local_writer_ends_a_wait_too(bench, peer, address):
     begin_wait(peer, address, 1)
-    bench.memory.regions[address].table[0, 1] += 1  # what a commit of a local client counts
+    # what a commit of a local client counts
+    bench.memory.regions[address].table[0, Stripe.SEQUENCE] += 1 << Stripe.COMMITS_SHIFT
     assert peer.reply().version == 1
 
 
