@@ -177,7 +177,7 @@ class Dispatcher:
         if request.op not in CHANGES and request.number > applied:
             gap = RemoteProtocolError("changes are missing before this", number=request.number)
             return refuse(request, gap, applied=applied, status=Status.GAP)
-        if request.op in COPIED and not channel.unsent.settle():
+        if request.op in COPIED and not channel.unsent.ask_for_room():
             return Park.UNSENT
         try:
             outcome = HANDLERS[request.op](self._context, channel, request)

@@ -30,6 +30,7 @@ from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.ops import Op
+from smbox.wire.proving import challenge_of, client_proof, node_proof
 from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
 
@@ -76,6 +77,7 @@ class Node:
     ) -> None:
         self.metrics = Metrics()
         self._memory = memory
+        self._challenge = challenge_of(memory.cookie, memory.name, memory.superblock.uuid)
         self._open_binds = open_binds
         self._started_s = now_s
         self._housekept_s = now_s
@@ -162,7 +164,7 @@ class Node:
 
     def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
         try:
-            self._check_cookie(connection, hello)
+            self._check_proof(connection, hello)
             row = self._memory.channels.find(*key_of(hello))
             if row is not None and row.generation > hello.generation:
                 later = RemoteError("a later connection of this channel has said HELLO")
@@ -171,22 +173,23 @@ class Node:
             session, replaced = self._sessions.open(connection, hello, now_s=now_s)
             for former in replaced:
                 self._dispatcher.drop(former.connection)
-            return self._welcome(request, session)
+            return self._welcome(request, session, hello)
         except SmboxError as error:
             _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
             return refuse(request, error)
 
-    def _check_cookie(self, connection: Connection, hello: Hello) -> None:
+    def _check_proof(self, connection: Connection, hello: Hello) -> None:
         if connection[0] in self._open_binds:
             return
-        if not hmac.compare_digest(hello.cookie, self._memory.cookie):
+        wanted = client_proof(self._memory.cookie, self._challenge, hello)
+        if not hello.nonce or not hmac.compare_digest(hello.proof, wanted):
             raise AccessDeniedError(
-                "this address serves clients of this host and user only: they present the"
-                " contents of the node's cookie segment",
-                node_name=self._memory.name,
+                "this address serves clients of this host and user only: they prove that they"
+                " can read the node's cookie segment",
+                **self._challenge.facts(),
             )
 
-    def _welcome(self, request: Request, session: Session) -> Reply:
+    def _welcome(self, request: Request, session: Session, hello: Hello) -> Reply:
         try:
             channel, is_known = self._dispatcher.open(session)
         except SmboxError:
@@ -209,8 +212,15 @@ class Node:
             lent_nbytes=LENT_NBYTES,
             applied=channel.row.applied,
             resumed=is_known,
+            proof=self._proof_for(hello),
         )
         return Reply(request.op, request=request.request, body=welcome)
+
+    def _proof_for(self, hello: Hello) -> bytes:
+        """Prove to who asks by a nonce that this is the node that the memory belongs to."""
+        if not hello.nonce:
+            return b""
+        return node_proof(self._memory.cookie, self._challenge, hello)
 
     def _part(self, connection: Connection, request: Request) -> Reply:
         session = self._sessions.close(connection)

@@ -14,7 +14,7 @@ from smbox.errors import (
     RegionNotFoundError,
 )
 from smbox.memory.building import Building
-from smbox.memory.layout import OFFSET_BITS, PAGE_NBYTES, RegionState, align
+from smbox.memory.layout import RegionState, align
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
@@ -64,8 +64,7 @@ class Registry:
                 self._located = (region.address, limit, region)
                 return region
         superblock = self._memory.superblock
-        first = (superblock.node_id << OFFSET_BITS) + PAGE_NBYTES
-        if first <= address < superblock.high_water:
+        if superblock.first_address <= address < superblock.high_water:
             raise RegionFreedError("the region at this address was freed", address=address)
         raise AddressRangeError("no region has this address", address=address)
 

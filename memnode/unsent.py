@@ -45,11 +45,8 @@ class Unsent:
         self._answers.append((weakref.ref(answer, self._sent), answer.nbytes))
         self._nbytes += answer.nbytes
 
-    def settle(self) -> bool:
-        """Forget what was sent by now, and return whether another answer may be begun.
-
-        If not, ``wake`` is called when some of it is sent.
-        """
+    def ask_for_room(self) -> bool:
+        """Return whether an answer may be made now; else ``wake`` is called when it may."""
         self.is_waited_for = True  # before the look: an answer sent from here on wakes
         while self._answers and self._answers[0][0]() is None:  # sent in the order of adding
             self._nbytes -= self._answers.popleft()[1]

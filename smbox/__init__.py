@@ -9,7 +9,7 @@ from __future__ import annotations
 from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
-from smbox.client import Box, connect
+from smbox.box import Box, connect
 from smbox.counter import Counter
 from smbox.embedded import local
 from smbox.errors import (

@@ -24,6 +24,7 @@ Adapter = Callable[[Any], NDArray[Any]]
 
 _ADAPTERS: dict[type, Adapter] = {}
 BYTE: Final = np.dtype(np.uint8)
+NARROW_NAMES: Final = frozenset({"float16", "bfloat16"})
 
 _NO_ARRAY = (
     "no array: give a numpy array, a buffer, numbers, or a type with a registered adapter"
@@ -42,10 +43,17 @@ def register_adapter(kind: type, adapter: Adapter) -> None:
     _ADAPTERS[kind] = adapter
 
 
-def source_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def source_array(
+    value: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    may_be_narrower: bool = False,
+) -> NDArray[Any]:
     """Return ``value`` as a C-contiguous array of this dtype and shape, to read from.
 
-    The value's own memory wherever that is possible; it may be read-only.
+    The value's own memory wherever that is possible; it may be read-only. One that
+    ``may_be_narrower`` is of float16 or bfloat16 where the dtype is float32.
 
     Raises:
         TypeError: it is no array.
@@ -53,14 +61,21 @@ def source_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ND
     """
     array = value if type(value) is np.ndarray else _read_array(value, dtype)
     if array.dtype is not dtype or array.shape != shape:
-        _check_layout(array, dtype, shape)
+        _check_layout(array, dtype, shape, may_be_narrower=may_be_narrower)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def output_array(
-    value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], *, called: str = "out"
+    value: Any,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    called: str = "out",
+    may_be_narrower: bool = False,
 ) -> NDArray[Any]:
     """Return the memory of ``value`` as an array of this dtype and shape, to write to.
+
+    One that ``may_be_narrower`` is of float16 or bfloat16 where the dtype is float32.
 
     Raises:
         TypeError: it is no array whose memory can be shared.
@@ -70,7 +85,7 @@ def output_array(
     if array is None:
         raise TypeError(f"{called} is {type(value).__name__}: {_NO_ARRAY}")
     if array.dtype is not dtype or array.shape != shape:
-        _check_layout(array, dtype, shape)
+        _check_layout(array, dtype, shape, may_be_narrower=may_be_narrower)
     flags = array.flags
     if not flags.writeable:
         raise LayoutMismatchError(f"{called} is read-only")
@@ -97,8 +112,19 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     return as_bytes(np.ascontiguousarray(array))
 
 
-def _check_layout(array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype:
+def is_narrower(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Tell whether an array holds float16 or bfloat16 where float32 is asked for."""
+    return dtype == np.float32 and array.dtype.name in NARROW_NAMES
+
+
+def _check_layout(
+    array: NDArray[Any],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    *,
+    may_be_narrower: bool,
+) -> None:
+    if array.dtype != dtype and not (may_be_narrower and is_narrower(array, dtype)):
         raise LayoutMismatchError(
             "the array has another dtype than the region",
             given=str(array.dtype),

@@ -114,7 +114,9 @@ def _run(
     old = np.empty(info.shape, np.uint64)
     operation = Operation("barrier", kernel, 1, 0, info.nbytes, as_bytes(source))
     request: Request[NDArray[Any]] = Request(info, operation, OldSink(0, as_bytes(old)), old)
-    return requests.change(paths, request, timeout_s)
+    arrival = requests.change_nb(paths, request)  # its arrays are our own
+    arrival.wait(timeout_s)
+    return arrival.result()
 
 
 def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint64] | None:
@@ -128,7 +130,7 @@ def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint
 def _arrived_at(error: RequestTimeoutError) -> int:
     """Return the generation at which an arrival that was not done in time came after all.
 
-    It is in line before its withdrawal, and may have opened the barrier for all.
+    It was sent before its withdrawal, and may have opened the barrier for all.
     """
     arrival = error.handle
     if not isinstance(arrival, Handle) or not arrival.done():
@@ -155,7 +157,7 @@ def _timeout(
         op="barrier",
         barrier=info.name,
         timeout_s=timeout_s,
-        outcome="not-sent",
+        outcome="none",
         arrived=int(found[BarrierWord.ARRIVED]),
         parties=int(found[BarrierWord.PARTIES]),
     )

@@ -73,7 +73,7 @@ class Counter:
 
         Raises:
             TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
-            RequestTimeoutError: ``error.handle`` goes on, exactly once.
+            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         request = self._request("counter.add", KernelCode.SUM, amount)
         return int(requests.change(self._paths, request, timeout_s)[0])
@@ -88,7 +88,7 @@ class Counter:
 
         Raises:
             TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
-            RequestTimeoutError: ``error.handle`` goes on, exactly once.
+            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
         return bool(requests.change(self._paths, request, timeout_s)[0] == old)
@@ -109,7 +109,7 @@ class Counter:
         deadline_s = requests.deadline_of(wanted_s)
         found: dict[str, object] = {
             "op": "counter.wait",
-            "outcome": "not-sent",
+            "outcome": "none",
             "at_least": at_least,
             "timeout_s": wanted_s,
         }

@@ -19,11 +19,10 @@ import threading
 import time
 from typing import IO, Final
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, ConnectError
-from smbox.memory.layout import PREFIX
-from smbox.memory.segment import listing, unlink
+from smbox.memory.superblock import remove_all
 from smbox.paths.pair import PathPair
 
 _LOG = logging.getLogger(__name__)
@@ -120,8 +119,7 @@ class EmbeddedNode:
             process = self._process
         _stop(process)
         self._watcher.join()
-        for name in listing(f"{PREFIX}{self._name}."):  # only of a node that was killed
-            unlink(name)
+        remove_all(self._name)  # there is something only of a node that was killed
 
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the process and wait until it serves."""

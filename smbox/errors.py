@@ -25,7 +25,7 @@
     |  `- NodeStoppingError
     `- WorkerLostError                    a training process died or stopped; names its rank
 
-``outcome`` of a timeout is ``"not-sent"``, ``"partial"`` (with the ranges applied) or
+``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied), ``"all"`` or
 ``"unknown"``; docs/failure.md says what to do after each.
 """
 
@@ -123,8 +123,9 @@ class PeerLostError(TransportError):
 class RequestTimeoutError(SmboxError, TimeoutError):
     """An operation did not end in time; ``facts["outcome"]`` tells what is known.
 
-    ``handle`` is the request's Handle where it can be waited for again; it stays behind when
-    the error travels to another process.
+    ``handle`` is the request's Handle: that of an ``_nb`` verb can be waited for again, that
+    of a blocking verb tells its ``outcome()``. It stays behind when the error travels to
+    another process.
     """
 
     handle: object = None

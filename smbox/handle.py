@@ -13,7 +13,18 @@ T = TypeVar("T")
 
 
 class Work(Protocol):
-    """A request under way."""
+    """A request, under way or about to be."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended, well or not."""
+
+    @property
+    def error(self) -> SmboxError | None:
+        """What it failed with."""
+
+    def begin(self) -> None:
+        """Send what can be sent at once; nothing, if that was done."""
 
     def advance(self, deadline_s: float) -> bool:
         """Drive the request until it is done or the monotonic clock passes ``deadline_s``.
@@ -31,11 +42,8 @@ class Work(Protocol):
     def progress(self) -> int:
         """Return a number that grows as long as the request, or what is before it, gets on."""
 
-    def let_go(self) -> None:
-        """Stop using the caller's arrays for what is on its way; ``advance`` goes on."""
-
     def outcome(self) -> str:
-        """Tell what is known of the effect: "not-sent", "partial" or "unknown"."""
+        """Tell what is known of the effect: "none", "partial", "all" or "unknown"."""
 
     def ranges_done(self) -> list[tuple[int, int]]:
         """List the byte ranges of the region's data that are certainly done, ascending."""
@@ -44,9 +52,10 @@ class Work(Protocol):
         """Tell what else a timeout's error should say, such as the pid in the way."""
 
     def cancel(self) -> None:
-        """Begin nothing more of it: its arrays are about to change (an interrupted verb).
+        """End it for its caller: nothing more is sent, and its arrays are not read again.
 
-        What is committed stays; what is on its way may still land. Never waits.
+        What is committed stays. What is on its way may still land; ``advance`` then settles
+        whether it did, and returns True once that is known. Waits for a second at most.
         """
 
 
@@ -56,6 +65,9 @@ class Handle(Generic[T]):
     The arrays given to the verb are untouchable until the request is done. Dropping a
     handle cancels nothing: the request goes on while other requests or ``flush`` run.
 
+    A blocking verb that raises RequestTimeoutError is over: ``error.handle`` is its handle, and
+    only tells the ``outcome``.
+
     Args:
         op: the verb, for errors.
         work: the request.
@@ -63,7 +75,16 @@ class Handle(Generic[T]):
         timeout_s: how long ``wait`` waits when it is not told.
     """
 
-    __slots__ = ("_error", "_is_done", "_op", "_result", "_timeout_s", "_value", "_work")
+    __slots__ = (
+        "_error",
+        "_is_done",
+        "_is_over",
+        "_op",
+        "_result",
+        "_timeout_s",
+        "_value",
+        "_work",
+    )
 
     def __init__(
         self, op: str, work: Work, result: Callable[[], T], timeout_s: float = math.inf
@@ -73,93 +94,131 @@ class Handle(Generic[T]):
         self._result: Callable[[], T] | None = result
         self._timeout_s = timeout_s
         self._is_done = False
+        self._is_over = False
         self._error: SmboxError | None = None
         self._value: T | None = None
 
     def done(self) -> bool:
         """Tell whether the request has ended, well or not, after one try to move it on."""
-        if not self._is_done:
+        if not (self._is_done or self._is_over):
             try:
                 self._is_done = self._work.advance(0.0)
             except SmboxError as error:
                 self._fail(error)
-        return self._is_done
+        return self._is_done or self._is_over
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the request is done.
+        """Wait until the request of an ``_nb`` verb is done.
 
         Args:
             timeout_s: seconds; None: the timeout of the box, again and again as long as the
                 request gets on: large arrays on a slow network; ``math.inf`` waits for ever.
 
         Raises:
-            RequestTimeoutError: not done in time. ``error.facts["outcome"]`` tells what is
-                known of the effect and ``error.handle`` is this handle: waiting on it
-                again continues the request exactly once.
-            ConfigError: ``timeout_s`` is no number; the request is as it was.
+            RequestTimeoutError: not done in time; the request goes on, and waiting again
+                continues it exactly once. Its arrays are untouchable until then.
+            ConfigError: ``timeout_s`` is no number, and the request is as it was; or this is
+                the handle of a blocking verb that has timed out.
             SmboxError: the request failed; the same at every call.
         """
-        if self._error is not None:
-            raise self._error
-        if self._is_done:
-            return
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if math.isnan(limit_s):  # it would never be over
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=limit_s)
-        try:
-            self._is_done = self._advance(limit_s, renews=timeout_s is None)
-        except SmboxError as error:
-            self._fail(error)
-            raise
-        if not self._is_done:
-            self._work.let_go()
-            raise self._timeout(limit_s)
+        limit_s = self._limit_s(timeout_s)
+        if not self._ends_within(limit_s, renews=timeout_s is None):
+            raise self._timeout(limit_s, "it goes on: wait again, or ask flush")
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
 
-        Anything but an error of smbox (a KeyboardInterrupt first of all) cancels what has
-        not begun: nobody is left who could keep the request's arrays untouched.
+        After anything else (a timeout, a KeyboardInterrupt) the request is over: nothing
+        more of it is sent, and its arrays are not read again.
         """
+        limit_s = self._limit_s(timeout_s)
         try:
-            self.wait(timeout_s)
+            if self._ends_within(limit_s, renews=timeout_s is None):
+                return self._take()
+            self._end()
         except SmboxError:
             raise
         except BaseException:
-            self._work.cancel()
+            self._end()
             raise
-        return self.result()
+        raise self._timeout(limit_s, "it is over; the error's handle tells its outcome()")
 
     def result(self) -> T:
         """Wait as ``wait()`` does and return what the verb returns."""
         self.wait()
+        return self._take()
+
+    def outcome(self, timeout_s: float | None = None) -> str:
+        """Tell what became of the request; of a blocking verb that timed out, for good.
+
+        That asks the node what it has applied, if need be, and keeps what it did not apply
+        from ever taking effect.
+
+        Args:
+            timeout_s: how long to ask the node; None: the timeout of the box.
+
+        Returns:
+            "none", "partial" (see ``ranges_done``), "all", or "unknown": the node did not
+            answer in time (ask again), has forgotten this client, or the request goes on.
+        """
+        if self._is_over and self._known() == "unknown":
+            self._work.advance(time.monotonic() + self._limit_s(timeout_s))
+        return self._known()
+
+    def ranges_done(self) -> list[tuple[int, int]]:
+        """List the byte ranges of the region that are certainly done, ascending."""
+        return self._work.ranges_done()
+
+    def _known(self) -> str:
+        if self._is_done and self._error is None:
+            return "all"
+        return self._work.outcome()
+
+    def _limit_s(self, timeout_s: float | None) -> float:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if math.isnan(limit_s):  # it would never be over
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=limit_s)
+        return limit_s
+
+    def _ends_within(self, limit_s: float, *, renews: bool) -> bool:
+        """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
+        if self._is_over:
+            raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
+        if self._error is not None:
+            raise self._error
+        try:
+            while not self._is_done:
+                before = self._work.progress()
+                self._is_done = self._work.advance(time.monotonic() + limit_s)
+                if not renews or self._work.progress() == before:
+                    break
+        except SmboxError as error:
+            self._fail(error)
+            raise
+        return self._is_done
+
+    def _take(self) -> T:
         if self._result is not None:
             self._value = self._result()
             self._result = None
         return cast(T, self._value)
 
-    def _advance(self, limit_s: float, *, renews: bool) -> bool:
-        """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
-        while True:
-            before = self._work.progress()
-            if self._work.advance(time.monotonic() + limit_s):
-                return True
-            if not renews or self._work.progress() == before:
-                return False
+    def _end(self) -> None:
+        self._is_over = True
+        self._work.cancel()
 
     def _fail(self, error: SmboxError) -> None:
         self._error = error
         self._is_done = True
 
-    def _timeout(self, timeout_s: float) -> RequestTimeoutError:
-        outcome = self._work.outcome()
-        facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s, "outcome": outcome}
-        if outcome == "partial":
-            facts["ranges_done"] = self._work.ranges_done()
+    def _timeout(self, timeout_s: float, advice: str) -> RequestTimeoutError:
+        facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s}
+        facts["outcome"] = self._known()
+        ranges = self._work.ranges_done()
+        if ranges:
+            facts["ranges_done"] = ranges
         error = RequestTimeoutError(
-            f"{self._op} was not done in time; wait on the error's handle to go on",
-            **facts,
-            **self._work.facts(),
+            f"{self._op} was not done in time; {advice}", **facts, **self._work.facts()
         )
         error.handle = self
         return error

@@ -27,6 +27,7 @@ from smbox.paths import creating, requests
 from smbox.paths.pair import PathPair
 from smbox.paths.special import OptimizerStep
 from smbox.region import Region
+from smbox.verbs import operand_of
 
 DEFAULTS: Final = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.999}
 """Parameters that need not be given; ``lr`` must be. Those of torch.optim."""
@@ -81,7 +82,9 @@ class Optimizer:
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
         """Begin a ``step``; the gradient is untouchable until it is done."""
         info = self.region.info
-        array = source_array(gradient, self.region.dtype, self.region.shape)
+        array = source_array(
+            gradient, self.region.dtype, self.region.shape, may_be_narrower=True
+        )
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
         siblings = tuple(state.info for state in self.states.values())
@@ -89,9 +92,10 @@ class Optimizer:
         if info.nbytes == 0:
             work = data.wait_version(info, 0)
         else:
-            step = OptimizerStep(self._code, siblings, parameters, array)
-            work = data.special.step(info, step)
-        return Handle("step", work, requests.nothing, self._paths.timeout_s)
+            operand = operand_of(info.dtype, array)
+            step = OptimizerStep(self._code, siblings, parameters, array, operand)
+            work = data.step(info, step)
+        return requests.handle_of(self._paths, "step", work, requests.nothing)
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""

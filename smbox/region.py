@@ -4,7 +4,8 @@ Every verb has a twin ``verb_nb`` that returns a Handle; until that is done its 
 untouchable. Verbs of one thread on one region take effect in program order. What a timeout or
 a crash leaves stands in docs/memory_model.md. Everywhere below:
 
-    x         an array of the region's (or slice's) shape and dtype; see smbox.array
+    x         an array of the region's (or slice's) shape and dtype; see smbox.array. For a
+              float32 region also of float16 or bfloat16: it widens exactly
     timeout_s seconds to wait; None: the box's, anew while x gets through; math.inf: for ever
 
 and every verb may raise
@@ -12,7 +13,9 @@ and every verb may raise
     LayoutMismatchError, TypeError  x does not fit; nothing was sent
     ConfigError                     the operation makes no sense for the dtype; nothing was sent
     RegionFreedError                the region was freed; stripes before that are changed
-    RequestTimeoutError             still under way, arrays untouchable: wait on ``.handle``
+    RequestTimeoutError             of a blocking verb: it is over, x is not read any more, and
+                                    ``.handle.outcome()`` tells its effect; of ``Handle.wait``:
+                                    still under way, arrays untouchable, wait again
     PeerLostError                   the box was closed meanwhile, or the memory is another's
 """
 
@@ -35,7 +38,7 @@ from smbox.paths.base import RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 from smbox.rows import Rows
-from smbox.verbs import Extent
+from smbox.verbs import Extent, operand_of
 
 
 class Region:
@@ -99,8 +102,8 @@ class Region:
         """Return the region's memory itself, ``[shape]``.
 
         Reads of it may see half a commit, and stores to it are no commits: they take part in
-        no order, count no version and may be undone by a recovery. Once the region is freed,
-        to touch it is to touch a hole: zeros, or SIGBUS where /dev/shm is full.
+        no order, count no version and may be undone by a recovery. The view keeps the memory of
+        a region that is freed, with its last contents.
 
         Raises:
             ConfigError: this process cannot map it; says why.
@@ -125,7 +128,8 @@ class Region:
         """Read the contents; each stripe as it was between two commits.
 
         Args:
-            out: receives them; None: a new array.
+            out: receives them; None: a new array. Of a float32 region it may be float16 or
+                bfloat16: each element is rounded to nearest.
             snapshot: all stripes as they were at one moment: writers wait for the copy. Over
                 the wire it is made at the node, in room that the region's size is added to.
             timeout_s: see the module.
@@ -133,7 +137,7 @@ class Region:
         Returns:
             ``out`` (filled), or a new array.
         """
-        array = self._output(out)
+        array = self._output(out, is_exact=snapshot)
         result = array if out is None else out
         requests.read(
             self._paths,
@@ -142,14 +146,14 @@ class Region:
             self._limit,
             as_bytes(array),
             timeout_s,
-            result,
+            operand=operand_of(self.info.dtype, array),
             is_snapshot=snapshot,
         )
         return result
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
-        array = self._output(out)
+        array = self._output(out, is_exact=snapshot)
         result = array if out is None else out
         return requests.read_nb(
             self._paths,
@@ -158,6 +162,7 @@ class Region:
             self._limit,
             as_bytes(array),
             lambda: result,
+            operand=operand_of(self.info.dtype, array),
             is_snapshot=snapshot,
         )
 
@@ -192,7 +197,9 @@ class Region:
         killed and the memory of x outlives it. Source: EASGD, Zhang et al., arXiv:1412.6651.
 
         Args:
-            x: the worker's elements, moved in place; of a float dtype.
+            x: the worker's elements, moved in place; of a float dtype. A narrower x is
+                ``round(x - d)``: x + c is then not conserved to the bit, and a small d does
+                not move it.
             moving_rate: alpha.
             delta: if given, receives d, and x is left alone.
             timeout_s: see the module.
@@ -271,10 +278,10 @@ class Region:
         """Check an ``elastic`` and describe it, for a batch."""
         return verbs.elastic(self.extent, x, moving_rate, delta)
 
-    def _output(self, out: Any) -> NDArray[Any]:
+    def _output(self, out: Any, *, is_exact: bool) -> NDArray[Any]:
         if out is None:
             return np.empty(self.shape, self.dtype)
-        return output_array(out, self.dtype, self.shape)
+        return output_array(out, self.dtype, self.shape, may_be_narrower=not is_exact)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -82,8 +82,8 @@ class Rows:
         else:
             rows = as_bytes(array).reshape(self._places.size, self._row_nbytes)
             wanted = RowsWanted(self._extent.first, self._row_nbytes, self._places, rows)
-            work = data.special.gather(info, wanted)
-        return Handle("get", work, lambda: result, self._paths.timeout_s)
+            work = data.gather(info, wanted)
+        return requests.handle_of(self._paths, "get", work, lambda: result)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
         """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays."""
@@ -115,7 +115,7 @@ class Rows:
             table = array.reshape(self._places.size, -1).copy()
             change = RowChange(op, kernel, plain, scale, self._places, table)
             work = data.batch(list(row_items(info, self._extent.first, change)))
-        return Handle(op, work, requests.nothing, self._paths.timeout_s)
+        return requests.handle_of(self._paths, op, work, requests.nothing)
 
     def __len__(self) -> int:
         return self._places.size

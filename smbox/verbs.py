@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox import dtypes
 from smbox.array import as_bytes, output_array, source_array
+from smbox.dtypes import DType
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
@@ -68,10 +70,11 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Request[A
     rate = scale_of(KernelCode.ELASTIC, info.dtype, moving_rate)
     sink: MoveSink | DeltaSink
     if delta is None:
-        array = output_array(x, info.dtype.numpy, shape, called="x")
-        sink = MoveSink(extent.first, array.reshape(-1), rate)
+        array = output_array(x, info.dtype.numpy, shape, called="x", may_be_narrower=True)
+        sink = MoveSink(extent.first, array.reshape(-1), rate, info.dtype.itemsize)
     else:
-        array = source_array(x, info.dtype.numpy, shape)
+        array = source_array(x, info.dtype.numpy, shape, may_be_narrower=True)
+        array = array.astype(info.dtype.numpy, copy=False)  # d comes in the region's type
         out = output_array(delta, info.dtype.numpy, shape, called="delta")
         if np.may_share_memory(array, out):
             raise ConfigError("delta must not share memory with x", region=info.name)
@@ -104,8 +107,8 @@ def begin_from(
     if extent.first == extent.limit:
         work = data.wait_version(extent.info, 0)
     else:
-        work = data.special.change_from(extent.info, operation, source.info, source.first)
-    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
+        work = data.change_from(extent.info, operation, source.info, source.first)
+    return requests.handle_of(paths, operation.op, work, requests.nothing)
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
@@ -125,5 +128,12 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
 def _operation(
     extent: Extent, op: str, kernel: KernelCode, x: Any, scale: float = 1
 ) -> Operation:
-    source = as_bytes(source_array(x, extent.info.dtype.numpy, extent.shape))
-    return Operation(op, kernel, scale, extent.first, extent.limit, source)
+    dtype = extent.info.dtype
+    array = source_array(x, dtype.numpy, extent.shape, may_be_narrower=True)
+    source, operand = as_bytes(array), operand_of(dtype, array)
+    return Operation(op, kernel, scale, extent.first, extent.limit, source, operand)
+
+
+def operand_of(dtype: DType, array: NDArray[Any]) -> int:
+    """Return the dtype code of an array that is narrower than a region's elements; else 0."""
+    return 0 if array.dtype.itemsize == dtype.itemsize else dtypes.of(array.dtype).code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import signal
 import struct
 import threading
@@ -16,8 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 from zmq.utils.garbage import GarbageCollectorThread
-
-from smbox.memory.accel import Accel, Engine
 
 SETTLE_S = 20.0
 SHM = Path("/dev/shm")
@@ -123,14 +120,3 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with _no_leak():
         yield
-
-
-@pytest.fixture(scope="session")
-def engine() -> Engine:
-    """The compiled code, loaded whatever the environment says."""
-    pytest.importorskip("numba", reason="without it nothing is compiled")
-    engine = Accel({}, platform.machine()).load()
-    assert engine is not None
-    if engine.commit_stripes is None:
-        pytest.skip("this machine may reorder loads and stores: it has no runs")
-    return engine

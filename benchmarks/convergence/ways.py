@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox_torch.downpour import Downpour
 from smbox_torch.eamsgd import EAMSGD
 from smbox_torch.easgd import EASGD

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.flat import check_views, unique
 from smbox_torch.hogwild_state import SharedState, share

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.hogwild import Hogwild

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import typer
 
+from smbox.box import Box, connect
 from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
-from smbox.client import Box, connect
 from smbox.config import VARIABLES
 from smbox.errors import NativeError, RemoteError, SegmentError, SmboxError
 from smbox.memory import segment

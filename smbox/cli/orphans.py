@@ -19,7 +19,7 @@ from smbox.memory import journal, layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.segment import Segment
-from smbox.memory.superblock import unlink_all
+from smbox.memory.superblock import is_stopping, remove_all
 
 NOBODY: Final = 0
 """The pid that a node leaves in its superblock when it lets the memory go."""
@@ -40,7 +40,7 @@ class NodeSegments:
         state: ``"alive"``; ``"in use"``: its owner is dead, and a living process still works in
             it; ``"dead"``: its owner was killed, maybe in removing it; ``"kept"``: its owner
             left it on purpose (``memnode --keep``); ``"unknown"``: no superblock says who owned
-            it, and it may hold regions.
+            it, and it may hold regions, or some of it is another user's.
     """
 
     node: str
@@ -79,8 +79,12 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 
 
 def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
+    if any(map(segment.is_foreign, segments)):
+        return "unknown"
     if _is_locked(node):
         return "alive"
+    if is_stopping(node):
+        return "dead"
     if _is_in_use(node):
         return "in use"
     if owner is None:
@@ -136,9 +140,9 @@ def _remove_locked(node: str) -> bool:
     owner = _recorded_owner(node)
     segments = tuple(segment.listing(f"{layout.PREFIX}{node}."))
     is_dead = _is_remnant(node, segments) if owner is None else not process.is_alive(*owner)
-    if not is_dead or _is_in_use(node):
+    if not is_stopping(node) and (not is_dead or _is_in_use(node)):
         return False
-    unlink_all(node)
+    remove_all(node)
     return True
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
+from smbox.box import Box, connect
 from smbox.cli import output
-from smbox.client import Box, connect
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import RegionInfo

@@ -7,13 +7,11 @@ at about 2 GB/s): ``Building.step`` does a slice, so that a node serves others i
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import SegmentError
 from smbox.memory import layout, region_header
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.locks import LockFile
@@ -22,8 +20,6 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, no_room, room_nbytes
 
 SLICE_NBYTES: Final = 8 * 1024 * 1024
-
-_LOG = logging.getLogger(__name__)
 
 
 class Building:
@@ -138,17 +134,3 @@ def retire(region: MappedRegion, locks: LockFile) -> bool:
         else:
             is_idle = False
     return is_idle
-
-
-def remove(region: MappedRegion, *, is_idle: bool) -> None:
-    """Give the pages and the name of a retired region back.
-
-    Of one that is not idle the pages are left to whoever holds a stripe of it, because it is
-    stopped: they go with its mapping.
-    """
-    if is_idle:
-        try:
-            region.segment.punch(layout.data_offset(region.nbytes))
-        except SegmentError as error:
-            _LOG.warning("%s: they go when nobody maps them any more", error)
-    region.segment.unlink()

@@ -91,13 +91,29 @@ def commit(
         channel=0 if channel is None else channel.address,
         number=number,
     )
-    run = _run(limit - first)
+    try:
+        run_order(writer, writer.order, regions, limit)
+    finally:
+        writer.done = orders.order_outcome(writer.order)[0]
+
+
+def run_order(
+    writer: Writer, block: Block, regions: tuple[MappedRegion, ...], limit: int
+) -> None:
+    """Run the first order of a block to its end; its outcome tells how far it is, always.
+
+    Raises:
+        StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``; call again to
+            go on.
+    """
+    done, *_ = orders.order_outcome(block)
+    run = _run(limit - done)
     while True:
-        run(writer.block.address, writer.order.address, 1)
-        writer.done, result, met, stripe = orders.order_outcome(writer.order)
+        run(writer.block.address, block.address, 1)
+        done, result, met, stripe = orders.order_outcome(block)
         if result != _DONE:
             clear_obstacle(writer, regions, result, met, stripe)
-        elif writer.done >= limit:
+        elif done >= limit:
             return
 
 
@@ -133,5 +149,5 @@ def run_orders(writer: Writer, block: Block, begin: int, count: int, nbytes: int
 
 
 def _run(nbytes: int) -> Any:
-    handles = library.load()
-    return (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_commit
+    short, long, _ = library.load()
+    return short.smbox_commit if nbytes <= SHORT_NBYTES else long.smbox_commit

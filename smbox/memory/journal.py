@@ -59,21 +59,27 @@ class Writer:
         self._rooms = 1
 
     @classmethod
-    def create(cls, node: str) -> Self:
+    def create(cls, node: str, locks: LockFile | None = None) -> Self:
         """Make a slot of this process in the memory of ``node``.
+
+        Args:
+            node: name of the memory node.
+            locks: an open of the lock file for this writer alone; None: opened here, and
+                closed where no slot can be made.
 
         Raises:
             SegmentError: the node has no memory here.
             OutOfMemoryError: no room for the slot.
         """
-        locks = LockFile(node)
+        own = LockFile(node) if locks is None else locks
         try:
-            slot_id = _new_id(locks)
+            slot_id = _new_id(own)
             segment = _make_slot(node, slot_id)
         except BaseException:
-            locks.close()
+            if locks is None:
+                own.close()
             raise
-        return cls(node, segment, locks)
+        return cls(node, segment, own)
 
     def allocate_rooms(self, count: int) -> None:
         """Make sure that there is memory for the old bytes of ``count`` extents.

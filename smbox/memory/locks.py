@@ -13,9 +13,8 @@ import struct
 import weakref
 from typing import Final
 
-from smbox.errors import SegmentError
 from smbox.memory import layout
-from smbox.memory.segment import DIRECTORY
+from smbox.memory.segment import DIRECTORY, open_own
 
 _F_OFD_GETLK: Final = 36
 _F_OFD_SETLK: Final = 37
@@ -35,16 +34,13 @@ class LockFile:
         create: make the file if it is missing.
 
     Raises:
-        SegmentError: the node has no lock file, or it may not be opened.
+        SegmentError: the node has no lock file, or it may not be opened or trusted.
     """
 
     def __init__(self, node: str, *, create: bool = False) -> None:
-        self._path = DIRECTORY / layout.locks_name(node)
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        try:
-            self.fd = os.open(self._path, flags, 0o600)
-        except OSError as error:
-            raise SegmentError(f"cannot open the locks of node {node}: {error}") from error
+        name = layout.locks_name(node)
+        self._path = DIRECTORY / name
+        self.fd = open_own(name, os.O_CREAT if create else 0)
         # Forgotten without an end, its locks go too: a writer's slot is then a dead one's.
         self._closing = weakref.finalize(self, os.close, self.fd)
         self._closing.atexit = False
@@ -77,7 +73,7 @@ class LockFile:
     def is_in_place(self) -> bool:
         """Tell whether this is still the file that others find under the node's name."""
         try:
-            found = self._path.stat()
+            found = self._path.lstat()
         except FileNotFoundError:
             return False
         return os.path.samestat(found, os.fstat(self.fd))

@@ -36,6 +36,7 @@ class MappedRegion:
         table: ``u64[stripes, 8]``, a row of words per stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
+        unit_scale: 1, as the native library takes it for these elements.
         block: the same for the native library.
 
     Args:
@@ -60,6 +61,7 @@ class MappedRegion:
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
         self.dtype_code = self.spec.dtype.code
+        self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.region_block(
             self.header,
             self.table,

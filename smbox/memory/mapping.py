@@ -23,8 +23,6 @@ HUGE_NBYTES: Final = 2 << 20
 _MADV_COLLAPSE: Final = 25
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
-_KEEP_SIZE: Final = 0x01  # of fallocate(2), as the next
-_PUNCH_HOLE: Final = 0x02
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -38,7 +36,6 @@ _libc.mmap.argtypes = (
     ctypes.c_long,
 )
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -79,42 +76,16 @@ def ask_for_huge_pages(mapped: NDArray[np.uint8]) -> None:
         _libc.madvise(first, limit - first, _MADV_COLLAPSE)
 
 
-def replace_by_zeros(mapped: NDArray[np.uint8]) -> None:
-    """Put pages of this process's own in place of a mapping's part, from a page's begin on.
-
-    They hold zeros and take no memory until they are written. Others see the file as before,
-    and whoever reads here meanwhile, in whatever thread, finds a page at any time.
-
-    Raises:
-        OSError: the part does not begin at a page, or the system allows no further mapping.
-    """
-    _map(mapped.ctypes.data, mapped.nbytes, -1, mmap.PROT_READ | mmap.PROT_WRITE)
-
-
-def give_back_pages(fd: int, at_byte: int, nbytes: int) -> None:
-    """Give the pages of a file's part back to the system: its mappings read zeros from then on.
-
-    A page that lies in the part only partly stays, but for the file's last one.
-
-    Raises:
-        OSError: the file is not open for writing; nothing changed.
-    """
-    nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    if _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, at_byte, nbytes):
-        raise _error()
-
-
-def _map(address: int | None, nbytes: int, fd: int, private: int = 0) -> int:
-    """Map a file, or without one private pages; with an address right there.
+def _map(address: int | None, nbytes: int, fd: int) -> int:
+    """Map a file, or reserve room; with an address right there.
 
     Args:
         address: where; None lets the system choose.
         nbytes: how much.
-        fd: of the file, to read and write; -1 for none.
-        private: what private pages allow; nothing, if they only reserve room.
+        fd: of the file, to read and write; -1 only reserves room.
     """
     if fd < 0:
-        allowed, flags = private, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        allowed, flags = 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     else:
         allowed, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED
     flags |= 0 if address is None else _MAP_FIXED

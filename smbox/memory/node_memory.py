@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from contextlib import suppress
 from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SmboxError
@@ -16,7 +17,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, listing, size, unlink
-from smbox.memory.superblock import OwnedSuperblock, unlink_all
+from smbox.memory.superblock import OwnedSuperblock, remove_all
 
 COOKIE_NBYTES: Final = 32
 
@@ -65,7 +66,8 @@ class NodeMemory:
             return cls(name, superblock)
         except BaseException:
             if superblock.incarnation == 1:  # nothing was there before
-                unlink_all(name)
+                with suppress(OSError):  # what stays is not ours
+                    remove_all(name)
             superblock.close()
             raise
 
@@ -122,7 +124,7 @@ class NodeMemory:
         region.header[layout.RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
-        """End a region and give its memory back."""
+        """End a region: its memory goes with the last mapping of it, whosever that is."""
         del self.regions[region.address]
         _remove(region, self.writer.locks)
 
@@ -148,16 +150,18 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
-        for region in list(self.regions.values()):
-            if keep:
-                region.close()
-            else:
-                self.free(region)
+        regions = list(self.regions.values())
+        if not keep:
+            self.superblock.begin_stop()  # before anything of it is changed
+            for region in regions:
+                building.retire(region, self.writer.locks)
+        for region in regions:
+            region.close()
         self.regions.clear()
         self.writer.close()
         self.channels.close()
         if not keep:
-            unlink_all(self.name)
+            remove_all(self.name)
         self.superblock.close()
 
     def _listing(self) -> list[str]:
@@ -191,8 +195,8 @@ class NodeMemory:
 
 
 def _remove(region: MappedRegion, locks: LockFile) -> None:
-    is_idle = building.retire(region, locks)
-    building.remove(region, is_idle=is_idle)
+    building.retire(region, locks)
+    region.segment.unlink()
     region.close()
 
 

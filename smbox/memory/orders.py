@@ -146,7 +146,6 @@ def pack_order(
     limit: int,
     source: NDArray[np.uint8],
     scale: float,
-    *,
     at: int,
     back: int = 0,
     back_to: int = 0,

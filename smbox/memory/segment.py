@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import Self
 
@@ -104,19 +105,14 @@ class Segment:
 
         Raises:
             NoSegmentError: it does not exist, or is empty.
-            SegmentError: it may not be opened, or not be mapped just now.
+            SegmentError: it may not be opened or trusted, or not be mapped just now.
         """
-        try:
-            memory = posix_ipc.SharedMemory(f"/{name}")
-        except posix_ipc.ExistentialError as error:
-            raise NoSegmentError(f"no segment {name}") from error
-        except (OSError, ValueError, posix_ipc.Error) as error:
-            raise SegmentError(f"cannot open segment {name}: {error}") from error
-        nbytes = os.fstat(memory.fd).st_size
+        fd = open_own(name)
+        nbytes = os.fstat(fd).st_size
         if nbytes == 0:
-            os.close(memory.fd)
+            os.close(fd)
             raise NoSegmentError(f"segment {name} is empty: its creator died or has not ended")
-        return cls(name, memory.fd, nbytes)
+        return cls(name, fd, nbytes)
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
         """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``."""
@@ -128,10 +124,7 @@ class Segment:
         Raises:
             OutOfMemoryError: no room in /dev/shm; the segment stays as it was.
         """
-        try:
-            fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise SegmentError(f"cannot open segment {self.name}: {error}") from error
+        fd = open_own(self.name)
         try:
             # A huge page is made from a small one that is there.
             for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
@@ -146,28 +139,6 @@ class Segment:
         (DIRECTORY / self.name).rename(DIRECTORY / name)
         self.name = name
 
-    def punch(self, at_byte: int) -> None:
-        """Give the pages from ``at_byte`` (of a page) on back, whoever else maps them.
-
-        They read as zeros from then on, and the names and other mappings stay valid. Here other
-        pages take their place first: what is read of them in the background (an answer that is
-        being sent) would end this process where /dev/shm has no page left.
-
-        Raises:
-            SegmentError: the system does not do it just now; the pages stay.
-        """
-        if at_byte >= self.bytes.size:
-            return
-        try:
-            mapping.replace_by_zeros(self.bytes[at_byte:])
-            fd = os.open(DIRECTORY / self.name, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                mapping.give_back_pages(fd, at_byte, self.bytes.size - at_byte)
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise SegmentError(f"cannot give pages of {self.name} back: {error}") from error
-
     def close(self) -> None:
         """Drop this mapping; views of it stay valid as long as they live."""
         self.bytes = np.empty(0, np.uint8)
@@ -181,6 +152,54 @@ class Segment:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_own(name: str, flags: int = 0) -> int:
+    """Open a file of /dev/shm, to read and write, that belongs to this user alone.
+
+    Whoever may write there could put a symbolic link in its place, or a file of his own that
+    he goes on changing.
+
+    Args:
+        name: of the file.
+        flags: of open(2), besides those to read and write it.
+
+    Returns:
+        The descriptor.
+
+    Raises:
+        NoSegmentError: there is none.
+        SegmentError: it may not be opened, or is another user's, or others may write it.
+    """
+    flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    if "/" in name:
+        raise NoSegmentError(f"no segment can be called {name!r}")
+    try:
+        fd = os.open(DIRECTORY / name, flags, MODE)
+    except FileNotFoundError as error:
+        raise NoSegmentError(f"no segment {name}") from error
+    except (OSError, ValueError) as error:
+        raise SegmentError(f"cannot open segment {name}: {error}") from error
+    if not _is_own(os.fstat(fd)):
+        os.close(fd)
+        raise SegmentError(
+            f"segment {name} is not to be trusted: it is no plain file of this user that only"
+            " the user may write; remove it, or choose another --name"
+        )
+    return fd
+
+
+def is_foreign(name: str) -> bool:
+    """Tell whether there is a segment that ``open_own`` would not trust."""
+    try:
+        return not _is_own((DIRECTORY / name).lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _is_own(found: os.stat_result) -> bool:
+    is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not is_shared
 
 
 def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
@@ -225,7 +244,7 @@ def unlink(name: str) -> None:
 def size(name: str) -> int:
     """Return the bytes of a segment; 0 if it is gone."""
     try:
-        return (DIRECTORY / name).stat().st_size
+        return (DIRECTORY / name).lstat().st_size
     except FileNotFoundError:
         return 0
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import uuid
 from typing import Self
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
-from smbox.memory.layout import Superblock
+from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.mapped import OFFSET_MASK
 from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
+
+_LOG = logging.getLogger(__name__)
 
 
 class NodeOwnedError(SegmentError):
@@ -38,9 +42,7 @@ class OwnedSuperblock:
             NodeOwnedError: a living node owns it.
             SegmentError: it is of another format; nothing is touched.
         """
-        locks = take_node_lock(node)
-        if locks is None:
-            raise _owned_error(node)
+        locks = _take_lock(node)
         try:
             owned = cls(_open_or_make(node, node_id), locks)
         except BaseException:
@@ -74,6 +76,11 @@ class OwnedSuperblock:
         """The global address behind the last one that was handed out."""
         return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.HIGH_WATER])
 
+    @property
+    def first_address(self) -> int:
+        """The first global address that was handed out."""
+        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.FIRST_OFFSET])
+
     def take_address(self, nbytes: int) -> int:
         """Hand out a page-aligned global address that never was and never will be another's.
 
@@ -86,6 +93,10 @@ class OwnedSuperblock:
             raise OutOfMemoryError("the node's addresses are used up; start another node")
         self._words[Superblock.HIGH_WATER] = limit
         return self.node_id << layout.OFFSET_BITS | offset
+
+    def begin_stop(self) -> None:
+        """Say that all of this memory is going: whoever finds it half removed ends that."""
+        self._words[Superblock.STOPPING] = 1
 
     def close(self) -> None:
         """Let the memory go, as it is, for the next owner."""
@@ -109,8 +120,48 @@ def owner_pid(node: str) -> int:
         return 0
 
 
+def is_stopping(node: str) -> bool:
+    """Tell whether the removal of a node's memory has begun; it is not to be used again."""
+    try:
+        with Segment.attach(layout.node_name(node)) as segment:
+            words = segment.words(0, 16)
+    except SegmentError:
+        return False
+    known = words[Superblock.MAGIC] == Superblock.MAGIC_VALUE
+    return bool(
+        known and words[Superblock.FORMAT] == layout.FORMAT and words[Superblock.STOPPING]
+    )
+
+
+def remove_all(node: str) -> None:
+    """Remove all memory of a node whose lock the caller holds, so that it is all or nothing.
+
+    First the superblock says so: who is killed from there on leaves memory that nobody takes
+    for a node's, and whose removal the next start, or ``smbox gc``, ends. Then every region is
+    marked as freed, for clients that map it; then the names go.
+    """
+    try:
+        with Segment.attach(layout.node_name(node)) as segment:
+            segment.words(0, 16)[Superblock.STOPPING] = 1
+    except NoSegmentError:  # of a removal that was killed at its end
+        pass
+    for name in listing(layout.region_name(node, 0)[:-12]):
+        _mark_freed(name)
+    unlink_all(node)
+
+
+def _mark_freed(name: str) -> None:
+    try:
+        with Segment.attach(name) as segment:
+            words = segment.words(0, RegionHeader.WORDS)
+            if words[RegionHeader.MAGIC] == RegionHeader.MAGIC_VALUE:
+                words[RegionHeader.STATE] = RegionState.FREED
+    except SegmentError:
+        _LOG.exception("clients that map %s are not told that it is gone", name)
+
+
 def unlink_all(node: str) -> None:
-    """Remove all memory of a node whose lock the caller holds.
+    """Remove the names of all memory of a node whose lock the caller holds.
 
     The superblock goes when nothing else is left, so that whoever is killed in here leaves
     memory that tells whose it was; the lock file goes last, so that no other node begins to
@@ -122,6 +173,22 @@ def unlink_all(node: str) -> None:
             unlink(name)
     for name in last:
         unlink(name)
+
+
+def _take_lock(node: str) -> LockFile:
+    """Take the node's lock; a removal of its memory that was cut off is ended first."""
+    while True:
+        locks = take_node_lock(node)
+        if locks is None:
+            raise _owned_error(node)
+        try:
+            if not is_stopping(node):
+                return locks
+            remove_all(node)  # and the lock file with it: another one is made
+        except BaseException:
+            locks.close()
+            raise
+        locks.close()
 
 
 def _owned_error(node: str) -> NodeOwnedError:
@@ -161,8 +228,15 @@ def _make(node: str, node_id: int) -> Segment:
     words[Superblock.FORMAT] = layout.FORMAT
     words[Superblock.NODE_ID] = node_id
     words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
-    words[Superblock.HIGH_WATER] = layout.PAGE_NBYTES  # address 0 means nothing
+    first = _first_offset()
+    words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
     words[Superblock.UUID_LOW] = int.from_bytes(unique[:8], "little")
     words[Superblock.UUID_HIGH] = int.from_bytes(unique[8:], "little")
     segment.rename(layout.node_name(node))
     return segment
+
+
+def _first_offset() -> int:
+    """Choose where a memory's offsets begin: not at 0, which means nothing."""
+    count = layout.FIRST_OFFSET_LIMIT // layout.FIRST_OFFSET_UNIT
+    return (1 + secrets.randbelow(count - 1)) * layout.FIRST_OFFSET_UNIT

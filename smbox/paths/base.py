@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from smbox.dtypes import DType
-from smbox.paths.special import SpecialPath
+from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Sink, Work
 
 __all__ = [
@@ -95,36 +95,54 @@ class DataPath(Protocol):
     def transport(self) -> str:
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
 
-    @property
-    def special(self) -> SpecialPath:
-        """What few regions need: rows, other regions, snapshots, optimizers."""
-
-    def change_now(
-        self, info: RegionInfo, operation: Operation, sink: Sink | None = None
-    ) -> Work | None:
-        """Do the change at once, without Work, if nothing is in the way.
-
-        The short way of blocking verbs. A remote path takes it for small changes, and waits
-        10 ms at most; else it returns ``self.change(...)``.
-
-        Returns:
-            None when the change is complete; else the Work for what is left of it.
-        """
-
-    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
-        """Read at once if nothing is in the way: None; else the Work of reading.
-
-        A remote path does so with small ranges, and begins a long one when it is waited for.
-        """
-
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
-        """Begin the change; with a sink its old bytes come back."""
+        """Make a change; with a sink its old bytes come back.
 
-    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
-        """Begin reading bytes ``[first, limit)`` of the data into ``out``."""
+        The work may be done on return; else it takes effect once it is begun or waited for.
+        """
+
+    def read(
+        self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
+    ) -> Work:
+        """Read bytes ``[first, limit)`` of the data into ``out``; as ``change``.
+
+        Args:
+            info: the region.
+            first: byte of its data, at an element.
+            limit: byte behind the last.
+            out: as many elements as the range has.
+            operand: dtype code of ``out`` where it is narrower than the region's elements.
+        """
+
+    def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
+        """Read rows; as ``change``."""
+
+    def change_from(
+        self, info: RegionInfo, operation: Operation, source: RegionInfo, source_first: int
+    ) -> Work:
+        """Make a change whose operand is as many bytes of ``source``, read by stripes."""
+
+    def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
+        """Take a step of an optimizer: parameters and state together, stripe by stripe."""
+
+    def snapshot(
+        self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
+    ) -> Work:
+        """Read a range as it was at one moment; as ``change``.
+
+        Args:
+            info: the region.
+            first: byte of its data.
+            limit: byte behind the last.
+            out: ``u8[limit - first]``.
+            lease: of staging as large as the range, where ``stages_snapshots`` says so.
+        """
+
+    def stages_snapshots(self, first: int, limit: int) -> bool:
+        """Tell whether ``snapshot`` needs staging for a range."""
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
-        """Begin many small changes, in order; no transaction."""
+        """Make many small changes, in order; no transaction; as ``change``."""
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Return how many commits the region has seen, by the timeout or the box's."""

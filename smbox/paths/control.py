@@ -9,6 +9,9 @@ from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
+from smbox.client.calls import ask, finish
+from smbox.client.channel import Channel
+from smbox.client.transfer import Call
 from smbox.errors import (
     ConfigError,
     LimitError,
@@ -19,8 +22,6 @@ from smbox.errors import (
 )
 from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.paths.link import Link
-from smbox.paths.remote_call import RemoteCall
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import (
     Attach,
@@ -48,26 +49,26 @@ ANSWER_MIN_S: Final = 1.0
 
 
 class RemoteControl:
-    """ControlPath over a link of its own; any thread may call.
+    """ControlPath over a channel of its own; any thread may call.
 
-    A request whose reply is lost is sent again by the link as it was: a creation by its
+    A request whose reply is lost is sent again by the channel as it was: a creation by its
     token, and a free by its address, then find that they are done.
 
     Args:
-        link: greeted, of the client's control channel.
+        channel: greeted.
         address: of the node, for people and other processes.
         timeout_s: how long an answer may take where the caller's own timeout means more.
     """
 
-    def __init__(self, link: Link, address: str, timeout_s: float) -> None:
-        self._link = link
+    def __init__(self, channel: Channel, address: str, timeout_s: float) -> None:
+        self._channel = channel
         self._address = address
         self._timeout_s = timeout_s
 
     @property
     def node(self) -> NodeInfo:
         """What the node said about itself when it last greeted us."""
-        welcome = self._link.welcome
+        welcome = self._channel.welcome
         if welcome is None:
             raise LocalProtocolError("the node was never greeted", address=self._address)
         return NodeInfo(
@@ -102,11 +103,11 @@ class RemoteControl:
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
         body = Publish(address=int(info.address), exist_ok=exist_ok)
-        call = RemoteCall(self._link, Request(Op.PUBLISH, body=body))
+        call = Call(self._channel, Request(Op.PUBLISH, body=body))
         try:
-            return _info(_body_of(call.reply(timeout_s), RegionBody))
+            return _info(_body_of(finish(call, Op.PUBLISH, timeout_s), RegionBody))
         except RegionFreedError as error:
-            if call.offers < 2:
+            if call.copies < 2:
                 raise
             # Our own first message may have given way to another region, and freed ours; if
             # there is none, a new start of the node did, which keeps what is published only.
@@ -150,12 +151,11 @@ class RemoteControl:
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free a region; see ControlPath."""
-        request = Request(Op.FREE, body=Free(address=int(address)))
-        call = RemoteCall(self._link, request)
+        call = Call(self._channel, Request(Op.FREE, body=Free(address=int(address))))
         try:
-            call.reply(timeout_s)
+            finish(call, Op.FREE, timeout_s)
         except RegionFreedError:
-            if call.offers < 2:  # else our own first message may have done it
+            if call.copies < 2:  # else our own first message may have done it
                 raise
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
@@ -175,14 +175,14 @@ class RemoteControl:
 
     def close(self) -> None:
         """Say goodbye and close."""
-        self._link.close()
+        self._channel.close()
 
     def abandon(self) -> None:
         """Let go in a forked child."""
-        self._link.abandon()
+        self._channel.abandon()
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        return _body_of(RemoteCall(self._link, Request(op, body=body)).reply(timeout_s), answer)
+        return _body_of(ask(self._channel, Request(op, body=body), timeout_s), answer)
 
 
 def _body_of(reply: Reply, answer: type[B]) -> B:

@@ -7,22 +7,32 @@ commits through its own writer; mapped regions are shared by all of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from smbox.address import OFFSET_MAX
 from smbox.errors import SmboxError
-from smbox.memory.layout import RegionState
+from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
-from smbox.paths.lane import Lane, LaneWork
-from smbox.paths.local_now import commit_now, read_run
-from smbox.paths.local_special import LocalSpecial
-from smbox.paths.local_work import LocalBatch, LocalChange, LocalFailure, LocalRead, LocalWait
+from smbox.paths.local_queue import LocalQueue, LocalWork
+from smbox.paths.local_work import (
+    LocalBatch,
+    LocalChange,
+    LocalFailure,
+    LocalFrom,
+    LocalRead,
+    LocalRows,
+    LocalSnapshot,
+    LocalWait,
+    step_of,
+)
 from smbox.paths.proof import check_still_shared
-from smbox.paths.reentry import is_mine
+from smbox.paths.special import Lease, OptimizerStep, RowsWanted
+
+_STATE: Final = RegionHeader.STATE
 
 
 class LocalPath:
@@ -37,67 +47,72 @@ class LocalPath:
     def __init__(self, node: NodeInfo) -> None:
         self._node = node
         self._regions: dict[int, MappedRegion] = {}
-        self._lanes: list[Lane] = []
+        self._queues: list[LocalQueue] = []
         self._mutex = threading.RLock()
         self._mine = threading.local()
         self._is_closed = False
-        self.special = LocalSpecial(self._lane, self._map, _begin)
 
-    def change_now(
-        self, info: RegionInfo, operation: Operation, sink: Sink | None = None
-    ) -> Work | None:
-        """Commit at once if no writer is in the way; see DataPath."""
-        lane = self._lane()
-        region = self._map(info)
-        at = operation.first
-        with lane.mutex:
-            if not lane.queue and not lane.is_closed:
-                at = commit_now(lane.writer, region, operation, sink, at)
-        if at == operation.limit:
-            return None
-        return _begin(lane, LocalChange(lane, region, operation, sink, at))
-
-    def read_now(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work | None:
-        """Read at once if no writer is in the way; see DataPath."""
-        lane = self._lane()
-        region = self._map(info)
-        at = first
-        with lane.mutex:
-            if not lane.queue and not lane.is_closed:
-                at = read_run(region, first, limit, out)
-        if at == limit:
-            return None
-        return _begin(lane, LocalRead(lane, region, first, limit, out, at))
-
-    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> LaneWork:
+    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Begin a change; see DataPath."""
-        lane = self._lane()
-        try:
-            region = self._map(info)
-        except SmboxError as error:
-            return _begin(lane, LocalFailure(lane, error))
-        return _begin(lane, LocalChange(lane, region, operation, sink, operation.first))
+        queue = self._queue()
+        return self._begin(
+            queue, lambda: LocalChange(queue, (self._map(info),), operation, sink)
+        )
 
-    def read(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> LaneWork:
+    def read(
+        self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
+    ) -> Work:
         """Begin a read; see DataPath."""
-        lane = self._lane()
-        try:
-            region = self._map(info)
-        except SmboxError as error:
-            return _begin(lane, LocalFailure(lane, error))
-        return _begin(lane, LocalRead(lane, region, first, limit, out, first))
+        queue = self._queue()
+        return self._begin(
+            queue, lambda: LocalRead(queue, self._map(info), first, limit, out, operand)
+        )
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many changes; see DataPath."""
-        works: list[LaneWork] = []
-        try:
-            for item in items:
-                works.append(self.change(item.info, item.operation, item.sink))  # noqa: PERF401
-        except BaseException:  # nobody is left who could wait for those that are in line
-            for work in works:
-                work.cancel()
-            raise
-        return LocalBatch(works)
+        queue = self._queue()
+        regions = [self._map_or_error(item.info) for item in items]
+        return self._begin(queue, lambda: LocalBatch(queue, items, regions))
+
+    def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
+        """Begin to read rows; see DataPath."""
+        queue = self._queue()
+        return self._begin(queue, lambda: LocalRows(queue, self._map(info), wanted))
+
+    def change_from(
+        self, info: RegionInfo, operation: Operation, source: RegionInfo, source_first: int
+    ) -> Work:
+        """Begin a change from another region; see DataPath."""
+        queue, ahead = self._queue(), source_first - operation.first
+        return self._begin(
+            queue,
+            lambda: LocalFrom(queue, self._map(info), operation, self._map(source), ahead),
+        )
+
+    def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
+        """Begin a step of an optimizer; see DataPath."""
+        queue, infos = self._queue(), (info, *step.siblings)
+        return self._begin(
+            queue, lambda: step_of(queue, tuple([self._map(each) for each in infos]), step)
+        )
+
+    def snapshot(
+        self,
+        info: RegionInfo,
+        first: int,
+        limit: int,
+        out: Bytes,
+        lease: Lease | None,  # noqa: ARG002 - nothing travels
+    ) -> Work:
+        """Begin to read a range at one moment; see DataPath."""
+        queue = self._queue()
+        return self._begin(
+            queue, lambda: LocalSnapshot(queue, self._map(info), first, limit, out)
+        )
+
+    def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - see DataPath
+        """Tell that nothing travels."""
+        return False
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
@@ -116,12 +131,14 @@ class LocalPath:
         return region.array()
 
     def flush(self, deadline_s: float) -> bool:
-        """Drive what every thread has in line; see DataPath."""
+        """Drive what every thread has queued; see DataPath."""
         is_complete = True
         first_error: SmboxError | None = None
-        for lane in self._all_lanes():
+        with self._mutex:
+            queues = list(self._queues)
+        for queue in queues:
             try:
-                is_complete = lane.drain(deadline_s) and is_complete
+                is_complete = queue.drain(deadline_s) and is_complete
             except SmboxError as error:
                 first_error = first_error or error
         if first_error is not None:
@@ -132,54 +149,58 @@ class LocalPath:
         """Remove this process's writers; views of regions stay valid."""
         with self._mutex:
             self._is_closed = True
-            lanes, self._lanes = self._lanes, []
+            queues, self._queues = self._queues, []
             self._regions.clear()
             self._mine = threading.local()
-        for lane in lanes:
-            lane.close()
+        for queue in queues:
+            queue.close()
 
     def abandon(self) -> None:
         """Drop all in a forked child, where other threads' mutexes may be held for ever."""
-        for lane in self._lanes:
-            lane.abandon()
-        self._lanes = []
+        for queue in self._queues:
+            queue.abandon()
+        self._queues = []
         self._regions = {}
         self._mine = threading.local()
 
-    def _lane(self) -> Lane:
+    def _begin(self, queue: LocalQueue, make: Callable[[], LocalWork]) -> Work:
+        """Make a request and try it at once; one that cannot be made fails in its turn."""
         try:
-            lane: Lane = self._mine.lane
+            work = make()
+        except SmboxError as error:
+            work = LocalFailure(queue, error)
+        return queue.begin(work)
+
+    def _queue(self) -> LocalQueue:
+        try:
+            queue: LocalQueue = self._mine.queue
         except AttributeError:
-            lane = self._mine.lane = self._new_lane()
-        return self._inner_lane() if is_mine(lane.mutex) else lane
+            queue = self._mine.queue = self._new_queue()
+        return queue
 
-    def _inner_lane(self) -> Lane:
-        """Return another lane for a signal handler that struck inside a call on this one."""
-        mine = threading.current_thread()
-        for lane in self._all_lanes():
-            if lane.thread is mine and not is_mine(lane.mutex):
-                return lane
-        return self._new_lane()
-
-    def _new_lane(self) -> Lane:
-        lane = Lane(self._node.name)
+    def _new_queue(self) -> LocalQueue:
+        queue = LocalQueue(self._node.name)
         with self._mutex:
-            left = [other for other in self._lanes if other.is_left()]
-            self._lanes = [other for other in self._lanes if other not in left] + [lane]
+            left = [other for other in self._queues if other.is_left()]
+            self._queues = [other for other in self._queues if other not in left] + [queue]
         for other in left:
             other.close()
-        return lane
-
-    def _all_lanes(self) -> list[Lane]:
-        with self._mutex:
-            return list(self._lanes)
+        return queue
 
     def _map(self, info: RegionInfo) -> MappedRegion:
         region = self._regions.get(info.address)
-        return self._attach(info) if region is None else region
+        if region is None or region.header.item(_STATE) == RegionState.FREED:
+            return self._attach(info)
+        return region
+
+    def _map_or_error(self, info: RegionInfo) -> MappedRegion | SmboxError:
+        try:
+            return self._map(info)
+        except SmboxError as error:
+            return error
 
     def _attach(self, info: RegionInfo) -> MappedRegion:
-        """Map a region, and let go of those that were freed meanwhile."""
+        """Map a region, and let go of those that were freed: their memory goes then."""
         with self._mutex:
             freed = [
                 address
@@ -191,13 +212,3 @@ class LocalPath:
             region = MappedRegion.attach(self._node.name, info.address & OFFSET_MAX)
             check_still_shared(self._node)
             return self._regions.setdefault(info.address, region)
-
-
-def _begin(lane: Lane, work: LaneWork) -> LaneWork:
-    """Put work in line; an interrupt here leaves nobody who would wait for it."""
-    try:
-        lane.begin(work)
-    except BaseException:
-        lane.drop(work)
-        raise
-    return work

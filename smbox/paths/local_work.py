@@ -1,256 +1,382 @@
-"""Requests of the local path: changes, reads and waits on memory that this process maps."""
+"""Requests of the local path: orders to the native library on memory that this process maps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
-from smbox.errors import PeerLostError, SmboxError
-from smbox.memory.change import Change
-from smbox.memory.commit import commit, commits
-from smbox.memory.insist import insist
-from smbox.memory.journal import Writer
-from smbox.memory.kept_delta import KeptDelta
-from smbox.memory.kernels import KERNELS
-from smbox.memory.layout import Consistency
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import ConfigError, PeerLostError, SmboxError
+from smbox.memory import commit, orders
+from smbox.memory.hold import Hold, held_stripes, read_held
+from smbox.memory.kernels import native_scale
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, Piece, pieces
-from smbox.memory.reading import read_piece
-from smbox.memory.unlocked import change_unlocked
-from smbox.paths.base import ByteRange, Bytes, Operation, Sink
-from smbox.paths.lane import Lane, LaneWork, Pause
-from smbox.paths.local_now import commit_now, read_run
-from smbox.paths.sinks import DeltaSink, MoveSink
+from smbox.memory.orders import Block
+from smbox.paths.base import BatchItem, ByteRange, Bytes, Operation, Sink
+from smbox.paths.local_queue import LocalQueue, LocalWork, Pause
+from smbox.paths.special import OptimizerStep, RowsWanted
 from smbox.paths.work import Waiting
 
 
-class LocalChange(LaneWork):
-    """A change of a range: one commit per stripe, ascending.
+class LocalChange(LocalWork):
+    """A change of a range: one order. It keeps its own place, whatever interrupts it.
 
     Args:
-        lane: of the thread that began it.
-        region: mapped.
+        queue: of the thread that begins it.
+        regions: mapped; the region, and for an optimizer those of its state.
         operation: what is done.
-        sink: takes the old bytes of each commit.
-        at: where to begin: what is before it is committed.
+        sink: says what comes back, and where to.
+        parameters: of an optimizer, ``f64[4]``.
     """
+
+    __slots__ = ("_block", "_done", "_operation", "_parameters", "_regions", "_sink")
 
     def __init__(
         self,
-        lane: Lane,
-        region: MappedRegion,
+        queue: LocalQueue,
+        regions: tuple[MappedRegion, ...],
         operation: Operation,
-        sink: Sink | None,
-        at: int,
+        sink: Sink | None = None,
+        parameters: NDArray[np.float64] | None = None,
     ) -> None:
-        super().__init__(lane)
-        self._region = region
+        super().__init__(queue)
+        self._regions = regions
         self._operation = operation
         self._sink = sink
-        self._kept = sink.kept if isinstance(sink, MoveSink | DeltaSink) else None
-        self._at = at
-        self._open: tuple[Piece, int] | None = None
-        self._run_from: int | None = None
-        self._unlocked: Piece | None = None  # changed, and maybe not handed on
+        self._parameters = parameters
+        self._done = operation.first
+        self._block: Block | None = queue.take_block()
+        pack(self._block, 0, regions, operation, sink, parameters)
 
-    def step(self, writer: Writer) -> None:
-        """Commit what is left: runs of free stripes, and one by one where that stops."""
-        self._settle(writer)
-        self._region.check_usable()
-        self._run(writer)
-        for piece in pieces(self._at, self._operation.limit):
-            self._commit(writer, piece)
+    def step(self, queue: LocalQueue) -> None:
+        """Commit what is left."""
+        writer = queue.writer
+        assert self._block is not None, "it has not ended"
+        if len(self._regions) > 1:
+            writer.allocate_rooms(len(self._regions))
+        commit.run_order(writer, self._block, self._regions, self._operation.limit)
+
+    def ended(self, queue: LocalQueue) -> None:
+        """Give the order's room back, for the thread's next one."""
+        self._done = self._done_byte()
+        block, self._block = self._block, None
+        if block is not None:
+            queue.give_block(block)
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
-        first = self._operation.first
-        return [(first, self._at)] if self._at > first else []
+        first, done = self._operation.first, self._done_byte()
+        return [(first, done)] if done > first else []
 
-    def dropped(self) -> None:
-        """Hand on what was committed; the lane's mutex is held."""
-        self._settle(self._lane.writer)
-
-    def _run(self, writer: Writer) -> None:
-        """Commit in one call as far as it goes."""
-        self._run_from = commits(writer)
-        try:
-            at = commit_now(writer, self._region, self._operation, self._sink, self._at)
-            self._at, self._run_from = at, None
-        except BaseException:
-            self._settle(writer)
-            raise
-
-    def _commit(self, writer: Writer, piece: Piece) -> None:
-        """Commit one piece and hand its old bytes on: both or neither, interrupted or not."""
-        if self._region.spec.consistency == Consistency.NONE:
-            self._change_unlocked(writer, piece)
-            return
-        self._open = piece, commits(writer)
-        try:
-            self._apply(writer, piece)
-            self._take(writer, piece)
-        except BaseException:
-            self._settle(writer)
-            raise
-
-    def _change_unlocked(self, writer: Writer, piece: Piece) -> None:
-        """Change a piece; no commit tells an interrupted call later whether it was done."""
-        old = writer.old[: piece.limit - piece.first]
-        change_unlocked(self._region, piece, self._change(writer, piece), old)
-        self._unlocked = piece
-        self._take(writer, piece)
-
-    def _change(self, writer: Writer, piece: Piece) -> Change:  # noqa: ARG002 - for subclasses
-        return piece_change(self._operation, piece, self._kept)
-
-    def _apply(self, writer: Writer, piece: Piece) -> None:
-        commit(writer, self._region, piece, self._change(writer, piece))
-
-    def _settle(self, writer: Writer) -> None:
-        """Note and hand on what an interrupted call did; however often interrupted."""
-        if (self._open, self._run_from, self._unlocked) != (None, None, None):
-            insist(lambda: self._note(writer))
-
-    def _note(self, writer: Writer) -> None:
-        if self._run_from is not None:
-            self._settle_run(commits(writer) - self._run_from)
-        if self._open is not None:
-            piece, before = self._open
-            if commits(writer) != before:
-                self._take(writer, piece)
-            self._open = None
-        if self._unlocked is not None:
-            self._take(writer, self._unlocked)
-
-    def _settle_run(self, count: int) -> None:
-        """Skip the stripes that a run had committed, and handed on, when it was interrupted."""
-        done = list(islice(pieces(self._at, self._operation.limit), count))
-        self._at, self._run_from = (done[-1].limit if done else self._at), None
-
-    def _take(self, writer: Writer, piece: Piece) -> None:
-        if self._sink is not None:
-            self._sink(piece.first, piece.limit, writer.old[: piece.limit - piece.first])
-        self._at = piece.limit
-        self._open = self._unlocked = None
+    def _done_byte(self) -> int:
+        return self._done if self._block is None else orders.order_outcome(self._block)[0]
 
 
-def piece_change(operation: Operation, piece: Piece, delta: KeptDelta | None = None) -> Change:
-    """Cut the source of an operation to one piece."""
-    source = operation.source
-    if not KERNELS[operation.kernel].is_whole:
-        source = source[piece.first - operation.first : piece.limit - operation.first]
-    return Change(operation.kernel, source, operation.scale, delta)
+def pack(
+    block: Block,
+    place: int,
+    regions: tuple[MappedRegion, ...],
+    operation: Operation,
+    sink: Sink | None = None,
+    parameters: NDArray[np.float64] | None = None,
+) -> None:
+    """Write an operation as the order of index ``place``; its arrays must stay."""
+    region = regions[0]
+    _, kernel, scale, first, limit, source, operand = operation
+    if scale != 1:
+        scale = native_scale(kernel, region.spec.dtype, scale)
+    else:
+        scale = region.unit_scale
+    orders.pack_order(
+        block,
+        place,
+        kernel,
+        operand or region.dtype_code,
+        tuple([each.block.address for each in regions]),
+        first,
+        limit,
+        source,
+        scale,
+        at=first,
+        back=0 if sink is None else sink.back,
+        back_to=0 if sink is None else sink.address(operation),
+        parameters=0 if parameters is None else orders.address_of(parameters),
+    )
 
 
-class LocalRead(LaneWork):
-    """A read of a range.
+class LocalFrom(LocalWork):
+    """A change of a range by another region's bytes, each stripe as between two commits.
 
     Args:
-        lane: of the thread that began it.
-        region: mapped.
-        first: first byte of the region's data that is wanted.
-        limit: byte behind the last.
-        out: ``u8[limit - first]``.
-        at: where to begin: what is before it is read.
+        queue: of the thread that begins it.
+        region: mapped; changed.
+        operation: what is done; its source is empty.
+        source: mapped; read.
+        ahead: where a byte's operand lies in the source: its own place, plus this.
     """
+
+    __slots__ = ("_ahead", "_at", "_open", "_operation", "_region", "_source")
 
     def __init__(
         self,
-        lane: Lane,
+        queue: LocalQueue,
+        region: MappedRegion,
+        operation: Operation,
+        source: MappedRegion,
+        ahead: int,
+    ) -> None:
+        super().__init__(queue)
+        self._region = region
+        self._operation = operation
+        self._source = source
+        self._ahead = ahead
+        self._at = operation.first
+        self._open: LocalChange | None = None
+
+    def step(self, queue: LocalQueue) -> None:
+        """Read an operand and commit it, stripe by stripe."""
+        self._settle()
+        for piece in pieces(self._at, self._operation.limit):
+            self._open = self._change(queue, piece)
+            self._open.step(queue)
+            self._settle()
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range committed so far."""
+        self._settle()
+        first = self._operation.first
+        return [(first, self._at)] if self._at > first else []
+
+    def _settle(self) -> None:
+        """Note what an interrupted step has committed; its operand is read anew if nothing."""
+        for _, limit in self._open.ranges_done() if self._open is not None else ():
+            self._at = limit
+
+    def _change(self, queue: LocalQueue, piece: Piece) -> LocalChange:
+        first, limit = piece.first, piece.limit
+        operand = np.empty(limit - first, np.uint8)
+        queue.reader.read(self._source, first + self._ahead, limit + self._ahead, operand)
+        operation = self._operation._replace(first=first, limit=limit, source=operand)
+        return LocalChange(queue, (self._region,), operation)
+
+
+class LocalRead(LocalWork):
+    """A read of a range; ``out`` holds as many elements, of the operand's type."""
+
+    __slots__ = ("_done", "_first", "_limit", "_operand", "_out", "_region")
+
+    def __init__(
+        self,
+        queue: LocalQueue,
         region: MappedRegion,
         first: int,
         limit: int,
         out: Bytes,
-        at: int,
+        operand: int = 0,
     ) -> None:
-        super().__init__(lane)
+        super().__init__(queue)
         self._region = region
         self._first = first
-        self._at = at
         self._limit = limit
         self._out = out
+        self._operand = operand
+        self._done = 0
 
-    def step(self, writer: Writer) -> None:
-        """Read what is left: runs of free stripes, and one by one where that stops."""
-        self._region.check_usable()
-        left = self._out[self._at - self._first :]
-        self._at = read_run(self._region, self._at, self._limit, left)
-        for piece in pieces(self._at, self._limit):
-            out = self._out[piece.first - self._first : piece.limit - self._first]
-            read_piece(self._region, piece, out, writer.locks)
-            self._at = piece.limit
+    def step(self, queue: LocalQueue) -> None:
+        """Read what is left."""
+        reader = queue.reader
+        try:
+            reader.read(
+                self._region,
+                self._first,
+                self._limit,
+                self._out,
+                operand=self._operand,
+                done=self._done,
+            )
+        finally:
+            self._done = reader.done
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range read so far."""
-        return [(self._first, self._at)] if self._at > self._first else []
+        return [(self._first, self._first + self._done)] if self._done else []
 
 
-class LocalFailure(LaneWork):
-    """A request that cannot even begin; it fails when its turn comes.
+class LocalRows(LocalWork):
+    """A read of rows."""
 
-    Args:
-        lane: of the thread that began it.
-        reason: what it fails with.
+    __slots__ = ("_done", "_region", "_wanted")
+
+    def __init__(self, queue: LocalQueue, region: MappedRegion, wanted: RowsWanted) -> None:
+        super().__init__(queue)
+        self._region = region
+        self._wanted = wanted
+        self._done = 0
+
+    def step(self, queue: LocalQueue) -> None:
+        """Read the rows that are left."""
+        wanted = self._wanted
+        try:
+            queue.reader.read_rows(
+                self._region,
+                wanted.first,
+                wanted.places,
+                wanted.row_nbytes,
+                wanted.out.reshape(-1),
+                done=self._done,
+            )
+        finally:
+            self._done = queue.reader.done
+
+
+class LocalSnapshot(LocalWork):
+    """A read of a range at one moment; it holds stripes while somebody waits for it.
+
+    Raises:
+        ConfigError: the region has no locks.
     """
 
-    def __init__(self, lane: Lane, reason: SmboxError) -> None:
-        super().__init__(lane)
+    __slots__ = ("_first", "_hold", "_limit", "_locks", "_out", "_region")
+
+    def __init__(
+        self, queue: LocalQueue, region: MappedRegion, first: int, limit: int, out: Bytes
+    ) -> None:
+        super().__init__(queue)
+        self._region = region
+        self._first = first
+        self._limit = limit
+        self._out = out
+        # An open file of its own: the thread's other requests would pass through its locks.
+        self._locks = LockFile(region.node)
+        self._hold = Hold(region, self._locks, held_stripes(region, first, limit))
+
+    def step(self, queue: LocalQueue) -> None:  # noqa: ARG002 - LocalWork's form
+        """Copy the range once all its stripes are held."""
+        read_held(self._region, self._hold, self._first, self._limit, self._out)
+
+    def rested(self) -> None:
+        """Release what is held."""
+        self._hold.release()
+
+
+class LocalFailure(LocalWork):
+    """A request that cannot even begin; it fails when its turn comes."""
+
+    __slots__ = ("_reason",)
+
+    def __init__(self, queue: LocalQueue, reason: SmboxError) -> None:
+        super().__init__(queue)
         self._reason = reason
 
-    def step(self, writer: Writer) -> None:  # noqa: ARG002 - LaneWork's form
+    def step(self, queue: LocalQueue) -> None:  # noqa: ARG002 - LocalWork's form
         """Fail."""
         raise self._reason
 
-    def ranges_done(self) -> list[ByteRange]:
-        """List nothing."""
-        return []
 
-
-class LocalBatch:
-    """Many changes of one lane as one request.
+class LocalBatch(LocalWork):
+    """Many changes in order, in one call; the first failure is raised when all have ended.
 
     Args:
-        works: begun, in order.
+        queue: of the thread that begins it.
+        items: within one stripe each.
+        regions: mapped, one for each item; or why an item's region cannot be.
     """
 
-    def __init__(self, works: Sequence[LaneWork]) -> None:
-        self._works = works
+    __slots__ = ("_block", "_failed", "_items", "_next", "_regions")
 
-    def advance(self, deadline_s: float) -> bool:
-        """Drive the changes in order; the first failure is raised when all have ended."""
-        first_error: SmboxError | None = None
-        for work in self._works:
+    def __init__(
+        self,
+        queue: LocalQueue,
+        items: Sequence[BatchItem],
+        regions: Sequence[MappedRegion | SmboxError],
+    ) -> None:
+        super().__init__(queue)
+        self._items = items
+        self._regions = regions
+        self._failed: set[int] = set()
+        self._next = 0
+        self._block = Block(max(1, len(items)) * orders.ORDER_NBYTES)
+        for place, (item, region) in enumerate(zip(items, regions, strict=True)):
+            if isinstance(region, MappedRegion):
+                pack(self._block, place, (region,), item.operation, item.sink)
+
+    def step(self, queue: LocalQueue) -> None:
+        """Commit what is left."""
+        while self._advance_over_done() < len(self._items):
             try:
-                if not work.advance(deadline_s):
-                    return False
+                self._run(queue)
             except SmboxError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
-        return True
+                self._failed.add(self._next)
+                self.error = self.error or error
+        if self.error is not None:
+            raise self.error
 
-    def progress(self) -> int:
-        """Return how many bytes are done."""
-        return sum(work.progress() for work in self._works)
+    def _run(self, queue: LocalQueue) -> None:
+        first = self._next
+        region = self._regions[first]
+        if not isinstance(region, MappedRegion):
+            raise region
+        writer = queue.writer
+        limit = next(
+            (
+                place
+                for place in range(first, len(self._items))
+                if not isinstance(self._regions[place], MappedRegion)
+            ),
+            len(self._items),
+        )
+        nbytes = sum(self._items[at].operation.source.size for at in range(first, limit))
+        self._next = commit.run_orders(writer, self._block, first, limit - first, nbytes)
+        if self._next < limit:
+            _, result, met, stripe = orders.order_outcome(self._block, self._next)
+            stopped = self._regions[self._next]
+            assert isinstance(stopped, MappedRegion), "only mapped ones are run"
+            commit.clear_obstacle(writer, (stopped,), result, met, stripe)
 
-    def let_go(self) -> None:
-        """Nothing to do: arrays are used inside ``advance`` only."""
-
-    def outcome(self) -> str:
-        """Tell what is known of the effect of the batch as a whole."""
-        return "partial" if self.ranges_done() else "not-sent"
+    def _advance_over_done(self) -> int:
+        """Pass the items that are done, also those of an interrupted call."""
+        while self._next < len(self._items):
+            done = orders.order_outcome(self._block, self._next)[0]
+            is_done = done == self._items[self._next].operation.limit
+            is_mapped = isinstance(self._regions[self._next], MappedRegion)
+            if self._next not in self._failed and not (is_done and is_mapped):
+                break
+            self._next += 1
+        return self._next
 
     def ranges_done(self) -> list[ByteRange]:
         """List the ranges done, change by change."""
-        return [done for work in self._works for done in work.ranges_done()]
+        operations = [self._items[at].operation for at in range(self._advance_over_done())]
+        return [
+            (operation.first, operation.limit)
+            for at, operation in enumerate(operations)
+            if at not in self._failed
+        ]
 
-    def facts(self) -> dict[str, object]:
-        """Name what is in the way of the first change that waits."""
-        return next((work.facts() for work in self._works if not work.is_done), {})
 
-    def cancel(self) -> None:
-        """Leave the lane with all that has not begun."""
-        for work in self._works:
-            work.cancel()
+def step_of(
+    queue: LocalQueue, regions: tuple[MappedRegion, ...], step: OptimizerStep
+) -> LocalChange:
+    """Make the request of an optimizer's step: one order over region and state.
+
+    Raises:
+        ConfigError: regions of state and region do not fit.
+    """
+    gradient = step.gradient.reshape(-1)
+    parameters = np.zeros(4)
+    parameters[: len(step.parameters)] = step.parameters
+    operation = Operation(
+        "step",
+        step.optimizer,
+        1.0,
+        0,
+        regions[0].nbytes,
+        gradient.view(np.uint8),
+        step.operand,
+    )
+    return LocalChange(queue, regions, operation, None, parameters)
 
 
 class LocalWait(Waiting):
@@ -261,6 +387,8 @@ class LocalWait(Waiting):
         version: that is waited for.
         is_closed: tells whether the box was closed.
     """
+
+    is_done = False
 
     def __init__(
         self, region: MappedRegion, version: int, is_closed: Callable[[], bool]
@@ -279,7 +407,7 @@ class LocalWait(Waiting):
         pause = Pause()
         while True:
             if self._is_closed():
-                raise PeerLostError("the box was closed", outcome="not-sent")
+                raise PeerLostError("the box was closed", outcome="none")
             self._region.check_usable()
             if self._region.version() >= self._version:
                 return True

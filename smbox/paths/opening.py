@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import socket
 from functools import partial
 
+from msgspec.structs import replace
+
+from smbox.client.channel import Channel
+from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.errors import (
     AccessDeniedError,
     ConfigError,
     ConnectError,
+    PeerLostError,
     RequestTimeoutError,
     SegmentError,
 )
@@ -19,12 +25,11 @@ from smbox.memory import layout
 from smbox.memory.segment import Segment
 from smbox.paths.base import Remote
 from smbox.paths.control import RemoteControl
-from smbox.paths.link import Link
-from smbox.paths.remote import CONTROL_CHANNEL, RemotePath
 from smbox.transports.base import OpenTransport
 from smbox.transports.resolving import why_unresolved
 from smbox.transports.zeromq import ZmqTransport
-from smbox.wire.messages import Hello
+from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
+from smbox.wire.proving import Challenge, client_proof, node_proof
 
 
 def open_remote(config: ClientConfig) -> Remote:
@@ -51,54 +56,80 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
     """
     identity = Identity()
 
-    def open_link(channel: int) -> Link:
-        return Link(open_transport, partial(identity.hello, channel), config)
+    def open_channel(number: int) -> Channel:
+        return Channel(number, open_transport, identity, config)
 
     try:
-        control = _greet(open_link(CONTROL_CHANNEL), address, config)
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config)
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
-        control = _greet(open_link(CONTROL_CHANNEL), address, config)
-    return Remote(control, RemotePath(scheme_of(address), open_link, config))
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config)
+    return Remote(control, RemotePath(scheme_of(address), open_channel, config))
 
 
 class Identity:
-    """Who this client is, and the nonce that proves that it shares the node's host and user."""
+    """Who this client is, what proves that it shares the node's host, and the memory it knows."""
 
     def __init__(self) -> None:
+        self._memory: bytes | None = None
         self._client_id = secrets.token_bytes(16)
-        self._node_name: str | None = None
+        self._challenge: Challenge | None = None
+        self._cookie = b""
+        self._expected: dict[int, bytes] = {}  # of the WELCOME, by channel
 
-    def hello(self, channel: int) -> Hello:
-        """Word the greeting of a channel; the nonce is read anew, for a node's new memory."""
-        return Hello(
+    def admit(self, channel: int, welcome: Welcome) -> None:
+        """Check that this is the node that was greeted, and the memory that the client knows.
+
+        Raises:
+            AccessDeniedError: it does not prove that it is; nothing was sent to it.
+            PeerLostError: another memory; the client uses it for nothing.
+        """
+        if not hmac.compare_digest(welcome.proof, self._expected.get(channel, b"")):
+            raise AccessDeniedError(
+                "what answers here is not the node that it says it is; nothing was sent to it",
+                node_name=welcome.node_name,
+            )
+        if self._memory is None:
+            self._memory = welcome.node_uuid
+        if self._memory != welcome.node_uuid:
+            raise PeerLostError(
+                "another memory answers at this address: connect again", outcome="unknown"
+            )
+
+    def hello(self, channel: int, generation: int) -> Hello:
+        """Word the greeting of a channel."""
+        hello = Hello(
             client_id=self._client_id,
             channel=channel,
-            cookie=self._cookie(),
             pid=os.getpid(),
             host=socket.gethostname(),
+            generation=generation,
         )
+        challenge, cookie = self._challenge, self._cookie
+        if challenge is None:
+            return hello
+        hello = replace(hello, nonce=secrets.token_bytes(NONCE_NBYTES))
+        self._expected[channel] = node_proof(cookie, challenge, hello)
+        return replace(hello, proof=client_proof(cookie, challenge, hello))
 
     def learn(self, error: AccessDeniedError) -> bool:
-        """Take the node's name from its refusal; False if that opens no door here."""
-        name = error.facts.get("node_name")
-        self._node_name = name if isinstance(name, str) else None
-        return bool(self._cookie())
-
-    def _cookie(self) -> bytes:
-        if self._node_name is None:
-            return b""
+        """Take the node's challenge from its refusal; False if it cannot be answered here."""
+        challenge = Challenge.of_facts(error.facts)
+        if challenge is None:
+            return False
         try:
-            with Segment.attach(layout.cookie_name(self._node_name)) as segment:
-                return segment.bytes.tobytes()
+            with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
+                self._cookie = segment.bytes.tobytes()
         except SegmentError:
-            return b""
+            return False
+        self._challenge = challenge
+        return True
 
 
-def _greet(link: Link, address: str, config: ClientConfig) -> RemoteControl:
-    """Wait for the node's welcome; a link that gets none is closed."""
-    control = RemoteControl(link, address, config.timeout_s)
+def _greet(channel: Channel, address: str, config: ClientConfig) -> RemoteControl:
+    """Wait for the node's welcome; a channel that gets none is closed."""
+    control = RemoteControl(channel, address, config.timeout_s)
     try:
         control.ping(config.timeout_s)
     except RequestTimeoutError as error:

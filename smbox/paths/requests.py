@@ -46,11 +46,9 @@ def nothing() -> None:
 def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
-    if operation.first == operation.limit:
-        return change_nb(paths, request).finish(timeout_s)
-    work = paths.data().change_now(request.info, operation, request.sink)
-    if work is not None:
-        Handle(operation.op, work, lambda: request.result, paths.timeout_s).finish(timeout_s)
+    work = _change(paths, request)
+    if not work.is_done or work.error is not None:
+        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
     return request.result
 
 
@@ -61,12 +59,24 @@ def change_nb(paths: PathPair, request: Request[T]) -> Handle[T]:
 
 def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Handle[U]:
     """Begin a change; its result is made when it is complete."""
+    return handle_of(paths, request.operation.op, _change(paths, request), result)
+
+
+def _change(paths: PathPair, request: Request[T]) -> Work:
     operation, data = request.operation, paths.data()
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
-        work = data.wait_version(request.info, 0)
-    else:
-        work = data.change(request.info, operation, request.sink)
-    return Handle(operation.op, work, result, paths.timeout_s)
+        return data.wait_version(request.info, 0)
+    return data.change(request.info, operation, request.sink)
+
+
+def handle_of(paths: PathPair, op: str, work: Work, result: Callable[[], U]) -> Handle[U]:
+    """Begin a request and return its handle; one that nobody will ever know of is left again."""
+    try:
+        work.begin()
+    except BaseException:
+        work.cancel()
+        raise
+    return Handle(op, work, result, paths.timeout_s)
 
 
 def read(
@@ -76,25 +86,18 @@ def read(
     limit: int,
     out: Bytes,
     timeout_s: float | None,
-    result: object = None,
     *,
+    operand: int = 0,
     is_snapshot: bool = False,
 ) -> None:
-    """Read bytes of a region's data, as a blocking verb does.
-
-    The result is that of a timeout's handle, once it has been waited for.
-    """
+    """Read bytes of a region's data, as a blocking verb does."""
     if is_snapshot:
         again = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
-        snapshots.once_more(lambda: again(lambda: result, timeout_s).finish(timeout_s))
+        snapshots.once_more(lambda: again(nothing, timeout_s).finish(timeout_s))
         return
-    data = paths.data()
-    if first == limit:
-        work: Work | None = data.wait_version(info, 0)
-    else:
-        work = data.read_now(info, first, limit, out)
-    if work is not None:
-        Handle("get", work, lambda: result, paths.timeout_s).finish(timeout_s)
+    work = _read(paths, info, first, limit, out, operand)
+    if not work.is_done or work.error is not None:
+        Handle("get", work, nothing, paths.timeout_s).finish(timeout_s)
 
 
 def read_nb(
@@ -106,17 +109,24 @@ def read_nb(
     result: Callable[[], T],
     timeout_s: float | None = None,
     *,
+    operand: int = 0,
     is_snapshot: bool = False,
 ) -> Handle[T]:
     """Begin to read; with ``is_snapshot`` all of one moment, staged by the timeout."""
+    if is_snapshot and first < limit:
+        work = snapshots.snapshot(paths, info, first, limit, out, timeout_s)
+    else:
+        work = _read(paths, info, first, limit, out, operand)
+    return handle_of(paths, "get", work, result)
+
+
+def _read(
+    paths: PathPair, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int
+) -> Work:
     data = paths.data()
     if first == limit:
-        work = data.wait_version(info, 0)
-    elif is_snapshot:
-        work = snapshots.begin_snapshot(paths, info, first, limit, out, timeout_s)
-    else:
-        work = data.read(info, first, limit, out)
-    return Handle("get", work, result, paths.timeout_s)
+        return data.wait_version(info, 0)
+    return data.read(info, first, limit, out, operand)
 
 
 def wait_version(

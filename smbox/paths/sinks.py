@@ -1,10 +1,8 @@
 """Where the old bytes of a change go: into an answer, or into an elastic exchange.
 
-A sink may be called twice with the same piece, when an interrupt cut its first call short;
-the second call gives the same result.
-
-The arithmetic of an exchange is one pass over the piece where it is compiled. In numpy it is
-three over what came from far; on mapped memory the kernel keeps the delta, which leaves one.
+On mapped memory the native library writes there itself, as ``back`` and ``address`` say. Over
+the wire the sink is called with the old bytes, and computes in numpy, in the same steps: both
+give the same bits.
 """
 
 from __future__ import annotations
@@ -14,16 +12,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory import accel
-from smbox.memory.kept_delta import KeptDelta
-from smbox.memory.kernels import elastic_delta
-from smbox.memory.modes import Back, Mode
-from smbox.memory.quiet import quietly
-from smbox.paths.base import Bytes
+from smbox.memory import orders
+from smbox.memory.orders import Back
+from smbox.paths.work import Bytes, Operation
 
-_MODES: Final = {"f": int(Mode.ELASTIC_FLOAT32), "d": int(Mode.ELASTIC_FLOAT64)}
 _MOVED: Final = int(Back.MOVED)
 _DELTA: Final = int(Back.DELTA)
+_OLD: Final = int(Back.OLD)
+
+BLOCK_NBYTES: Final = 256 * 1024
+"""Bytes computed at a time: the steps' results stay in a cache."""
 
 
 class OldSink:
@@ -36,12 +34,18 @@ class OldSink:
 
     __slots__ = ("first", "out")
 
+    back = _OLD
+
     def __init__(self, first: int, out: Bytes) -> None:
         self.first = first
         self.out = out
 
+    def address(self, operation: Operation) -> int:
+        """Return where the old bytes of an operation, or of a part of one, belong."""
+        return orders.address_of(self.out) + operation.first - self.first
+
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Copy one piece; see ``base.Sink``."""
+        """Copy one piece; see ``work.Sink``."""
         self.out[first - self.first : limit - self.first] = old
 
 
@@ -50,30 +54,31 @@ class DeltaSink:
 
     Args:
         first: byte of the region's data where the change begins.
-        x: the worker's elements, ``[n]``, as they were sent; not changed.
-        rate: the moving rate, a scalar of that type.
+        x: the worker's elements, ``[n]`` of the region's type; not changed.
+        rate: the moving rate, a scalar of the type that it is computed in.
         delta: ``[n]``, of the same type and on other memory.
-
-    Attributes:
-        kept: for a ``Change``: a commit in this process may leave the piece's delta there.
     """
 
-    __slots__ = ("delta", "first", "kept", "rate", "x")
+    __slots__ = ("delta", "first", "rate", "x")
+
+    back = _DELTA
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any, delta: NDArray[Any]) -> None:
         self.first = first
         self.x = x
         self.rate = rate
         self.delta = delta
-        self.kept = KeptDelta()
+
+    def address(self, operation: Operation) -> int:
+        """Return where the delta of an operation, or of a part of one, belongs."""
+        return orders.address_of(self.delta.view(np.uint8)) + operation.first - self.first
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Compute one piece; see ``base.Sink``."""
+        """Compute one piece; see ``work.Sink``."""
         part = _elements(first - self.first, limit - self.first, self.x)
-        x, delta = self.x[part], self.delta[part]
-        nothing = np.zeros(1, np.uint64)  # to compute it twice does no harm
-        if not _is_done_compiled(nothing, 1, self.rate, _DELTA, delta, x, old):
-            delta[:] = _delta(self.kept, x, old, self.rate)
+        x, delta, center = self.x[part], self.delta[part], old.view(self.x.dtype)
+        for block in _blocks(x):
+            delta[block] = elastic_delta(x[block], center[block], self.rate)
 
 
 class MoveSink:
@@ -81,62 +86,68 @@ class MoveSink:
 
     Args:
         first: byte of the region's data where the change begins.
-        x: the worker's elements, ``[n]``, which are also the change's source.
-        rate: the moving rate, a scalar of that type.
-
-    Attributes:
-        kept: for a ``Change``: a commit in this process may leave the piece's delta there.
+        x: the worker's elements, ``[n]``, which are also the change's source; of the region's
+            type, or narrower.
+        rate: the moving rate, a scalar of the type that it is computed in.
+        itemsize: of the region's elements.
     """
 
-    __slots__ = ("_last", "_moved", "_moving", "first", "kept", "rate", "x")
+    __slots__ = ("_itemsize", "_moved", "_moved_at", "first", "rate", "x")
 
-    def __init__(self, first: int, x: NDArray[Any], rate: Any) -> None:
+    back = _MOVED
+
+    def __init__(self, first: int, x: NDArray[Any], rate: Any, itemsize: int) -> None:
         self.first = first
-        self._last = np.zeros(1, np.uint64)  # 1 + first byte of the last piece that moved
-        self._moving = -1  # the same in numpy: first byte of the last piece that was begun
-        self._moved: list[NDArray[Any]] = []  # and not empty once it moved
         self.x = x
         self.rate = rate
-        self.kept = KeptDelta()
+        self._itemsize = itemsize
+        self._moved_at = -1  # first element of the block moved last, or being moved
+        self._moved = x[:0]
+
+    def address(self, operation: Operation) -> int:
+        """Return where the moved elements of an operation, or of a part of one, belong."""
+        ahead = (operation.first - self.first) // self._itemsize * self.x.itemsize
+        return orders.address_of(self.x.view(np.uint8)) + ahead
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Move one piece; see ``base.Sink``."""
-        x = self.x[_elements(first - self.first, limit - self.first, self.x)]
-        if self._moving != first:
-            if _is_done_compiled(self._last, first + 1, self.rate, _MOVED, x, x, old):
-                return
-            self._moved.clear()
-            self._moving = first
-        if not self._moved:
-            delta = _delta(self.kept, x, old, self.rate)
-            # Subtracted and noted inside one call, which no signal handler can divide.
-            quietly(self._moved.extend, map(np.subtract, (x,), (delta,), (x,)))
+        """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""
+        begin = (first - self.first) // self._itemsize
+        x = self.x[begin : (limit - self.first) // self._itemsize]
+        if x.itemsize != self._itemsize:
+            x.view(np.uint8)[:] = old
+            return
+        center = old.view(x.dtype)
+        for block in _blocks(x):
+            at = begin + block.start
+            if at > self._moved_at:
+                self._moved = moved(x[block], center[block], self.rate)
+                self._moved_at = at
+            if at == self._moved_at:  # a second time, if an interrupt cut the first one off
+                x[block] = self._moved
 
 
-def _delta(kept: KeptDelta, x: NDArray[Any], old: Bytes, rate: Any) -> NDArray[Any]:
-    """Return what an exchange added, in an array that nobody else uses."""
-    delta = kept.take()
-    return elastic_delta(x, old.view(x.dtype), rate) if delta is None else delta
+def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
+    """Return ``x - rate * (x - center)`` as the ELASTIC kernel computes it, in x's own type."""
+    delta = elastic_delta(x, center, rate)
+    if x.dtype == delta.dtype:
+        return np.subtract(x, delta, out=delta)
+    return np.subtract(x.astype(delta.dtype), delta, out=delta).astype(x.dtype)
 
 
-def _is_done_compiled(
-    last: NDArray[np.uint64],
-    mark: int,
-    rate: Any,
-    how: int,
-    back: NDArray[Any],
-    x: NDArray[Any],
-    old: Bytes,
-) -> bool:
-    """Hand back a piece by compiled code, unless ``last`` says so; False: it cannot."""
-    engine, mode = accel.loaded(), _MODES.get(x.dtype.char)
-    if engine is None or engine.give_back_once is None or mode is None:
-        return False
-    if not back.nbytes == x.nbytes == old.nbytes:
-        return False  # numpy says what is wrong
-    views = (back.view(np.uint8), x.view(np.uint8), old)
-    engine.give_back_once(last, mark, mode, float(rate), how, *views)
-    return True
+def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
+    """Return ``rate * (x - center)`` as the ELASTIC kernel computes it, in the type of ``rate``."""
+    compute = rate.dtype
+    with np.errstate(all="ignore"):
+        if x.dtype == compute:
+            delta = np.subtract(x, center)
+        else:
+            delta = np.subtract(x.astype(compute), center.astype(compute))
+        return np.multiply(delta, rate, out=delta)
+
+
+def _blocks(x: NDArray[Any]) -> list[slice]:
+    step = BLOCK_NBYTES // x.itemsize
+    return [slice(at, at + step) for at in range(0, x.size, step)]
 
 
 def _elements(first: int, limit: int, x: NDArray[Any]) -> slice:

@@ -16,7 +16,7 @@ from smbox.paths.work import Bytes, RegionInfo, Work
 T = TypeVar("T")
 
 
-def begin_snapshot(
+def snapshot(
     paths: PathPair,
     info: RegionInfo,
     first: int,
@@ -24,7 +24,7 @@ def begin_snapshot(
     out: Bytes,
     timeout_s: float | None,
 ) -> Work:
-    """Begin to read a range as it was at one moment; staging is to be there by the timeout.
+    """Describe a read of a range as it was at one moment; staging is to be there by the timeout.
 
     Raises:
         RequestTimeoutError: the node gave no staging in time; nothing was begun.
@@ -33,13 +33,13 @@ def begin_snapshot(
     """
     if info.consistency == Consistency.NONE:
         raise ConfigError("a region without locks has no snapshots", region=info.name)
-    special = paths.data().special
-    if not special.stages_snapshots(first, limit):
-        return special.snapshot(info, first, limit, out, None)
+    data = paths.data()
+    if not data.stages_snapshots(first, limit):
+        return data.snapshot(info, first, limit, out, None)
     count = (limit - first) // info.dtype.itemsize
     lease = _lease(paths, info, count, timeout_s)
     try:
-        return special.snapshot(info, first, limit, out, lease)
+        return data.snapshot(info, first, limit, out, lease)
     except BaseException:
         lease.drop()
         raise

@@ -1,19 +1,16 @@
-"""What regions ask of a path beyond ranges: rows, snapshots, optimizers. Pure.
-
-One request each, as ``Work``; the rules of base.py hold for them too.
-"""
+"""What regions ask of a path beyond ranges: rows, snapshots, optimizers. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory.optimizers import OptimizerCode
-from smbox.paths.work import Bytes, Operation, RegionInfo, Work
+from smbox.paths.work import Bytes, RegionInfo
 
 
 class RowsWanted(NamedTuple):
@@ -40,13 +37,15 @@ class OptimizerStep:
         optimizer: which one.
         siblings: the regions of its state, in the order of its row in ``OPTIMIZERS``.
         parameters: in the order of that row.
-        gradient: as many elements as the region has, of its dtype, C-contiguous.
+        gradient: as many elements as the region has, C-contiguous.
+        operand: dtype code of the gradient where it is narrower than the region; else 0.
     """
 
     optimizer: OptimizerCode
     siblings: tuple[RegionInfo, ...]
     parameters: tuple[float, ...]
     gradient: NDArray[Any]
+    operand: int = 0
 
 
 class Lease:
@@ -82,34 +81,3 @@ class Lease:
         if not self._is_over:
             self._is_over = True
             self._end(self.info, is_sound)
-
-
-class SpecialPath(Protocol):
-    """The part of a data path that few regions need."""
-
-    def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Begin to read rows."""
-
-    def change_from(
-        self, info: RegionInfo, operation: Operation, source: RegionInfo, source_first: int
-    ) -> Work:
-        """Begin a change whose operand is as many bytes of ``source``, read by stripes."""
-
-    def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
-        """Begin a step of an optimizer: parameters and state together, stripe by stripe."""
-
-    def snapshot(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
-    ) -> Work:
-        """Begin to read a range as it was at one moment.
-
-        Args:
-            info: the region.
-            first: byte of its data.
-            limit: byte behind the last.
-            out: ``u8[limit - first]``.
-            lease: of staging as large as the range, where ``stages_snapshots`` says so.
-        """
-
-    def stages_snapshots(self, first: int, limit: int) -> bool:
-        """Tell whether ``snapshot`` needs staging for a range."""

@@ -17,7 +17,6 @@ from smbox.dtypes import DType
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, CreateRequest, RegionInfo
-from smbox.paths.reentry import is_mine
 from smbox.paths.special import Lease
 
 IDLE_MAX: Final = 4
@@ -42,8 +41,6 @@ class Staging:
             OutOfMemoryError: the node has no room for it.
             RequestTimeoutError: it does not answer.
         """
-        if is_mine(self._mutex):  # a signal handler inside these lines: their lists are in work
-            return self._make(control, dtype, count, timeout_s)
         with self._mutex:
             info = self._take(dtype, count)
             condemned, self._condemned = self._condemned, []
@@ -89,9 +86,8 @@ class Staging:
         return None
 
     def _end(self, info: RegionInfo, is_sound: bool) -> None:  # noqa: FBT001 - Lease calls it
-        is_nested = is_mine(self._mutex)
         with self._mutex:
-            if not is_sound or is_nested:
+            if not is_sound:
                 self._condemned.append(info)
                 return
             self._idle.append((info, time.monotonic()))

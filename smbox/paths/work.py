@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
 from smbox.dtypes import DType
+from smbox.errors import SmboxError
 from smbox.handle import Work
 from smbox.memory.kernels import KernelCode
 
@@ -53,6 +54,8 @@ class Operation(NamedTuple):
         limit: byte behind the range.
         source: ``limit - first`` bytes, C-contiguous; for the whole kernels
             (COMPARE_SWAP, ARRIVE, WITHDRAW) their few words.
+        operand: dtype code of the source where it is narrower than the region's elements:
+            the source is that much shorter; else 0.
     """
 
     op: str
@@ -61,10 +64,20 @@ class Operation(NamedTuple):
     first: int
     limit: int
     source: Bytes
+    operand: int = 0
 
 
 class Sink(Protocol):
     """Takes the old bytes of a change, committed piece by committed piece, in order."""
+
+    @property
+    def back(self) -> int:
+        """What the native library hands back instead, an ``orders.Back``."""
+        ...
+
+    def address(self, operation: Operation) -> int:
+        """Return where to, for an operation or a part of one."""
+        ...
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Take the bytes that ``[first, limit)`` of the region's data held before.
@@ -78,16 +91,19 @@ class Sink(Protocol):
 class Waiting:
     """What waits for a version have in common: they change nothing and use no array."""
 
+    is_done = False
+    error: SmboxError | None = None
+
+    def begin(self) -> None:
+        """Nothing is sent before somebody waits."""
+
     def progress(self) -> int:
         """Waiting gets nowhere until it is over."""
         return 0
 
-    def let_go(self) -> None:
-        """Nothing is used."""
-
     def outcome(self) -> str:
         """Waiting changes nothing."""
-        return "not-sent"
+        return "none"
 
     def ranges_done(self) -> list[ByteRange]:
         """Waiting changes nothing."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.memory.kernels import KernelCode, elastic_delta, run_kernel, scale_of
+from smbox.memory.kernels import KernelCode, native_scale
 from smbox.testing.contract_tools import (
     COUNTS,
     DTYPES,
@@ -19,6 +19,7 @@ from smbox.testing.contract_tools import (
     same,
     values,
 )
+from smbox.testing.kernels import changed, exchange
 from smbox.verbs import KERNEL_OF
 
 F32 = by_name("float32")
@@ -52,8 +53,7 @@ def check_every_op(box: Any) -> None:
     for dtype in DTYPES:
         before, x = values(33, dtype, 3), values(33, dtype, 4)
         for op, code in KERNEL_OF.items():
-            wanted = before.copy()
-            run_kernel(code, wanted, x, scale_of(code, dtype))
+            wanted = changed(code, before, x)
             with region_of(box, before) as region:
                 region.accumulate(x, op=op)
                 same(region.get(), wanted)
@@ -79,17 +79,16 @@ def check_elastic(box: Any) -> None:
         dtype = by_name(name)
         for count in (1, 5, 2 * STRIPE + 3):
             center, x = values(count, dtype, 5), values(count, dtype, 6)
-            rate = scale_of(KernelCode.ELASTIC, dtype, 0.3)
-            delta = elastic_delta(x, center, rate)
+            wanted = exchange(center, x, native_scale(KernelCode.ELASTIC, dtype, 0.3))
             with region_of(box, center) as region:
                 moved = x.copy()
                 assert region.elastic(moved, 0.3) is None
-                same(moved, x - delta)
-                same(region.get(), center + delta)
+                same(moved, wanted.x)
+                same(region.get(), wanted.c)
                 region.put(center)
                 out, kept = np.empty_like(x), x.copy()
                 assert region.elastic(kept, 0.3, delta=out) is out
-                same(out, delta)
+                same(out, wanted.d)
                 same(kept, x)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smbox.errors import LayoutMismatchError, RequestTimeoutError
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.testing.contract_tools import STRIPE, fresh, in_threads, raises, region_of, same
 
 SHORT_S = 0.02
@@ -91,7 +91,10 @@ def check_version_wait(box: Any) -> None:
         with raises(RequestTimeoutError) as caught:
             region.wait(version=version + 1, timeout_s=SHORT_S)
         region.accumulate(np.ones(4, np.float32))
-        caught[0].handle.wait(timeout_s=60.0)  # type: ignore[attr-defined]
+        assert caught[0].handle.outcome() == "none"  # type: ignore[attr-defined]
+        with raises(ConfigError):
+            caught[0].handle.wait()  # type: ignore[attr-defined]
+        assert region.wait(version=version + 1) == version + 1
         seen: list[int] = []
         wanted = version + 3
         waiter = threading.Thread(

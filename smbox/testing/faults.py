@@ -153,6 +153,10 @@ class FaultyTransport:
         """Close the inner connection."""
         self._inner.close()
 
+    def is_released(self, timeout_s: float) -> bool:
+        """Ask the inner connection."""
+        return self._inner.is_released(timeout_s)
+
     def abandon(self) -> None:
         """Abandon the inner connection."""
         self._inner.abandon()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.config import ClientConfig
 from smbox.paths.choosing import Opened
 from smbox.paths.opening import open_over

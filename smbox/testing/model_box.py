@@ -56,7 +56,7 @@ class Store:
         limit_s = TIMEOUT_S if timeout_s is None else timeout_s
         if not self.changed.wait_for(is_true, limit_s):
             raise RequestTimeoutError(
-                "it did not happen", op=op, timeout_s=limit_s, outcome="not-sent"
+                "it did not happen", op=op, timeout_s=limit_s, outcome="none"
             )
 
 

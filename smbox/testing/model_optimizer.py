@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from smbox.array import source_array
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
+from smbox.memory.optimizers import OptimizerCode
+from smbox.testing.kernels import stepped
 from smbox.testing.model_region import ModelRegion, Shared, Stored
 
 __all__ = ["ModelOptimizer"]
@@ -38,7 +39,7 @@ class ModelOptimizer:
         self.states = states
         self._shared = shared
         self._note = note
-        self._run = OPTIMIZERS[code].run
+        self._code = code
         self._parameters = parameters
         self._region = region
         self._kept = kept
@@ -51,7 +52,10 @@ class ModelOptimizer:
         with self._shared.changed:
             self._note("step")
             number = self._kept[-1].version + 1
-            self._run(p, [kept.data for kept in self._kept], source, [*by.values()], number)
-            for stored in (self._region, *self._kept):
-                stored.version += 1
+            stored = (self._region, *self._kept)
+            states = [kept.data for kept in self._kept]
+            found = stepped(self._code, p, states, source, [*by.values()], number)
+            for kept, new in zip(stored, found, strict=True):
+                kept.data[...] = new
+                kept.version += 1
             self._shared.changed.notify_all()

@@ -1,7 +1,6 @@
 """A region without a memory node: the verbs of ``smbox.Region`` on a numpy array.
 
-The arithmetic is written out here once more, in plain numpy on whole arrays, so that the
-kernels of the real memory have something independent to be compared with.
+The arithmetic is that of ``smbox.testing.kernels``, in plain numpy on whole arrays.
 """
 
 from __future__ import annotations
@@ -14,22 +13,26 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox import dtypes
 from smbox.array import output_array, source_array
 from smbox.errors import RegionFreedError
 from smbox.handle import Handle
+from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.testing.kernels import changed, exchange
 from smbox.testing.model_rows import ModelRows
 
 __all__ = ["ModelRegion", "Shared", "Stored"]
 
 Array = NDArray[Any]
 
-OPS: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-    "replace": lambda _, x: x,
+OPS: dict[str, KernelCode] = {
+    "sum": KernelCode.SUM,
+    "min": KernelCode.MIN,
+    "max": KernelCode.MAX,
+    "replace": KernelCode.REPLACE,
 }
+NARROW = ("float16", "bfloat16")
 
 
 class Shared(Protocol):
@@ -126,30 +129,29 @@ class ModelRegion:
 
     def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Combine ``scale * x`` with the contents by ``op``."""
-        self._change("accumulate", x, lambda old, new: OPS[op](old, self._scaled(new, scale)))
+        self._change("accumulate", x, self._kernel(op, scale))
 
     def fetch_and_op(self, x: Any, op: str = "sum", scale: float = 1.0) -> Array:
         """Combine ``scale * x`` with the contents by ``op``; return the old contents."""
-        return self._change(
-            "fetch_and_op", x, lambda old, new: OPS[op](old, self._scaled(new, scale))
-        )
+        return self._change("fetch_and_op", x, self._kernel(op, scale))
 
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Move ``x`` and the contents together; with ``delta`` return the move, leave ``x``."""
-        source = source_array(x, self.dtype, self.shape)
-        move: Array = np.empty_like(source) if delta is None else delta
-        move = output_array(move, self.dtype, self.shape)
+        source = self._source(x)
+        move = None if delta is None else output_array(delta, self.dtype, self.shape)
+        target = output_array(x, source.dtype, self.shape) if move is None else None
 
         def pull(old: Array, new: Array) -> Array:
-            move[...] = self._scaled(new - old, moving_rate)
-            return old + move
+            rate = native_scale(KernelCode.ELASTIC, dtypes.of(self.dtype), moving_rate)
+            found = exchange(old, new, rate)
+            if move is not None:
+                move[...] = found.d
+            if target is not None:
+                target[...] = found.x
+            return found.c
 
         self._change("elastic", source, pull)
-        if delta is not None:
-            return delta
-        target = output_array(x, self.dtype, self.shape)
-        target -= move
-        return None
+        return delta
 
     def accumulate_from(self, source: ModelRegion, scale: float = 1.0, op: str = "sum") -> None:
         """Combine ``scale`` times another region's contents with these by ``op``."""
@@ -195,8 +197,17 @@ class ModelRegion:
         """Like elastic; the handle is done at once."""
         return _done("elastic", self.elastic(x, moving_rate, delta))
 
-    def _scaled(self, x: Array, scale: float) -> Array:
-        return x if scale == 1 else x * self.dtype.type(scale)
+    def _kernel(self, op: str, scale: float) -> Callable[[Array, Array], Array]:
+        code, dtype = OPS[op], dtypes.of(self.dtype)
+        factor = native_scale(code, dtype, scale)
+        return lambda old, new: changed(code, old, new, factor)
+
+    def _source(self, x: Any) -> Array:
+        """Return the operand: of the region's type, or a narrower float for float32."""
+        given = getattr(x, "dtype", None)
+        is_narrow = self.dtype == np.float32 and str(given).removeprefix("torch.") in NARROW
+        dtype = dtypes.by_name(str(given).removeprefix("torch.")).numpy if is_narrow else None
+        return source_array(x, dtype or self.dtype, self.shape)
 
     def _check(self, op: str) -> None:
         if self._stored.freed:
@@ -205,7 +216,7 @@ class ModelRegion:
 
     def _change(self, op: str, x: Any, kernel: Callable[[Array, Array], Array]) -> Array:
         """Run a kernel on the contents, atomically; return the old ones."""
-        source = source_array(x, self.dtype, self.shape)
+        source = self._source(x)
         with self._shared.changed:
             self._check(op)
             old = self._data.copy()
@@ -232,11 +243,8 @@ class _Done:
     def progress(self) -> int:
         return 0
 
-    def let_go(self) -> None:
-        return None
-
     def outcome(self) -> str:
-        return "not-sent"
+        return "all"
 
     def ranges_done(self) -> list[tuple[int, int]]:
         return []

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox import dtypes
 from smbox.array import output_array, source_array
 from smbox.errors import AddressRangeError
+from smbox.memory.kernels import KernelCode, native_scale
+from smbox.testing.kernels import changed
 
 Array = NDArray[Any]
 Change = Callable[[str, Callable[[Array], None]], None]
@@ -55,12 +58,14 @@ class ModelRows:
         """Add ``scale * values``; repeated rows add up."""
 
         def add(data: Array) -> None:
-            source = self._source(data, values)
-            np.add.at(
-                data, self._index, source if scale == 1 else source * data.dtype.type(scale)
-            )
+            factor = native_scale(KernelCode.SUM, dtypes.of(data.dtype), scale)
+            for place, row in zip(self._index.flat, self._rows(data, values), strict=True):
+                data[place] = changed(KernelCode.SUM, data[place], row, factor)
 
         self._change("rows.accumulate", add)
+
+    def _rows(self, data: Array, values: Any) -> Array:
+        return self._source(data, values).reshape(self._index.size, *data.shape[1:])
 
     def _source(self, data: Array, values: Any) -> Array:
         return source_array(values, data.dtype, (*self._index.shape, *data.shape[1:]))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from smbox.address import GlobalAddress
-from smbox.client import Box
+from smbox.box import Box
 from smbox.config import ClientConfig
 from smbox.errors import (
     AddressRangeError,

@@ -24,10 +24,9 @@ class Transport(Protocol):
         """Send one message; never waits.
 
         Args:
-            frames: the message. With ``lent``, large frames but the first are sent from the
-                caller's memory, which must not change until ``close`` has returned or the
-                reply is here.
-            lent: the caller keeps the memory of the frames as it is.
+            frames: the message.
+            lent: large frames but the first may be sent from the caller's memory, without a
+                copy: it must not change until the reply is here, or ``is_released``.
 
         Returns:
             False: no room; nothing was sent.
@@ -42,7 +41,11 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop what is unsent; when this returns, lent memory is no longer read. Idempotent."""
+        """Drop what is unsent, without waiting; see ``is_released``. Idempotent."""
+        ...
+
+    def is_released(self, timeout_s: float) -> bool:
+        """Tell whether lent memory is no longer read; wait for that until the timeout."""
         ...
 
     def abandon(self) -> None:

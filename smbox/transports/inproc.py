@@ -99,6 +99,10 @@ class InprocTransport:
         """Disconnect; nothing lent is ever kept."""
         self._hub.disconnect(self._connection)
 
+    def is_released(self, timeout_s: float) -> bool:  # noqa: ARG002 -- nothing is lent
+        """Messages are copied at once."""
+        return True
+
     def abandon(self) -> None:
         """Disconnect: a child's hub is its own copy."""
         self.close()

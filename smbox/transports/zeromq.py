@@ -3,27 +3,29 @@
 Identity is in our own header: ZeroMQ delivers nothing to a second socket of the same routing
 id, and old messages to a restarted node. So a reconnect is a fresh socket.
 
-Lent memory: large frames go out from the caller's memory (a copy would cost a third of the
-bandwidth of tcp on one host). ``close`` therefore waits until ZeroMQ has let go of it: the
-closing itself is asynchronous, and until then a sender in the background still reads.
+Large frames go out from the caller's memory (a copy would cost a third of the bandwidth of
+tcp on one host). Closing is asynchronous: a thread of ZeroMQ goes on reading that memory for a
+moment, and ``is_released`` tells when that is over. pyzmq learns of it in a thread of its own,
+which is started when the first transport is made: a signal that interrupts its start cannot
+lose a frame then, because none is sent yet.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 import zmq
+from zmq.utils.garbage import gc
 
 from smbox.config import scheme_of
 from smbox.errors import ConnectError, TransportError
 from smbox.transports import heap
 from smbox.transports.base import Frame
-
-_LOG = logging.getLogger(__name__)
 
 LENT_NBYTES_MIN: Final = 256 * 1024
 """Smaller frames are copied: lending wakes a thread of pyzmq for each. At 64 KiB, pyzmq's own
@@ -34,7 +36,6 @@ FRAME_NBYTES_MAX: Final = 64 << 20
 
 RECONNECT_FIRST_MS: Final = 50
 RECONNECT_LAST_MS: Final = 1000
-LET_GO_TIMEOUT_S: Final = 30.0
 
 # Plain numbers: pyzmq's enums cost more than the sending.
 _NOW: Final = int(zmq.NOBLOCK)
@@ -48,8 +49,17 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     pid = os.getpid()
     if pid not in _contexts:
         heap.learn_large_blocks()
+        gc.refs.pop(gc.store(None), None)  # starts pyzmq's thread
         _contexts[pid] = zmq.Context()
     return _contexts[pid]
+
+
+def _renew_lock() -> None:
+    """Free a forked child of a lock that another thread of its parent held."""
+    gc._lock = threading.Lock()  # noqa: SLF001 -- pyzmq makes it once, and a child keeps it
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class ZmqTransport:
@@ -134,14 +144,19 @@ class ZmqTransport:
         return frames
 
     def close(self) -> None:
-        """Close without lingering and wait until lent memory is no longer read."""
+        """Close without lingering, and without waiting."""
         self._socket.close(linger=0)
+
+    def is_released(self, timeout_s: float) -> bool:
+        """Tell whether ZeroMQ has let go of all frames that were sent without a copy."""
+        limit_s = time.monotonic() + timeout_s
         while self._lent:
             try:
-                self._lent[0].wait(LET_GO_TIMEOUT_S)
+                self._lent[0].wait(max(0.0, limit_s - time.monotonic()))
             except zmq.NotDone:
-                _LOG.warning("%s: memory that was being sent is still held", self.address)
+                return False
             self._lent.popleft()
+        return True
 
     def abandon(self) -> None:
         """Forget the socket in a forked child; pyzmq leaves the parent's alone."""

@@ -23,6 +23,9 @@ Kind = Annotated[int, msgspec.Meta(ge=1, le=255)]
 Consistency = Annotated[int, msgspec.Meta(ge=1, le=255)]
 """1 stripe, 2 region, 3 none."""
 
+NONCE_NBYTES: Final = 16
+PROOF_NBYTES: Final = 32
+
 ARRAY: Final = 1
 STRIPE: Final = 1
 
@@ -37,7 +40,8 @@ class Hello(Body, frozen=True):
     Attributes:
         client_id: the process's Box; the same on every channel and reconnect.
         channel: the client's number of this channel (one thread, one socket).
-        cookie: contents of the node's nonce segment, or empty when it cannot be read.
+        nonce: random, of this session; empty where nothing is proven.
+        proof: answers the node's challenge (smbox/wire/proving.py); empty before it is known.
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
         software: the client's release.
@@ -48,7 +52,8 @@ class Hello(Body, frozen=True):
 
     client_id: Id16
     channel: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-    cookie: Annotated[bytes, msgspec.Meta(max_length=256)] = b""
+    nonce: Annotated[bytes, msgspec.Meta(max_length=NONCE_NBYTES)] = b""
+    proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_NBYTES)] = b""
     pid: Count = 0
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
     software: Annotated[str, msgspec.Meta(max_length=64)] = ""
@@ -79,6 +84,7 @@ class Welcome(Body, frozen=True):
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
         software: the node's release.
+        proof: shows that the node knows its cookie, to who sent a nonce; else empty.
     """
 
     node_name: str
@@ -98,6 +104,7 @@ class Welcome(Body, frozen=True):
     sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     lent_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
     long_nbytes_max: Annotated[int, msgspec.Meta(gt=0)] = 1 << 20
+    proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_NBYTES)] = b""
 
 
 class Empty(Body, frozen=True):

@@ -149,9 +149,10 @@ def test_a_stopped_client_delays_nobody_beyond_the_timeout(box):
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGSTOP)
         began_s = time.monotonic()
+        handle = region.accumulate_nb(ones)
         try:
-            region.accumulate(ones, timeout_s=0.5)
-        except smbox.RequestTimeoutError as error:
+            handle.wait(timeout_s=0.5)
+        except smbox.RequestTimeoutError:
             os.kill(process.pid, signal.SIGCONT)
-            error.handle.wait(timeout_s=WAIT_S)
+            handle.wait(timeout_s=WAIT_S)
         assert time.monotonic() - began_s < WAIT_S

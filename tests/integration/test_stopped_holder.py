@@ -30,16 +30,17 @@ def test_others_time_out_and_go_on(place, ends):
     process = place.script(STOPS_INSIDE, "shm", SMBOX_ACCEL="0")
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
-    with pytest.raises(smbox.RequestTimeoutError) as here:
-        region.accumulate(ones, timeout_s=0.05)
-    assert here.value.facts["holder_pid"] == process.pid
-    with pytest.raises(smbox.RequestTimeoutError) as there:
-        remote.attach("sum").accumulate(ones, timeout_s=0.05)
+    here, there = region.accumulate_nb(ones), remote.attach("sum").accumulate_nb(ones)
+    with pytest.raises(smbox.RequestTimeoutError) as caught:
+        here.wait(timeout_s=0.05)
+    assert caught.value.facts["holder_pid"] == process.pid
+    with pytest.raises(smbox.RequestTimeoutError):
+        there.wait(timeout_s=0.05)
     other = remote.create("other", 4, "int64")  # on another channel than the one that waits
     assert other.info.nbytes == 32
     os.kill(process.pid, ends)
-    here.value.handle.wait()
-    there.value.handle.wait()
+    here.wait()
+    there.wait()
     assert process.wait(60) == (0 if ends == signal.SIGCONT else -signal.SIGKILL)
     done = 3 if ends == signal.SIGCONT else 2
     assert (region.get() == done).all()

@@ -18,13 +18,14 @@ import zmq
 from memnode.node import Node
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import cookie_name
+from smbox.memory.layout import Superblock, cookie_name, node_name
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import Segment, listing
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.header import NO_SCALE, pack_scale
 from smbox.wire.messages import Create, Hello
 from smbox.wire.ops import Op
+from smbox.wire.proving import Challenge, challenge_of, client_proof
 
 MEMORY_NBYTES = 256 << 20
 FREE_PORT = "tcp://127.0.0.1:0"
@@ -46,9 +47,9 @@ class Peer:
     ``send`` takes a connection and frames, and ``receive`` gives the next reply's frames.
     """
 
-    def __init__(self, send: Callable, receive: Callable, cookie: bytes):
+    def __init__(self, send: Callable, receive: Callable, cookie: bytes, challenge: Challenge):
         self.send, self.receive = send, receive
-        self.cookie = cookie
+        self.cookie, self.challenge = cookie, challenge
         self.client_id, self.channel, self.generation = secrets.token_bytes(16), 0, 0
         self.number = 1
         self._ids = itertools.count(1)
@@ -68,9 +69,11 @@ class Peer:
 
     def hello(self, **fields) -> Reply:
         self.generation += 1
-        known = {"client_id": self.client_id, "channel": self.channel, "cookie": self.cookie}
-        known |= {"pid": os.getpid(), "generation": self.generation}
-        return self.ask(Op.HELLO, body=Hello(**(known | fields)))
+        known = {"client_id": self.client_id, "channel": self.channel, "pid": os.getpid()}
+        known |= {"generation": self.generation, "nonce": secrets.token_bytes(16)} | fields
+        if "proof" not in known:
+            known["proof"] = client_proof(self.cookie, self.challenge, Hello(**known))
+        return self.ask(Op.HELLO, body=Hello(**known))
 
     def create(self, name: str, shape=(8,), dtype="float32", **fields) -> Reply:
         fields.setdefault("token", secrets.token_bytes(16))
@@ -140,6 +143,7 @@ class Bench:
             lambda frames: self.deliver(connection, frames),
             lambda: self.take(connection),
             self.memory.cookie,
+            challenge_of(self.memory.cookie, self.name, self.memory.superblock.uuid),
         )
         if hello:
             assert found.hello().error is None
@@ -247,10 +251,13 @@ def connect(make_peer):
         client.setsockopt(zmq.LINGER, 0)
         client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         client.connect(node.address)
-        with Segment.attach(cookie_name(node.ready["name"])) as cookie:
-            peer = make_peer(
-                client.send_multipart, client.recv_multipart, cookie.bytes.tobytes()
-            )
+        name = node.ready["name"]
+        with Segment.attach(cookie_name(name)) as segment:
+            cookie = segment.bytes.tobytes()
+        with Segment.attach(node_name(name)) as segment:
+            uuid = segment.words(0, 8)[Superblock.UUID_LOW :].tobytes()
+        challenge = challenge_of(cookie, name, uuid)
+        peer = make_peer(client.send_multipart, client.recv_multipart, cookie, challenge)
         if like is not None:
             peer.client_id, peer.number = like.client_id, like.number
         peer.socket = client

@@ -7,7 +7,6 @@ import pytest
 
 from memnode.creation import UNCLAIMED_S
 from smbox.memory.building import SLICE_NBYTES
-from smbox.memory.layout import PAGE_NBYTES
 from smbox.memory.segment import listing
 from smbox.wire.messages import Create, Empty, Free
 from smbox.wire.ops import Op
@@ -112,7 +111,10 @@ def test_a_creator_that_asks_again_finds_what_it_began(bench, publish):
     body = peer.ask(Op.CREATE, body=create).body
     assert (body.created, body.live) == (True, publish)
     assert building(bench) == []
-    assert list(bench.memory.regions) == [body.address] == [PAGE_NBYTES]  # never begun anew
+    # never begun anew
+    assert (
+        list(bench.memory.regions) == [body.address] == [bench.memory.superblock.first_address]
+    )
     assert np.all(bench.memory.regions[body.address].array() == 3.0)
 
 

@@ -14,8 +14,9 @@ from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
 from smbox.wire import header
 from smbox.wire.codec import Request, encode_request
-from smbox.wire.messages import Empty
+from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import UNFENCED, Op
+from smbox.wire.proving import Challenge, client_proof, node_proof
 from smbox.wire.status import Status
 
 
@@ -28,19 +29,38 @@ def test_the_welcome_says_who_the_node_is_and_its_limits(bench):
     assert (welcome.window, welcome.ring_entries) == (16, 32)
 
 
-@pytest.mark.parametrize("cookie", [b"", b"wrong", bytes(32)])
-def test_a_private_address_wants_the_cookie(bench, cookie):
+@pytest.mark.parametrize("proof", [b"", b"wrong", bytes(32)])
+def test_a_private_address_wants_a_proof(bench, proof):
     peer = bench.peer(hello=False)
-    reply = peer.hello(cookie=cookie)
+    reply = peer.hello(proof=proof)
     assert reply.status is Status.ACCESS_DENIED
-    assert reply.error.facts["node_name"] == bench.name
+    assert Challenge.of_facts(reply.error.facts) == peer.challenge
+    assert bench.memory.cookie.hex() not in str(reply.error.facts)
     assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+
+
+def test_a_proof_is_one_channels_at_one_memory(bench):
+    peer = bench.peer(hello=False)
+    hello = Hello(client_id=peer.client_id, channel=0, nonce=bytes(16))
+    good = client_proof(peer.cookie, peer.challenge, hello)
+    assert peer.hello(nonce=bytes(16), proof=good, channel=1).status is Status.ACCESS_DENIED
+    for other in (
+        peer.challenge._replace(node_name="other"),
+        peer.challenge._replace(node_uuid=bytes(16)),
+        peer.challenge._replace(nonce=bytes(16)),
+    ):
+        proof = client_proof(peer.cookie, other, hello)
+        assert peer.hello(nonce=bytes(16), proof=proof).status is Status.ACCESS_DENIED
+    back = node_proof(peer.cookie, peer.challenge, hello)
+    assert peer.hello(nonce=bytes(16), proof=back).status is Status.ACCESS_DENIED
+    welcome = peer.hello(nonce=bytes(16), proof=good).body
+    assert welcome.proof == back
 
 
 def test_an_open_address_wants_none(bench):
     bench.node = Node(bench.memory, now_s=0.0, open_binds=frozenset({1}))
-    assert bench.peer(bind=1, hello=False).hello(cookie=b"").status is Status.OK
-    assert bench.peer(hello=False).hello(cookie=b"").status is Status.ACCESS_DENIED
+    assert bench.peer(bind=1, hello=False).hello(proof=b"").status is Status.OK
+    assert bench.peer(hello=False).hello(proof=b"").status is Status.ACCESS_DENIED
 
 
 def test_there_are_only_so_many_clients(bench):

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -19,7 +18,6 @@ from memnode.server import NodeServer
 from memnode.unsent import UNSENT_NBYTES_MAX
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
-from smbox.memory import accel
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.node_memory import NodeMemory
@@ -163,7 +161,7 @@ def test_garbage_ends_nothing(start, connect):
         [b"SMBX\x07" + bytes(59)],
     ):
         peer.socket.send_multipart(frames)
-    peer.socket.send_multipart(encode_request(Request(Op.PING, 99, body=Empty())))
+    peer.socket.send_multipart(encode_request(Request(Op.PING, 99, body=Empty(), generation=1)))
     replies = []
     while not replies or replies[-1].request != 99:
         replies.append(peer.reply())
@@ -171,8 +169,7 @@ def test_garbage_ends_nothing(start, connect):
     assert replies[-1].status is Status.OK
 
 
-def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect, monkeypatch):
-    monkeypatch.setenv("SMBOX_ACCEL", "0")  # compiled code would be loaded meanwhile
+def test_a_client_that_does_not_read_costs_a_bounded_memory(start, connect):
     node = start()
     peer, other = connect(node), connect(node)
     address = peer.create("w", (1 << 18,)).body.address
@@ -217,15 +214,15 @@ def test_it_ends_with_its_parent(start):
     node.process.communicate()
 
 
-def test_an_open_address_is_warned_of_and_wants_no_cookie(start, make_peer):
+def test_an_open_address_is_warned_of_and_wants_no_proof(start, make_peer):
     node = start("--insecure", bind="tcp://0.0.0.0:0")
     node.address = node.address.replace("0.0.0.0", "127.0.0.1")
     with zmq.Context() as context, context.socket(zmq.DEALER) as client:
         client.setsockopt(zmq.LINGER, 0)
         client.setsockopt(zmq.RCVTIMEO, int(WAIT_S * 1000))
         client.connect(node.address)
-        peer = make_peer(client.send_multipart, client.recv_multipart, b"")
-        assert peer.hello().status is Status.OK
+        peer = make_peer(client.send_multipart, client.recv_multipart, b"", None)
+        assert peer.hello(proof=b"").status is Status.OK
     node.stop()
     assert "INSECURE" in node.errors
 
@@ -249,26 +246,6 @@ def server():
     made = NodeServer(config)
     with made.opened():
         yield made
-
-
-@pytest.mark.parametrize("sign", ["many bytes", "many changes"])
-def test_the_kernels_are_compiled_aside_and_once(server, monkeypatch, sign):
-    loads = threading.Semaphore(0)
-    monkeypatch.setattr(accel, "load", loads.release)
-    monkeypatch.setattr(accel, "is_due", lambda: sign == "many changes" and ticks > 0)
-    ticks = 0
-    server._tick(server._node)
-    ticks = 1
-    if sign == "many bytes":
-        server._node.metrics.received_nbytes = accel.LOAD_AFTER_NBYTES + 1
-    server._tick(server._node)
-    assert loads.acquire(timeout=WAIT_S)
-    server._tick(server._node)
-    assert not loads.acquire(blocking=False)
-
-
-def test_no_request_waits_for_the_compiler(server):
-    assert accel._accel._is_aside
 
 
 def test_what_goes_wrong_between_messages_is_logged_and_survived(server, monkeypatch, caplog):

@@ -22,41 +22,41 @@ def answer(nbytes=UNSENT_NBYTES_MAX):
     return np.empty(nbytes, np.uint8)
 
 
-def test_no_answer_is_begun_as_long_as_somebody_sends(unsent, woken):
+def test_it_is_full_as_long_as_somebody_sends(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert not unsent.settle()
+    assert not unsent.ask_for_room()
     frame = sending.data
     del sending
-    assert not unsent.settle()
+    assert not unsent.ask_for_room()
     assert not woken
     del frame
     assert woken == [True]
-    assert unsent.settle()
+    assert unsent.ask_for_room()
 
 
 def test_nobody_is_woken_who_does_not_wait(unsent, woken):
     sending = answer()
     unsent.add(sending)
     del sending
-    assert unsent.settle()
+    assert unsent.ask_for_room()
     assert not woken
 
 
 def test_answers_add_up(unsent):
     sending = [answer(UNSENT_NBYTES_MAX // 2), answer(UNSENT_NBYTES_MAX // 2 + 1)]
     unsent.add(sending[0])
-    assert unsent.settle()
+    assert unsent.ask_for_room()
     unsent.add(sending[1])
-    assert not unsent.settle()
+    assert not unsent.ask_for_room()
     del sending[0]
-    assert unsent.settle()
+    assert unsent.ask_for_room()
 
 
 def test_after_the_end_nobody_is_woken(unsent, woken):
     sending = answer()
     unsent.add(sending)
-    assert not unsent.settle()
+    assert not unsent.ask_for_room()
     unsent.close()
     del sending
     assert not woken

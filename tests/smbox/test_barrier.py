@@ -44,7 +44,7 @@ def test_another_number_of_parties_is_told(box):
 def test_a_timeout_takes_the_arrival_back(box):
     with pytest.raises(RequestTimeoutError) as caught:
         box.barrier("late", 2, timeout_s=0.01)
-    assert caught.value.facts["outcome"] == "not-sent"
+    assert caught.value.facts["outcome"] == "none"
     assert (caught.value.facts["arrived"], caught.value.facts["parties"]) == (1, 2)
     assert words(box, "late")[: BarrierWord.MEMBERS] == [0, 0, 2]
 

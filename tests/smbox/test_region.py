@@ -67,26 +67,32 @@ def test_nothing_is_kept_of_a_source_once_the_verb_returns(box):
     assert region.get().tolist() == [1, 1, 1, 1]
 
 
-def test_a_held_stripe_times_out_and_the_handle_goes_on(box, held):
+def test_a_blocking_verb_that_timed_out_is_over(box, held):
     region = box.create("some", shape=(4,), dtype="int64")
     x = np.ones(4, np.int64)
     with held(region):
         with pytest.raises(RequestTimeoutError) as caught:
             region.accumulate(x, timeout_s=0.01)
-        assert caught.value.facts["outcome"] == "not-sent"
+        assert caught.value.facts["outcome"] == "none"
         assert caught.value.facts["region"] == "some"
         assert "holder_pid" in caught.value.facts
-    caught.value.handle.wait()
-    caught.value.handle.wait()
+    assert caught.value.handle.outcome() == "none"
+    for ask in (caught.value.handle.wait, caught.value.handle.result):
+        with pytest.raises(ConfigError, match="outcome"):
+            ask()
+    assert region.get().tolist() == [0, 0, 0, 0]
+
+
+def test_a_handle_goes_on_after_a_timeout(box, held):
+    region = box.create("some", shape=(4,), dtype="int64")
+    with held(region):
+        handle = region.accumulate_nb(np.ones(4, np.int64))
+        with pytest.raises(RequestTimeoutError):
+            handle.wait(timeout_s=0.01)
+    handle.wait()
+    handle.wait()
+    assert handle.outcome() == "all"
     assert region.get().tolist() == [1, 1, 1, 1]
-
-
-def test_the_handle_of_a_timeout_has_the_result_of_the_verb(box, held):
-    region = box.create("some", shape=(4,), dtype="int64", init=7)
-    with held(region), pytest.raises(RequestTimeoutError) as caught:
-        region.fetch_and_op(np.ones(4, np.int64), timeout_s=0.01)
-    assert caught.value.handle.result().tolist() == [7, 7, 7, 7]
-    assert region.get().tolist() == [8, 8, 8, 8]
 
 
 def test_an_interrupt_while_waiting_leaves_memory_and_x_alone(box, held):

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.counter import Counter
 from smbox.region import Region
 from smbox.testing.model_box import ModelBox, ModelCounter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild import Hogwild

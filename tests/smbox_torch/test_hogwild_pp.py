@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, gradient, start
 from smbox.testing.solo import solo_box, solo_boxes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from smbox.client import Box
+from smbox.box import Box
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild_state import SharedState, share

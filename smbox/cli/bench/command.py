@@ -16,7 +16,6 @@ from smbox.cli.bench import crowd_rows, local_rows, small_rows, tcp_rows
 from smbox.cli.bench.lab import FULL, QUICK, Lab, open_lab
 from smbox.cli.bench.result import Result
 from smbox.errors import ConfigError
-from smbox.memory import accel
 
 Row = Callable[[Lab], Iterator[Result]]
 
@@ -56,7 +55,6 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "compiled_kernels": accel.load() is not None,
         **{name: version(name) for name in ("smbox", "numpy", "pyzmq")},
     }
 
@@ -87,7 +85,6 @@ def bench(
         if not json:
             output.print_facts(facts)
         if not quick:
-            lab.warm_up()
         for name in names:
             for result in ROWS[name](lab):
                 found.append(result)

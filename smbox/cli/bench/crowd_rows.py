@@ -97,7 +97,6 @@ def node_growth(lab: Lab) -> Iterator[Result]:
     )
     for verb, pauses, case in cases:
         with open_lab(lab.scale) as fresh:
-            fresh.warm_up()  # or its kernels would be what it grows by
             before, most = _growth(fresh, verb, pauses=pauses)
         yield Result(
             row="node growth",

@@ -15,18 +15,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.box import Box, connect
 from smbox.cli.bench.limits import BareZmq, RawStream
 from smbox.cli.bench.measure import Clocks, Timing, cpu_seconds, interleave
 from smbox.cli.bench.programs import stop
 from smbox.cli.bench.result import MEBIBYTE
-from smbox.client import Box, connect
 from smbox.errors import ConnectError
-from smbox.memory import accel
 from smbox.region import Region
 
 TIMEOUT_S: Final = 120.0
-COMPILING_S: Final = 60.0
-"""How long the node may take to compile its kernels; some 10 s on a new host."""
 
 Floats = NDArray[np.float32]
 
@@ -108,20 +105,6 @@ class Lab:
             self.bare = BareZmq(peer["zmq_port"])
             opened.callback(self.bare.close)
             self._opened = opened.pop_all()
-
-    def warm_up(self) -> None:
-        """Keep the node busy until it has its compiled kernels, if this machine has any.
-
-        It loads them aside, once they would have been worth it: the first rows would be
-        measured without them, and beside a thread that takes half of this machine.
-        """
-        if accel.load() is None:
-            return
-        limit_s = time.monotonic() + COMPILING_S
-        with self.region(self.remote, self.scale.big_nbytes) as region:
-            mine = ones(self.scale.big_nbytes)
-            while not self.remote.stats()["compiled_kernels"] and time.monotonic() < limit_s:
-                region.put(mine)
 
     def time(
         self,

@@ -18,8 +18,7 @@ from typing import Final
 import numpy as np
 
 from smbox.address import OFFSET_MAX
-from smbox.client import connect
-from smbox.memory import accel
+from smbox.box import connect
 from smbox.memory.layout import PREFIX, Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
@@ -96,7 +95,6 @@ class Harness:
     def run(self) -> Verdict:
         """Run to the end, take everything down, and judge."""
         begun_s = time.monotonic()
-        accel.load()  # compiles for all, the first time; a client would do so inside a call
         with ExitStack() as stack:
             stack.callback(self._kill_all)
             stack.enter_context(self._proxy)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from smbox.client import Box, connect
+from smbox.box import Box, connect
 from smbox.errors import ConnectError, RequestTimeoutError
 from smbox.handle import Handle
 from smbox.testing.chaos import plan

@@ -157,6 +157,19 @@ def test_what_a_stop_leaves_that_was_killed_is_collected(node):
     assert kills == 5  # channels, cookie, ring, superblock, locks
 
 
+def test_a_removal_is_ended_though_clients_still_map_it(node, dead_pid):
+    make(node, dead_pid, 12345)
+    writer = Writer.create(node)
+    assert find(node).state == "in use"
+    with Segment.attach(layout.node_name(node)) as superblock:
+        superblock.words(0, 16)[Superblock.FORMAT] = layout.FORMAT
+        superblock.words(0, 16)[Superblock.STOPPING] = 1
+    assert find(node).state == "dead"
+    assert orphans.remove(find(node))
+    writer.abandon()
+    assert segment.listing(f"{layout.PREFIX}{node}.") == []
+
+
 def test_a_collection_leaves_a_node_alone_that_begins_meanwhile(node, dead_pid, monkeypatch):
     """The lock file that it opened is removed by another collection; then a node starts."""
     make(node, dead_pid, 12345)

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from smbox.errors import SegmentError
+from smbox.memory import layout, segment
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.node_memory import NodeMemory
@@ -100,3 +101,15 @@ def test_the_nodes_lock_is_that_of_the_file_which_others_find(memory, monkeypatc
     assert begun.superblock.locks.is_in_place()
     assert take_node_lock(name) is None
     begun.close(keep=False)
+
+
+def test_a_lock_file_is_not_reached_through_a_link(memory, tmp_path):
+    path = segment.DIRECTORY / layout.locks_name("linked")
+    path.symlink_to(tmp_path / "made")
+    try:
+        for create in (False, True):
+            with pytest.raises(SegmentError):
+                LockFile("linked", create=create)
+    finally:
+        path.unlink()
+    assert not (tmp_path / "made").exists()

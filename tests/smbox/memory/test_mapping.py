@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from smbox.memory import mapping
-from smbox.memory.mapping import HUGE_NBYTES, give_back_pages, map_shared, replace_by_zeros
+from smbox.memory.mapping import HUGE_NBYTES, map_shared
 from smbox.memory.segment import Segment
 
 LARGE = 3 * HUGE_NBYTES + 4096
@@ -74,45 +74,6 @@ def test_what_cannot_be_mapped_leaves_nothing(nbytes):
     assert caught.value.errno == errno.EBADF
     with open("/proc/self/maps") as lines:
         assert len(list(lines)) <= before + 1  # the interpreter's own heap may have grown
-
-
-def test_pages_given_back_read_as_zeros_in_every_mapping(file):
-    one, two = map_shared(file, LARGE), map_shared(file, LARGE)
-    one[:] = 1
-    give_back_pages(file, PAGE, LARGE - PAGE)
-    for each in (one, two):
-        assert each[:PAGE].all()
-        assert not each[PAGE:].any()
-    with pytest.raises(OSError, match="descriptor"):
-        give_back_pages(-1, 0, PAGE)
-
-
-def test_pages_of_ones_own_take_the_place_of_a_mappings_part(file):
-    one, two = map_shared(file, LARGE), map_shared(file, LARGE)
-    one[:] = 1
-    replace_by_zeros(one[PAGE:])
-    assert one[:PAGE].all()
-    assert not one[PAGE:].any()
-    assert two.all()
-    one[:] = 2  # nobody else's business any more, but for the first page
-    assert (two[:PAGE] == 2).all()
-    assert (two[PAGE:] == 1).all()
-    with pytest.raises(OSError, match="Invalid"):
-        replace_by_zeros(one[5:])
-
-
-def test_a_replaced_part_goes_with_its_mapping(file):
-    def mapped():
-        with open("/proc/self/maps") as lines:
-            spans = [line.split()[0].split("-") for line in lines]
-        return any(int(low, 16) <= begin < int(high, 16) for low, high in spans)
-
-    one = map_shared(file, LARGE)
-    begin = one.ctypes.data + PAGE
-    replace_by_zeros(one[PAGE:])
-    assert mapped()
-    del one
-    assert not mapped()
 
 
 def huge_kib(name: str) -> int:

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.errors import ConfigError, LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import layout
+from smbox.errors import LimitError, OutOfMemoryError, SegmentError
+from smbox.memory import layout, superblock
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionHeader, RegionState, Slot
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency, RegionHeader, RegionState
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import listing, unlink
+from smbox.memory.segment import DIRECTORY, listing
+from smbox.memory.wide import WideChange, _intend
 
 
 def spec(count: int, name: str = "r") -> RegionSpec:
@@ -76,46 +78,71 @@ def test_half_made_and_half_freed_regions_are_swept_at_start(memory, make):
     assert [n for n in listing(f"smbox.{memory.name}.") if "region" in n or "build" in n] == []
 
 
+@pytest.fixture
+def begun(memory, make):
+    """A whole change that has begun: its region, its staging and its writer."""
+    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
+    staging = make(np.full(2, 7, np.float32), name="staging")
+    staging.header[RegionHeader.STATE] = RegionState.BUILDING
+    writer = Writer.create(memory.name)
+    _intend(writer, region, WideChange(0, 8, KernelCode.REPLACE, 1, staging), None)
+    region.header[RegionHeader.WIDE] = writer.slot_id
+    assert writer.locks.try_lock(region.lock_byte(0))
+    return region, staging, writer
+
+
 @pytest.mark.parametrize("how", ["restart", "free"])
-def test_a_region_whose_stripe_is_held_leaves_its_bytes_to_the_holder(memory, make, how):
-    region = make(np.full(2, 7, np.float32), name="private")
-    region.header[RegionHeader.STATE] = RegionState.BUILDING
-    name, locks = region.segment.name, LockFile(memory.name)
-    client = MappedRegion.attach(memory.name, region.offset)
-    locks.try_lock(region.lock_byte(0))
+def test_staging_stays_until_the_change_that_needs_it_has_ended(memory, begun, how):
+    region, staging, writer = begun
+    name = staging.segment.name
     if how == "restart":
         reopen(memory)
     else:
-        memory.free(region)
-    assert memory.regions == {}
+        memory.free(staging)
+    assert list(memory.regions) == [region.address]
+    assert memory.sweep_slots() == 0
+    assert listing(name) == [name]
+    writer.abandon()  # it dies
+    assert memory.sweep_slots() == 1
+    assert memory.regions[region.address].array().tolist() == [7, 7]
     assert listing(name) == []
+
+
+@pytest.mark.parametrize("how", ["restart", "free"])
+def test_staging_that_its_client_has_locked_stays(memory, make, how):
+    staging = make(np.full(2, 7, np.float32), name="staging")
+    staging.header[RegionHeader.STATE] = RegionState.BUILDING
+    name, locks = staging.segment.name, LockFile(memory.name)
+    client = MappedRegion.attach(memory.name, staging.offset)
+    locks.try_lock(staging.lock_byte(0))
+    if how == "restart":
+        reopen(memory)
+    else:
+        memory.free(staging)
+    assert memory.regions == {}
+    memory.sweep_slots()
     assert client.state == RegionState.FREED
     assert client.array().tolist() == [7, 7]
+    assert listing(name) == [name]
     locks.close()
-    client.close()
+    memory.sweep_slots()
+    assert listing(name) == []
 
 
-def test_memory_with_a_region_of_a_retired_consistency_is_refused(memory, make):
-    words = make(np.ones(5, np.float32)).segment.bytes[:4096].view(np.uint64)
-    words[RegionHeader.CONSISTENCY] = 2
-    memory.close(keep=True)
-    with pytest.raises(ConfigError, match="consistency is one of stripe, none"):
-        NodeMemory.open(memory.name, 64 << 20)
-    (name,) = [name for name in listing(f"smbox.{memory.name}.") if ".region." in name]
-    unlink(name)
-    take(memory)
-
-
-def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(memory, caplog):
-    damaged, *others = [Writer.create(memory.name) for _ in range(5)]
-    damaged.words[Slot.MAGIC] = 0
-    for writer in (damaged, *others):
-        writer.abandon()
+def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(memory, begun, caplog):
+    region, staging, writer = begun
+    writer.abandon()
+    staging.segment.unlink()
+    others = [Writer.create(memory.name) for _ in range(4)]
+    for other in others:
+        other.abandon()
     reopen(memory)
     for other in others:
         assert listing(layout.slot_name(memory.name, other.slot_id)) == []
     assert memory.sweep_slots() == 0
     assert caplog.text.count("cannot be recovered") == 1
+    memory.free(memory.regions[region.address])
+    assert memory.sweep_slots() == 1
 
 
 def test_limits_are_told(memory):
@@ -171,3 +198,53 @@ def test_thousands_of_regions_are_not_counted_at_each_creation(memory, monkeypat
         memory.free(region)
     memory.begin(spec(50 * 1024 * 1024 // 4)).abandon()
     memory.begin(spec(50 * 1024 * 1024 // 4)).abandon()
+
+
+@pytest.mark.parametrize("kind", ["node", "region", "channels", "cookie", "locks"])
+def test_a_node_adopts_nothing_that_others_may_write(memory, make, kind):
+    make(np.ones(4, np.float32))
+    (name,) = listing(f"{layout.PREFIX}{memory.name}.{kind}")
+    memory.close(keep=True)
+    path = DIRECTORY / name
+    path.chmod(0o666)
+    with pytest.raises(SegmentError, match="not to be trusted"):
+        NodeMemory.open(memory.name, 1 << 24)
+    assert path.exists()
+    path.chmod(0o600)
+    take(memory)
+    assert len(memory.regions) == 1
+
+
+def killed_in_its_stop(name: str, after: int) -> bool:
+    """Stop a node in a child that dies behind so many names removed; False: it did not."""
+    child = os.fork()
+    if child == 0:
+        memory, done = NodeMemory.open(name, 64 << 20), []
+        unlink = superblock.unlink
+        if after < 0:  # before the stop is noted
+            type(memory.superblock).begin_stop = lambda _: os._exit(1)
+
+        def counted(segment: str) -> None:
+            if len(done) == after:
+                os._exit(1)
+            unlink(segment)
+            done.append(segment)
+
+        superblock.unlink = counted
+        memory.close(keep=False)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.parametrize("after", [-1, 0, 1, 2, 3, 4])
+def test_a_stop_that_is_killed_leaves_all_regions_or_none(memory, make, after):
+    regions = [make(np.ones(4, np.float32), name=f"r{index}") for index in range(3)]
+    uuid = memory.superblock.uuid
+    mapped = [MappedRegion.attach(memory.name, region.offset) for region in regions]
+    memory.close(keep=True)
+    assert killed_in_its_stop(memory.name, after)
+    take(memory)
+    assert len(memory.regions) == (3 if after < 0 else 0)
+    assert (memory.superblock.uuid == uuid) == (after < 0)
+    state = RegionState.LIVE if after < 0 else RegionState.FREED
+    assert [region.state for region in mapped] == [state] * 3

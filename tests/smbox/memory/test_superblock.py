@@ -28,6 +28,16 @@ def test_no_address_comes_twice(memory):
     assert (second - first, third - second) == (4096, 8192)
 
 
+def test_another_memory_of_a_name_has_other_addresses(memory):
+    first = memory.superblock.first_address
+    assert memory.superblock.take_address(1) == first
+    assert first % (1 << 30) == 0
+    assert 0 < first < 1 << 44
+    memory.close(keep=False)
+    memory.__init__(memory.name, OwnedSuperblock.own(memory.name, 64 << 20))
+    assert memory.superblock.first_address != first
+
+
 def test_addresses_end(memory):
     memory.superblock._words[Superblock.HIGH_WATER] = (1 << 48) - 4096
     with pytest.raises(OutOfMemoryError, match="addresses"):
@@ -60,5 +70,5 @@ def test_nobody_begins_before_the_memory_of_a_stop_is_gone(memory, make, monkeyp
         left.append([name.rpartition(".")[2] for name in listing(f"smbox.{memory.name}.")])
 
     monkeypatch.setattr(superblock, "unlink", refused)
-    superblock.unlink_all(memory.name)
+    superblock.remove_all(memory.name)
     assert left[-3:] == [["locks", "node"], ["locks"], []]

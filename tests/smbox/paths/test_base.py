@@ -15,7 +15,7 @@ from smbox.paths.control import RemoteControl
 from smbox.paths.lane import LaneWork
 from smbox.paths.local import LocalPath
 from smbox.paths.local_work import LocalBatch, LocalWait
-from smbox.paths.remote import RemotePath
+from smbox.client.remote import RemotePath
 from smbox.testing.solo import SoloControl
 
 PAIRS = [

@@ -22,7 +22,7 @@ class Step(LaneWork):
         self.log, self.name, self.failure = log, name, error
         self.is_free = True
 
-    def step(self, writer):
+    def step(self):
         if not self.is_free:
             raise self.reason
         if self.failure is not None:

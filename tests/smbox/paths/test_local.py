@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError
 from smbox.handle import Handle
 from smbox.memory import layout
+from smbox.memory.journal import Writer
 from smbox.memory.segment import listing
 from smbox.paths.local import LocalPath
 from smbox.testing.contract_tools import in_threads
@@ -33,6 +36,22 @@ def test_each_thread_has_a_slot_that_goes_after_it(solo, box):
         assert other.attach("some").get().tolist() == [11] * 4
 
 
+def test_reads_need_no_journal(solo, box, held, monkeypatch):
+    written = box.create("some", shape=(400_000,), init=5.0)
+    before = slots(solo)
+    monkeypatch.setattr(Writer, "create", None)
+    with solo_box(solo) as other:
+        region = other.attach("some")
+        assert region.get()[0] == 5
+        assert region.get(snapshot=True)[-1] == 5
+        assert region.rows([3]).get() == [5]
+        with held(written):
+            handle = region.get_nb()
+            assert region.version == written.version
+        assert handle.result()[-1] == 5
+        assert slots(solo) == before
+
+
 def test_close_ends_a_wait(box):
     handle = Handle("wait", box._paths.data().wait_version(box.create("r", 4).info, 1), int)
     assert not handle.done()
@@ -49,6 +68,17 @@ def test_close_waits_for_no_request_and_ends_it(box, held):
     with pytest.raises(PeerLostError, match="closed") as caught:
         handle.wait()
     assert caught.value.facts["outcome"] == "not-sent"
+
+
+def test_a_client_maps_no_region_of_which_it_knows_that_it_was_freed(solo, box):
+    region = box.create("some", shape=(4,))
+    region.put(np.ones(4, np.float32))
+    box.free(region)
+    with pytest.raises(RegionFreedError):
+        region.get()
+    gc.collect()
+    name = layout.region_name(solo.control.memory.name, region.address.offset)
+    assert name not in Path("/proc/self/maps").read_text()
 
 
 def accumulate_for_ever(region):

@@ -5,11 +5,17 @@ from dataclasses import replace
 import pytest
 
 from smbox.config import ClientConfig
-from smbox.errors import AccessDeniedError, ConfigError, ConnectError
+from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SmboxError
 from smbox.memory import layout
 from smbox.memory.segment import unlink
 from smbox.paths.opening import open_over, open_remote
+from smbox.testing.welcome import welcome
 from smbox.transports import resolving
+from smbox.transports.inproc import InprocHub
+from smbox.wire.codec import Reply, decode_request, encode_reply
+from smbox.wire.ops import Op
+from smbox.wire.proving import challenge_of
+from smbox.wire.refusal import refuse
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
@@ -51,3 +57,40 @@ def test_a_deaf_node_is_no_node(node):
     node.is_down = True
     with pytest.raises(ConnectError):
         open_over(node.connect, "inproc://node", replace(CONFIG, timeout_s=0.05))
+
+
+def named(frames, answers):
+    """What somebody answers who is no node, and says that he is one."""
+    request = decode_request(frames)
+    body = answers.pop(0)
+    if isinstance(body, SmboxError):
+        return encode_reply(refuse(request, body))
+    return encode_reply(Reply(request.op, request=request.request, body=body))
+
+
+@pytest.mark.parametrize("proof", [b"", bytes(32)])
+def test_who_names_another_node_learns_no_secret_and_is_sent_nothing(node, proof):
+    challenge = challenge_of(node.memory.cookie, node.name, node.memory.superblock.uuid)
+    denied = AccessDeniedError("prove it", **challenge.facts())
+    answers = [denied, welcome(node_name=node.name, proof=proof)]
+    seen = []
+
+    def handle(connection, frames):
+        if not frames:
+            return []
+        seen.append([bytes(frame) for frame in frames])
+        return [(connection, named(frames, answers))]
+
+    with pytest.raises(AccessDeniedError, match="not the node"):
+        open_over(InprocHub(handle).connect, "inproc://node", CONFIG)
+    assert answers == []
+    assert [decode_request(frames).op for frames in seen] == [Op.HELLO, Op.HELLO]
+    assert not any(node.memory.cookie in frame for frames in seen for frame in frames)
+
+
+def test_the_cookie_never_travels(node):
+    remote = open_over(node.connect, "inproc://node", CONFIG)
+    remote.data.close()
+    remote.control.close()
+    sent = [bytes(frame) for frames in node.seen for frame in frames]
+    assert not any(node.memory.cookie in frame for frame in sent)

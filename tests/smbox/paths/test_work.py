@@ -14,8 +14,7 @@ def test_operations_are_cut_by_replacing():
 
 def test_waiting_changes_nothing():
     waiting = work.Waiting()
-    waiting.let_go()
-    assert (waiting.progress(), waiting.outcome(), waiting.ranges_done()) == (0, "not-sent", [])
+    assert (waiting.progress(), waiting.outcome(), waiting.ranges_done()) == (0, "none", [])
 
 
 def test_the_words_are_those_of_the_paths():

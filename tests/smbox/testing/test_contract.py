@@ -63,7 +63,7 @@ class WrongRegion:
         ("elastic", contract_verbs.check_elastic),
         ("accumulate", contract_waits.check_concurrent_sums),
         ("accumulate_from", contract_rows.check_accumulate_from),
-        ("get", contract_atomic.check_snapshots),
+        ("accumulate", contract_atomic.check_snapshots_among_writers),
     ],
 )
 def test_a_verb_that_does_nothing_is_found(verb, check):

@@ -25,7 +25,7 @@ REGION = messages.RegionBody(
     address=1 << 48, name="w", kind=1, dtype="float32", shape=(2, 3), nbytes=24, consistency=1
 )
 BODIES = {
-    Op.HELLO: messages.Hello(client_id=ID, channel=2, cookie=b"c", pid=7, host="h"),
+    Op.HELLO: messages.Hello(client_id=ID, channel=2, proof=b"p", nonce=b"n", pid=7, host="h"),
     Op.BYE: messages.Empty(),
     Op.PING: messages.Empty(),
     Op.CREATE: messages.Create(name="w", dtype="int8", shape=(), token=ID, init=-1),

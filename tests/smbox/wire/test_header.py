@@ -19,11 +19,12 @@ BYTE = st.integers(0, 255)
 @given(
     st.tuples(BYTE, BYTE, BYTE, WORD, WORD, WORD, WORD),
     st.binary(min_size=8, max_size=8),
-    st.tuples(WORD, BYTE),
+    st.tuples(WORD, BYTE, st.integers(0, 2**32 - 1), BYTE),
 )
 def test_round_trip(before, scale, behind):
     fields = (*before, scale, *behind)
-    op, kernel, status, request, number, address, nbytes, scale, version, numbers = fields
+    op, kernel, status, request, number, address, nbytes, scale, version, *rest = fields
+    numbers, generation, operand = rest
     frame = header.pack(
         op,
         kernel=kernel,
@@ -35,6 +36,8 @@ def test_round_trip(before, scale, behind):
         scale=scale,
         version=version,
         numbers=numbers,
+        generation=generation,
+        operand=operand,
     )
     assert len(frame) == header.HEADER_NBYTES
     assert header.unpack(memoryview(frame)) == (header.MAGIC, header.PROTOCOL, *fields)
@@ -91,4 +94,4 @@ def test_scales_that_do_not_fit(scale, kind):
 
 
 def test_size_of_the_layout():
-    assert struct.calcsize("<4sBBBBQQQQ8sQB7x") == header.HEADER_NBYTES
+    assert struct.calcsize("<4sBBBBQQQQ8sQBIB2x") == header.HEADER_NBYTES

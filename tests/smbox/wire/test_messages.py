@@ -12,7 +12,7 @@ ID = bytes(16)
 WRONG = [
     (messages.Hello, {"client_id": b"short", "channel": 1}),
     (messages.Hello, {"client_id": ID, "channel": 1 << 32}),
-    (messages.Hello, {"client_id": ID, "channel": 1, "cookie": bytes(257)}),
+    (messages.Hello, {"client_id": ID, "channel": 1, "proof": bytes(33)}),
     (messages.Create, {"name": "", "dtype": "int8", "shape": [], "token": ID}),
     (messages.Create, {"name": "n" * 201, "dtype": "int8", "shape": [], "token": ID}),
     (messages.Create, {"name": "n", "dtype": "int8", "shape": [-1], "token": ID}),

@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from smbox.client import connect
+from smbox.box import connect
 from smbox.errors import ConnectError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing

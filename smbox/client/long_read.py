@@ -1,0 +1,147 @@
+"""Long reads over the wire, without a copy at the node.
+
+The node sends out of the region itself what LEND asks for, and others may change it meanwhile.
+So when all has arrived, the stamps of its pieces are asked for, and those that changed are read
+again as copies. Nothing that this thread asks for later is sent before that: a change of its
+own must not be seen by an earlier read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from smbox.client.channel import Channel
+from smbox.client.message import Message
+from smbox.client.transfer import Read
+from smbox.errors import RemoteProtocolError
+from smbox.memory.layout import Consistency
+from smbox.memory.stamps import CHANGING
+from smbox.paths.work import ByteRange, Bytes, RegionInfo
+from smbox.wire import pieces
+from smbox.wire.codec import Reply
+from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX
+from smbox.wire.ops import Op
+
+COPIED_READS: Final = 16
+"""After a read that found its region restless, the next reads of the region are of copies."""
+
+TORN_SHARE_MAX: Final = 1 / 8
+"""Of the pieces of a read, read twice, that are worth it: a copy costs the node a third."""
+
+
+class Restless:
+    """Regions that are changed so often that reading them without a copy is in vain.
+
+    Args:
+        lend_from_nbytes: shorter reads are always of copies.
+    """
+
+    def __init__(self, lend_from_nbytes: float) -> None:
+        self._lend_from_nbytes = lend_from_nbytes
+        self._left: dict[int, int] = {}  # by address: reads that are still to be of copies
+
+    def lends(self, info: RegionInfo, nbytes: int) -> bool:
+        """Tell whether so many bytes of a region are read without a copy."""
+        return (
+            self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
+            and info.consistency == Consistency.STRIPE  # others have no stamps
+            and int(info.address) not in self._left
+        )
+
+    def note_copied(self, info: RegionInfo) -> None:
+        """Learn that a read of a region was of copies."""
+        left = self._left.pop(int(info.address), 1) - 1
+        if left:
+            self._left[int(info.address)] = left
+
+    def note_torn(self, info: RegionInfo, torn: int, count: int) -> None:
+        """Learn that ``torn`` of ``count`` pieces had to be read again."""
+        if torn > TORN_SHARE_MAX * count:
+            self._left[int(info.address)] = COPIED_READS
+
+
+class LongRead(Read):
+    """A read of a range into an array, without a copy at the node.
+
+    Units are the bytes; one for the look at the stamps; and one for each request that reads
+    again what was torn.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        info: RegionInfo,
+        first: int,
+        limit: int,
+        out: Bytes,
+        restless: Restless,
+    ) -> None:
+        super().__init__(channel, info, first, limit, out)
+        self._info = info
+        self._end = limit
+        self._restless = restless
+        self._stamps: dict[int, int] = {}  # by first byte of a piece
+        self._torn: list[ByteRange] = []
+        self.limit = limit + 1
+
+    def next_message(self) -> Message | None:
+        """Ask for the next piece, or for the stamps of all; None: not all has arrived."""
+        first = self.cut
+        if first < self._end:
+            return self._ask(Op.LEND, first, pieces.end_of(first, self._end, LONG_NBYTES_MAX))
+        if self.at < first:
+            return None
+        if first == self._end:
+            message = self._ask(Op.STAMPS, self.first, self._end)
+        else:
+            message = self._get(*self._torn[first - self._end - 1])
+        message.first, message.limit = first, first + 1
+        return message
+
+    def _ask(self, op: Op, first: int, limit: int) -> Message:
+        nbytes = limit - first
+        return Message(
+            op,
+            address=self._address + first,
+            nbytes=nbytes,
+            transfer=self,
+            first=first,
+            limit=limit,
+            lent_nbytes=nbytes if op is Op.LEND else 0,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store what was read, or find out what has to be read again."""
+        first = message.first
+        if first < self._end:
+            self._stamps[first] = reply.version
+            self._store(first, message.limit, reply.payload)
+        elif first == self._end:
+            self._compare(np.frombuffer(reply.payload, np.uint64).tolist())
+        else:
+            self._store(*self._torn[first - self._end - 1], reply.payload)
+
+    def _compare(self, stamps: list[int]) -> None:
+        lent = list(pieces.cut(self.first, self._end, LONG_NBYTES_MAX))
+        if len(stamps) != len(lent):
+            raise RemoteProtocolError(
+                "a stamp for each piece", given=len(stamps), due=len(lent)
+            )
+        torn = [
+            piece
+            for piece, stamp in zip(lent, stamps, strict=True)
+            if stamp == CHANGING or stamp != self._stamps[piece[0]]
+        ]
+        self._torn = [part for piece in torn for part in pieces.cut(*piece)]
+        self.limit = self._end + 1 + len(self._torn)
+        self._restless.note_torn(self._info, len(torn), len(lent))
+
+    def outcome(self) -> str:
+        """Before the look at the stamps no byte is certain."""
+        return "all" if self.at >= self.limit else "none"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List nothing, as above."""
+        return []

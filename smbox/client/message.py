@@ -1,0 +1,135 @@
+"""What a channel carries: transfers, which are cut into messages, one request each. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smbox.errors import SmboxError
+from smbox.wire.codec import Reply, Request
+from smbox.wire.ops import ANSWERS
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Message(Request):
+    """One request of a transfer.
+
+    Attributes:
+        transfer: it.
+        first: where its part of the transfer begins, in the transfer's units.
+        limit: where that part ends.
+        copies: how often it was sent.
+        source_nbytes: of data that it brings.
+        copied_nbytes: of copies at the node: its answer, and what an answered batch brings.
+        lent_nbytes: that it asks for without a copy.
+        fills_ring: the node keeps its old bytes, for a copy of the request to ask for.
+    """
+
+    transfer: Transfer
+    first: int = 0
+    limit: int = 0
+    copies: int = 0
+    source_nbytes: int = 0
+    copied_nbytes: int = 0
+    lent_nbytes: int = 0
+    fills_ring: bool = False
+
+    @property
+    def before(self) -> int:
+        """The number given out last before this request."""
+        return self.number - 1 if self.numbers else self.number
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether to know that it was applied is not enough."""
+        return not self.numbers or self.op in ANSWERS
+
+    def done(self, applied: int) -> int:
+        """Count its commits that have happened, by the number applied last."""
+        return max(0, min(self.numbers, applied - self.number + 1))
+
+
+class Transfer:
+    """A verb over the wire: units ``[first, limit)``, cut into messages, answered in order.
+
+    Units are bytes, items or rows, as a subclass says. All before ``at`` is answered and
+    taken; all before ``cut`` was given to messages. What an interrupt leaves of ``cut``, the
+    channel sets right when it resumes.
+
+    Attributes:
+        first: first unit.
+        limit: behind the last one.
+        at: see above.
+        cut: see above.
+        is_begun: its channel has it.
+        is_over: its caller has left: nothing more is sent of it, and nothing taken.
+        is_done: it ended, well or not; one that is over, when its outcome is known for good.
+        error: what it failed with.
+        is_change: it has an outcome, and flush tells of its failure.
+    """
+
+    is_change = False
+
+    def __init__(self, first: int, limit: int) -> None:
+        self.first = self.at = self.cut = first
+        self.limit = limit
+        self.is_begun = False
+        self.is_over = False
+        self.is_done = first >= limit
+        self.error: SmboxError | None = None
+
+    # What a subclass says.
+
+    def next_message(self) -> Message | None:
+        """Make the request that begins at ``cut``; None: not before more is answered."""
+        raise NotImplementedError
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Take what the reply brings; a second time, if an interrupt cut the first off."""
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """End, after taking what ``done`` commits brought before the refusal."""
+        self.settle(message, done)
+        self.fail(reply.raised())
+        self.rewind(self.at)
+
+    def end_of(self, message: Message, done: int) -> int:
+        """Return the unit behind the first ``done`` commits of a message, but not all."""
+        return message.first + done
+
+    # What the channel does.
+
+    def answered(self, message: Message, reply: Reply) -> None:
+        """Take the whole answer of a message, unless it was taken or nobody wants it."""
+        if self.is_done:
+            return
+        if message.limit > self.at and not self.is_over:
+            self.take(message, reply)
+        self.advance_to(message.limit)
+
+    def settle(self, message: Message, done: int) -> None:
+        """Note that just ``done`` commits of a message happened, and no more ever will."""
+        if done and not self.is_done:
+            whole = done == message.numbers
+            self.advance_to(message.limit if whole else self.end_of(message, done))
+
+    def advance_to(self, unit: int) -> None:
+        """Note that all before a unit is done."""
+        self.at = max(self.at, unit)
+        self.is_done = self.is_done or self.at >= (self.cut if self.is_over else self.limit)
+
+    def rewind(self, unit: int) -> None:
+        """Note that nothing from a unit on is in flight."""
+        self.cut = max(self.at, unit)
+        self.advance_to(self.at)
+
+    def leave(self) -> None:
+        """Send and take nothing more: the caller has left."""
+        self.is_over = True
+        self.is_done = self.is_done or not self.is_change
+        self.advance_to(self.at)
+
+    def fail(self, error: SmboxError) -> None:
+        """End with ``error``, unless it has ended."""
+        if not self.is_done:
+            self.error = error
+            self.is_done = True

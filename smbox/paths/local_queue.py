@@ -1,0 +1,297 @@
+"""The local path's half of a thread: its writer, its reader, and its requests in order.
+
+Requests of one thread take effect in the order they were begun: while one waits for a stripe
+that another writer holds, those behind it wait too. Whoever waits drives the whole queue, with
+the queue's own writer and under its mutex, so that any thread may wait for any request.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Final
+
+from smbox.errors import ConfigError, PeerLostError, SmboxError
+from smbox.memory import orders
+from smbox.memory.busy import StripeBusy
+from smbox.memory.journal import Writer
+from smbox.memory.locks import LockFile
+from smbox.memory.orders import Block
+from smbox.memory.reading import Reader
+from smbox.paths.work import ByteRange
+
+PAUSE_FIRST_S: Final = 20e-6
+PAUSE_MAX_S: Final = 1e-3
+
+
+class Pause:
+    """Sleeps that grow from 20 us to 1 ms: between two looks at what is not ready yet."""
+
+    def __init__(self) -> None:
+        self._next_s = PAUSE_FIRST_S
+
+    def sleep(self, deadline_s: float) -> bool:
+        """Sleep once, not beyond the deadline; False, at once, if that has passed."""
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(self._next_s, left_s))
+        self._next_s = min(2 * self._next_s, PAUSE_MAX_S)
+        return True
+
+
+class LocalWork:
+    """One request of a queue; subclasses say what a step is.
+
+    Attributes:
+        is_done: it ended, well or not.
+        error: what it failed with.
+        busy: the stripe that stopped its last step.
+
+    Args:
+        queue: of the thread that begins it.
+    """
+
+    __slots__ = ("_queue", "busy", "error", "is_done")
+
+    def __init__(self, queue: LocalQueue) -> None:
+        self._queue = queue
+        self.is_done = False
+        self.error: SmboxError | None = None
+        self.busy: StripeBusy | None = None
+
+    def step(self, queue: LocalQueue) -> None:
+        """Go on as far as possible; StripeBusy where that is not the end.
+
+        Called again after any exception: it continues exactly once.
+        """
+        raise NotImplementedError
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges that are done; none, unless a subclass says so."""
+        return []
+
+    def progress(self) -> int:
+        """Return how many bytes are done."""
+        return sum(limit - first for first, limit in self.ranges_done())
+
+    def begin(self) -> None:
+        """Nothing to do: it was tried when it was made."""
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect; a local request never ends in doubt."""
+        if self.is_done and self.error is None:
+            return "all"
+        return "partial" if self.ranges_done() else "none"
+
+    def facts(self) -> dict[str, object]:
+        """Name the stripe in the way and the process that holds it (0: not known)."""
+        busy = self._queue.busy()
+        if busy is None:
+            return {}
+        return {
+            "region": busy.region.spec.name,
+            "stripe": busy.stripe,
+            "holder_pid": busy.holder_pid(),
+        }
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive the queue until this request is done."""
+        if not self.is_done:
+            pause = Pause()
+            try:
+                while not self._queue.run(self):
+                    if not pause.sleep(deadline_s):
+                        return False
+            finally:
+                self._queue.rest()
+        if self.error is not None:
+            self._queue.seen(self)
+            raise self.error
+        return True
+
+    def ended(self, queue: LocalQueue) -> None:
+        """Give back what is not needed any more; called once, under the queue's mutex."""
+
+    def rested(self) -> None:
+        """Release what only somebody who waits may keep; called under the queue's mutex."""
+
+    def cancel(self) -> None:
+        """Leave the queue; what is committed stays."""
+        self._queue.drop(self)
+
+
+class LocalQueue:
+    """One thread's writer and its waiting requests.
+
+    Attributes:
+        thread: whose it is.
+        reader: of the thread; needs no memory of the node's.
+
+    Args:
+        node: name of the memory node.
+    """
+
+    def __init__(self, node: str) -> None:
+        self.thread = threading.current_thread()
+        self._node = node
+        self._locks = LockFile(node)
+        self.reader = Reader(self._locks)
+        self._writer: Writer | None = None
+        self._blocks: list[Block] = []
+        self._works: deque[LocalWork] = deque()
+        self._mutex = threading.RLock()
+        self._is_entered = False
+        self._is_closed = False
+        self._unseen: LocalWork | None = None
+
+    @property
+    def writer(self) -> Writer:
+        """The thread's writer, made when it first changes something; for ``step`` only.
+
+        Raises:
+            OutOfMemoryError: no room for its journal slot.
+        """
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = Writer.create(self._node)
+        return writer
+
+    def take_block(self) -> Block:
+        """Return room for one order, to be given back when it is done."""
+        return self._blocks.pop() if self._blocks else Block(orders.ORDER_NBYTES)
+
+    def give_block(self, block: Block) -> None:
+        """Take the room of an order back."""
+        self._blocks.append(block)
+
+    def begin(self, work: LocalWork) -> LocalWork:
+        """Append a request and try it at once; one that an exception cuts off is dropped."""
+        try:
+            with self._mutex:
+                if self._is_entered or self._is_closed:
+                    self._refuse(work)
+                self._is_entered = True
+                try:
+                    self._works.append(work)
+                    self._run()
+                finally:
+                    self._is_entered = False
+            if not work.is_done:
+                self.rest()
+        except BaseException:
+            self.drop(work)
+            raise
+        return work
+
+    def run(self, work: LocalWork) -> bool:
+        """Run the requests in order as far as they go; True if ``work`` is done."""
+        with self._mutex:
+            if not work.is_done:
+                if self._is_entered or self._is_closed:
+                    self._refuse(work)
+                self._is_entered = True
+                try:
+                    self._run()
+                finally:
+                    self._is_entered = False
+        return work.is_done
+
+    def rest(self) -> None:
+        """Let others pass until somebody drives the queue again; only the first has begun."""
+        with self._mutex:
+            if self._works and not self._is_entered:
+                self._works[0].rested()
+
+    def drain(self, deadline_s: float) -> bool:
+        """Drive all that is queued now; False at the deadline.
+
+        Raises:
+            SmboxError: the first failure that nobody has been told of.
+        """
+        pause = Pause()
+        last = self._works[-1] if self._works else None
+        try:
+            while last is not None and not self.run(last):
+                if not pause.sleep(deadline_s):
+                    return False
+        finally:
+            self.rest()
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None and unseen.error is not None:
+            raise unseen.error
+        return True
+
+    def busy(self) -> StripeBusy | None:
+        """Return what stops the first request of the queue."""
+        return self._works[0].busy if self._works else None
+
+    def seen(self, work: LocalWork) -> None:
+        """Note that somebody was told how ``work`` failed."""
+        if self._unseen is work:
+            self._unseen = None
+
+    def drop(self, work: LocalWork) -> None:
+        """Take a request out of the queue."""
+        with self._mutex:
+            if not work.is_done and work in self._works:
+                work.rested()
+                self._works.remove(work)
+                work.error = ConfigError("the request was interrupted; it is cancelled")
+                work.is_done = True
+
+    def is_left(self) -> bool:
+        """Tell whether the thread has ended with nothing queued."""
+        return not self.thread.is_alive() and not self._works
+
+    def close(self) -> None:
+        """Remove the writer; a commit of another thread ends first.
+
+        Raises:
+            ConfigError: called from a signal handler or finalizer inside a call of this queue.
+        """
+        with self._mutex:
+            self._check_outside()
+            if not self._is_closed:
+                self._is_closed = True
+                self._works.clear()
+                if self._writer is not None:
+                    self._writer.close()
+                self._locks.close()
+
+    def abandon(self) -> None:
+        """Drop the writer in a forked child: it is the parent's, and so may be the mutex."""
+        self._mutex = threading.RLock()
+        self._is_closed = True
+        if self._writer is not None:
+            self._writer.abandon()
+        self._locks.close()
+
+    def _refuse(self, work: LocalWork) -> None:
+        self._check_outside()
+        raise PeerLostError("the box was closed", outcome=work.outcome())
+
+    def _check_outside(self) -> None:
+        """Refuse a call from inside another one of the same thread."""
+        if self._is_entered:
+            raise ConfigError(
+                "a signal handler or finalizer cannot call a verb while its thread is inside"
+                " one: set a flag and return"
+            )
+
+    def _run(self) -> None:
+        while self._works:
+            work = self._works[0]
+            try:
+                work.step(self)
+            except StripeBusy as busy:
+                work.busy = busy
+                return
+            except SmboxError as error:
+                work.error = error
+                self._unseen = self._unseen or work
+            work.busy = None
+            work.is_done = True
+            self._works.popleft()
+            work.ended(self)

@@ -1,0 +1,82 @@
+"""Proof that client and node share a host and a user: HMACs over a challenge. Pure.
+
+Both can read the node's cookie, a secret in /dev/shm, which is never sent. Each proves it by an
+HMAC over the node's challenge, the memory's uuid and the client's own nonce, so that a proof is
+of no use at another node, to another channel, or in the other direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final, NamedTuple
+
+from smbox.wire.messages import NONCE_NBYTES, Hello
+
+_CLIENT: Final = b"client"
+_NODE: Final = b"node"
+_NONCE: Final = b"nonce"
+
+
+class Challenge(NamedTuple):
+    """What a node wants to have proven; it stands in the facts of its refusal.
+
+    Attributes:
+        node_name: prefix of its segments, by which the cookie is found.
+        node_uuid: of its memory.
+        nonce: the node's own; the same as long as the memory, for channels come back.
+    """
+
+    node_name: str
+    node_uuid: bytes
+    nonce: bytes
+
+    @classmethod
+    def of_facts(cls, facts: dict[str, object]) -> Challenge | None:
+        """Read the challenge in the facts of an error; None if there is none."""
+        name, uuid, nonce = (facts.get(key) for key in ("node_name", "node_uuid", "nonce"))
+        if not (isinstance(name, str) and isinstance(uuid, str) and isinstance(nonce, str)):
+            return None
+        try:
+            found = cls(name, bytes.fromhex(uuid), bytes.fromhex(nonce))
+        except ValueError:
+            return None
+        return found if len(found.node_uuid) == len(found.nonce) == NONCE_NBYTES else None
+
+    def facts(self) -> dict[str, object]:
+        """Word it for the facts of an error."""
+        return {
+            "node_name": self.node_name,
+            "node_uuid": self.node_uuid.hex(),
+            "nonce": self.nonce.hex(),
+        }
+
+
+def challenge_of(cookie: bytes, node_name: str, node_uuid: bytes) -> Challenge:
+    """Return the challenge of a node that has this cookie."""
+    nonce = hmac.digest(cookie, _NONCE + node_uuid, hashlib.sha256)[:NONCE_NBYTES]
+    return Challenge(node_name, node_uuid, nonce)
+
+
+def client_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    """Return the proof that belongs into ``hello``, whose own ``proof`` is not looked at."""
+    return _proof(cookie, _CLIENT, challenge, hello)
+
+
+def node_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    """Return the proof that belongs into the WELCOME that answers ``hello``."""
+    return _proof(cookie, _NODE, challenge, hello)
+
+
+def _proof(cookie: bytes, role: bytes, challenge: Challenge, hello: Hello) -> bytes:
+    """Digest fields of fixed length and, at the end, the node's name."""
+    words = (
+        role.ljust(8),
+        challenge.node_uuid,
+        challenge.nonce,
+        hello.nonce,
+        hello.client_id,
+        hello.channel.to_bytes(4, "little"),
+        challenge.node_name.encode(),
+    )
+    return hmac.digest(cookie, b"".join(words), hashlib.sha256)

@@ -1,0 +1,101 @@
+"""Regions in plain memory of this process, for the native library alone."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from smbox import dtypes
+from smbox.memory import layout, orders
+from smbox.memory.layout import Consistency, Slot
+from smbox.native import library
+
+STRIPE_NBYTES = 4096
+BLOCK_NBYTES = 1024
+
+
+class Memory:
+    """A slot, a lock file and regions without a node; ``commit`` runs one order."""
+
+    def __init__(self, locks: int) -> None:
+        self.locks = locks
+        self._slot = np.zeros(layout.PAGE_NBYTES // 8, np.uint64)
+        self._slot[Slot.ID] = 7
+        self._rooms = [np.zeros(STRIPE_NBYTES, np.uint8) for _ in range(Slot.EXTENTS_MAX)]
+        self._writer = orders.writer_block(self._slot, self._rooms, locks, BLOCK_NBYTES)
+        self._kept: list[object] = []
+
+    def region(
+        self, data: np.ndarray, address: int = 4096, consistency: int = Consistency.STRIPE
+    ) -> tuple[orders.Block, np.ndarray]:
+        """Describe an array as a region; returns its block and its stripe table."""
+        count = -(-data.nbytes // STRIPE_NBYTES)
+        header = np.zeros(layout.RegionHeader.WORDS, np.uint64)
+        table = np.zeros((count, layout.Stripe.WORDS), np.uint64)
+        self._kept.append((header, table, data))
+        block = orders.region_block(
+            header,
+            table,
+            data.view(np.uint8),
+            address=address,
+            lock=address,
+            stripe_nbytes=STRIPE_NBYTES,
+            dtype=dtypes.of(data.dtype).code,
+            consistency=consistency,
+        )
+        return block, table
+
+    def commit(
+        self,
+        kernel: int,
+        regions: list[orders.Block],
+        limit: int,
+        source: np.ndarray,
+        scale: float = 1,
+        *,
+        operand: int,
+        first: int = 0,
+        back: int = 0,
+        back_to: np.ndarray | None = None,
+        parameters: np.ndarray | None = None,
+    ) -> int:
+        """Run one order to its end; return its result."""
+        block = orders.Block(orders.ORDER_NBYTES)
+        orders.pack_order(
+            block,
+            0,
+            kernel,
+            operand,
+            tuple(region.address for region in regions),
+            first,
+            limit,
+            source,
+            scale,
+            at=first,
+            back=back,
+            back_to=0 if back_to is None else orders.address_of(back_to),
+            parameters=0 if parameters is None else orders.address_of(parameters),
+        )
+        library.load().long.smbox_commit(self._writer.address, block.address, 1)
+        return orders.order_outcome(block)[1]
+
+
+@pytest.fixture
+def native() -> Iterator[Memory]:
+    with tempfile.TemporaryFile() as locks:
+        os.ftruncate(locks.fileno(), 0)
+        yield Memory(locks.fileno())
+
+
+@pytest.fixture(params=[0, 1], ids=["plain", "avx2"])
+def level(request) -> Iterator[int]:
+    """Run with the kernels of each processor level."""
+    choose = library.load().short.smbox_level
+    if choose(request.param) != request.param:
+        pytest.skip("this processor has no AVX2")
+    yield request.param
+    choose(1)

@@ -1,0 +1,174 @@
+"""Box and connect: settings, names, raw addresses, closing; verbs are in tests/contracts."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from smbox import client
+from smbox.box import Box, connect
+from smbox.config import ClientConfig
+from smbox.errors import (
+    AddressRangeError,
+    ConfigError,
+    ConnectError,
+    LayoutMismatchError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+)
+from smbox.paths.pair import PathPair
+from smbox.testing.contract_tools import in_threads
+from smbox.testing.solo import solo_box
+
+NOBODY = "tcp://127.0.0.1:9"
+
+
+class Recorded(Exception):
+    """Stops a connection before it is opened; holds its settings."""
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    for name in ("SMBOX_ADDRESS", "SMBOX_TRANSPORT", "SMBOX_TIMEOUT_S"):
+        monkeypatch.delenv(name, raising=False)
+
+    def record(config):
+        raise Recorded(config)
+
+    monkeypatch.setattr(client, "PathPair", lambda config: PathPair(config, record))
+
+    def ask(*arguments, **named):
+        with pytest.raises(Recorded) as caught:
+            connect(*arguments, **named)
+        return caught.value.args[0]
+
+    return ask
+
+
+def test_settings_come_from_arguments(settings):
+    config = settings(NOBODY, transport="tcp", timeout_s=3.0)
+    assert (config.address, config.transport, config.timeout_s) == (NOBODY, "tcp", 3.0)
+
+
+def test_settings_come_from_the_environment(settings, monkeypatch):
+    monkeypatch.setenv("SMBOX_ADDRESS", NOBODY)
+    monkeypatch.setenv("SMBOX_TRANSPORT", "shm")
+    config = settings()
+    assert (config.address, config.transport) == (NOBODY, "shm")
+    assert settings(transport="auto").transport == "auto"
+
+
+def test_settings_have_defaults(settings):
+    assert settings(NOBODY) == ClientConfig(NOBODY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"address": "http://x"},
+        {"address": NOBODY, "transport": "rdma"},
+        {"address": NOBODY, "timeout_s": 0.0},
+        {"address": NOBODY, "key": "secret"},
+    ],
+)
+def test_settings_that_cannot_work(monkeypatch, arguments):
+    monkeypatch.delenv("SMBOX_ADDRESS", raising=False)
+    with pytest.raises(ConfigError):
+        connect(**arguments)
+
+
+def test_nobody_there():
+    with pytest.raises(ConnectError):
+        connect(NOBODY, timeout_s=0.2)
+
+
+def test_a_box_tells_how_it_is_connected(solo, box):
+    assert box.transport == "shm"
+    assert box.transport_reason == "this process owns the memory"
+    assert box.address == solo.control.address
+    assert box.node == solo.control.node
+    assert repr(box) == f"Box({solo.control.address!r})"
+    assert box.stats()["memory_used_nbytes"] > 0
+
+
+def test_attach_waits_for_who_creates(solo, box):
+    def job(index):
+        with solo_box(solo) as other:
+            if index == 0:
+                assert other.attach("late", timeout_s=60.0).get().tolist() == [1, 2]
+            else:
+                other.create("late", init=[1.0, 2.0])
+
+    in_threads(2, job)
+    with pytest.raises(RegionNotFoundError):
+        box.attach("never", timeout_s=0.0)
+
+
+def test_names_of_kinds_live_apart(box):
+    box.counter("x")
+    box.barrier("x", 1)
+    region = box.create("x", shape=(2,))
+    assert [info.name for info in box.regions()] == ["x"] * 3
+    box.free("x")
+    assert region.info not in box.regions()
+    with pytest.raises(RegionNotFoundError):
+        box.free("x")
+
+
+def test_raw_addresses_are_checked(box):
+    region = box.create("some", init=np.arange(4, dtype=np.int32))
+    box.put(region[1:2].address, np.int32(9))
+    assert box.get(region.address, 16).view(np.int32).tolist() == [0, 9, 2, 3]
+    assert box.get(region.address, 0).size == 0
+    for nbytes in (-4, 20, 3):
+        with pytest.raises(AddressRangeError):
+            box.get(region.address, nbytes)
+    with pytest.raises(AddressRangeError):
+        box.put(region.address + 12, np.zeros(2, np.int32))
+    with pytest.raises(TypeError, match="dtype"):
+        box.put(region.address, [1, 2])
+
+
+def test_flush_that_cannot_end_tells_so(box, held):
+    region = box.create("some", shape=(4,))
+    with held(region):
+        region.put_nb(np.ones(4, np.float32))
+        with pytest.raises(RequestTimeoutError) as caught:
+            box.flush(timeout_s=0.01)
+        assert caught.value.facts["op"] == "flush"
+    box.flush()
+    assert region.get().tolist() == [1, 1, 1, 1]
+
+
+def test_closing_twice_is_no_error_and_using_is(box):
+    with box:
+        region = box.create("some", shape=(4,))
+    box.close()
+    for use in (box.regions, box.flush, region.get, lambda: box.attach("some"), box.stats):
+        with pytest.raises(ConfigError, match="closed"):
+            use()
+
+
+def test_a_bad_shape_for_a_name_that_is_taken(box):
+    box.create("some", shape=(4,))
+    with pytest.raises(LayoutMismatchError):
+        box.create("some", shape=(5,), exist_ok=True)
+
+
+def test_a_box_and_what_it_hands_out_travel_together():
+    """What is pickled apart meets again on one connection; nothing is opened by that."""
+    box = Box(PathPair(ClientConfig(NOBODY)))
+    one, two = pickle.loads(pickle.dumps(box)), pickle.loads(pickle.dumps(box))
+    assert one._paths is two._paths
+    assert one._paths.config == ClientConfig(NOBODY)
+
+
+def test_free_takes_no_part_of_a_region(box):
+    region = box.create("some", shape=(4,))
+    with pytest.raises(ConfigError, match="slice"):
+        box.free(region[1:3])
+    assert region.get().tolist() == [0] * 4
+    box.free(region[:])
