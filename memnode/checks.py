@@ -21,7 +21,7 @@ from smbox.errors import (
     LayoutMismatchError,
     RemoteProtocolError,
 )
-from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, scale_of
+from smbox.memory.kernels import KERNELS, BarrierWord, KernelCode, native_scale
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
@@ -309,15 +309,13 @@ def check_source(
 
 
 @lru_cache(maxsize=256)  # clients repeat theirs, and to be thorough takes as long as a commit
-def scale_from(code: KernelCode, dtype: DType, raw: bytes) -> int | float:
-    """Read a request's scale and check that it makes sense for the kernel and the elements.
+def terms_of(op: Op, kernel: int, dtype: DType, raw: bytes) -> tuple[KernelCode, float]:
+    """Return a change's kernel, and its scale as the native library takes it.
 
     Raises:
-        ConfigError: it makes none.
+        RemoteProtocolError: see ``kernel_of``.
+        ConfigError: kernel or scale make no sense for these elements.
     """
-    if not KERNELS[code].has_scale:
-        scale: int | float = 1
-    else:
-        scale = unpack_scale(raw, dtype.kind[0])
-    scale_of(code, dtype, scale)
-    return scale
+    code = kernel_of(op, kernel)
+    scale = unpack_scale(raw, dtype.kind[0]) if KERNELS[code].has_scale else 1
+    return code, native_scale(code, dtype, scale)

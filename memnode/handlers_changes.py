@@ -18,15 +18,14 @@ from memnode.checks import (
     check_siblings,
     check_source,
     check_span,
-    kernel_of,
     optimizer_of,
-    scale_from,
+    terms_of,
 )
 from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
 from smbox.errors import AddressRangeError
 from smbox.memory.commit import commit
-from smbox.memory.kernels import KERNELS, KernelCode, native_scale
+from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.optimizers import OPTIMIZERS, PARAMETERS_MAX, OptimizerCode, check_parameters
@@ -56,13 +55,13 @@ def checked(context: Context, change: Request | Item, source_nbytes: int, unit: 
     """
     region = context.registry.locate(change.address)
     spec, first = region.spec, change.address - region.address
-    code = kernel_of(change.op, change.kernel)
-    check_range(
-        first, change.nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit
-    )
-    check_operand(change.operand, spec)
+    code, scale = terms_of(change.op, change.kernel, spec.dtype, change.scale)
+    if KERNELS[code].is_whole:
+        unit = STRIPE_NBYTES
+    check_range(first, change.nbytes, region.nbytes, unit)
+    if change.operand:
+        check_operand(change.operand, spec)
     check_source(code, spec, first, change.nbytes, source_nbytes, change.operand)
-    scale = native_scale(code, spec.dtype, scale_from(code, spec.dtype, change.scale))
     return Change(region, code, first, first + change.nbytes, scale)
 
 

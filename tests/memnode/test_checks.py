@@ -124,16 +124,19 @@ def test_whole_kernels_have_their_own_lengths_and_ranges():
 
 
 def test_scales():
-    assert checks.scale_from(KernelCode.SUM, FLOAT32, pack_scale(0.5, "f")) == 0.5
-    assert checks.scale_from(KernelCode.REPLACE, FLOAT32, b"\xff" * 8) == 1
+    put, add, exchange = Op.PUT, Op.ACCUMULATE, Op.ELASTIC
     int8 = dtypes.by_name("int8")
-    assert checks.scale_from(KernelCode.SUM, int8, pack_scale(-3, "i")) == -3
-    with pytest.raises(ConfigError):
-        checks.scale_from(KernelCode.SUM, int8, pack_scale(1000, "i"))
-    with pytest.raises(ConfigError):
-        checks.scale_from(KernelCode.SUM, FLOAT32, pack_scale(math.nan, "f"))
-    with pytest.raises(ConfigError):
-        checks.scale_from(KernelCode.ELASTIC, int8, pack_scale(1, "i"))
+    half, minus = pack_scale(0.5, "f"), pack_scale(-3, "i")
+    assert checks.terms_of(add, 2, FLOAT32, half) == (KernelCode.SUM, 0.5)
+    assert checks.terms_of(put, 1, FLOAT32, b"\xff" * 8) == (KernelCode.REPLACE, 1)
+    assert checks.terms_of(add, 2, int8, minus) == (KernelCode.SUM, -3)
+    for op, kernel, dtype, scale in (
+        (add, 2, int8, pack_scale(1000, "i")),
+        (add, 2, FLOAT32, pack_scale(math.nan, "f")),
+        (exchange, 5, int8, pack_scale(1, "i")),
+    ):
+        with pytest.raises(ConfigError):
+            checks.terms_of(op, kernel, dtype, scale)
 
 
 @pytest.mark.parametrize("consistency", [0, 2, 4])
