@@ -14,6 +14,7 @@ from memnode.sessions import Session
 from memnode.unsent import Unsent, nobody
 from smbox.errors import SessionExpiredError
 from smbox.memory import orders
+from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import ChannelRow, Rings
 from smbox.wire.codec import Request
 
@@ -39,6 +40,8 @@ class Channel:
         block: the same for the native library, for changes without an answer.
         queue: requests in order of arrival, the first of them parked.
         park: why it is.
+        busy: of the last try that met a held stripe: which one.
+        notice_s: when its client is told so, in monotonic seconds.
         unsent: answers that are on their way.
         build: the region that its CREATE has begun to make.
         snapshot: the copy that its SNAPSHOT has begun.
@@ -58,6 +61,8 @@ class Channel:
         self.block = orders.channel_block(row.words, row.index)
         self.queue: deque[Request] = deque()
         self.park: Park | None = None
+        self.busy: StripeBusy | None = None
+        self.notice_s = 0.0
         self.unsent = Unsent(wake)
         self.build: Build | None = None
         self.snapshot: Snapshot | None = None

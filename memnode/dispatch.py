@@ -32,6 +32,11 @@ from smbox.wire.status import Status
 QUEUE_MAX: Final = 2 * WINDOW_MAX
 """Requests kept of a parked channel; a client within its window never has as many."""
 
+NOTICE_AFTER_S: Final = 0.05
+NOTICE_S: Final = 0.5
+"""When, and how often, a client is told that its request is parked: it need not reconnect, and
+if its patience ends it can name the process that holds the stripe."""
+
 _LOG = logging.getLogger(__name__)
 
 Replies = list[tuple[Connection, Reply]]
@@ -134,6 +139,7 @@ class Dispatcher:
         if isinstance(outcome, Park):
             channel.queue.append(request)
             channel.park = outcome
+            channel.notice_s = self._context.now_s + NOTICE_AFTER_S
             self._parked[connection] = channel
             self._context.metrics.parked += 1
         return [(connection, outcome)] if isinstance(outcome, Reply) else []
@@ -164,7 +170,7 @@ class Dispatcher:
             outcome = self._try(channel, channel.queue[0])
             if isinstance(outcome, Park):
                 channel.park = outcome
-                return replies
+                return replies + self._notice(channel)
             channel.queue.popleft()
             if isinstance(outcome, Reply):
                 replies.append((connection, outcome))
@@ -183,7 +189,8 @@ class Dispatcher:
             outcome = HANDLERS[request.op](self._context, channel, request)
             if isinstance(outcome, Wait):
                 self.waits.add(outcome)
-        except StripeBusy:
+        except StripeBusy as busy:
+            channel.busy = busy
             return Park.BUSY
         except SmboxError as error:
             return refuse(request, error, applied=channel.row.applied)
@@ -195,6 +202,24 @@ class Dispatcher:
             connection = channel.session.connection
             outcome.room = self._credit.after(connection, len(request.payload))
         return outcome
+
+    def _notice(self, channel: Channel) -> Replies:
+        """Say why the first request of a channel is parked, if it is time to."""
+        busy, channel.busy = channel.busy, None
+        now_s = self._context.now_s
+        if channel.park is Park.UNSENT or now_s < channel.notice_s:
+            return []
+        channel.notice_s = now_s + NOTICE_S
+        parked = RemoteError("not done yet")
+        if busy is not None:
+            parked = RemoteError(
+                "another writer holds a stripe",
+                region=busy.region.spec.name,
+                stripe=busy.stripe,
+                holder_pid=busy.holder_pid(),
+            )
+        reply = refuse(channel.queue[0], parked, status=Status.PARKED)
+        return [(channel.session.connection, reply)]
 
     def _version_of(self, address: int) -> int:
         return self._context.registry.locate(address).version()

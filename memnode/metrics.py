@@ -44,7 +44,7 @@ class Metrics:
     def reply(self, status: Status, nbytes: int) -> None:
         """Count a reply of ``nbytes`` of body; refusals by their status."""
         self.sent_nbytes += nbytes
-        if status is not Status.OK:
+        if status not in {Status.OK, Status.PARKED}:
             self.refusals[status] += 1
 
     def facts(self) -> dict[str, int]:

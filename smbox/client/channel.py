@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from smbox.client.message import Message, Transfer
 from smbox.client.patience import Patience
@@ -66,6 +66,7 @@ class Channel:
         thread: whose it is.
         welcome: what the node said about itself last.
         answered: how many of its requests have been answered.
+        parked: what the node said last of the stripe that its oldest request waits for.
 
     Args:
         number: of the channel among those of the client.
@@ -80,6 +81,7 @@ class Channel:
         self.thread = threading.current_thread()
         self.welcome: Welcome | None = None
         self.answered = 0
+        self.parked: dict[str, Any] = {}
         self._channel = number
         self._open_transport = open_transport
         self._peer = peer
@@ -363,7 +365,9 @@ class Channel:
         message, is_next = self._find(reply)
         if message is None or reply.number != message.number:
             return  # to an earlier copy, of another number
-        if reply.status is Status.GAP:
+        if reply.status is Status.PARKED:
+            self.parked = {} if reply.error is None else reply.error.facts
+        elif reply.status is Status.GAP:
             if message.before <= self._acknowledged():
                 raise SessionExpiredError(
                     "the node lost changes that it had acknowledged", outcome="unknown"
@@ -386,6 +390,7 @@ class Channel:
         return None, False
 
     def _answer(self, message: Message, reply: Reply) -> None:
+        self.parked = {}
         transfer, flight = message.transfer, self._flight
         if reply.room:
             self._credit = reply.room << 20
@@ -434,6 +439,7 @@ class Channel:
 
     def _connect(self) -> Transport:
         self._generation += 1
+        self.parked = {}
         self._hello_id = next(self._ids)
         transport = self._transport = self._open_transport()
         body = self._peer.hello(self._channel, self._generation)

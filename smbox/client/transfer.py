@@ -104,8 +104,9 @@ class ChannelWork(Transfer):
         return [(self.first, self.at)] if self.at > self.first else []
 
     def facts(self) -> dict[str, object]:
-        """Tell for how long the node has been silent, and of an array that is in use."""
+        """Tell for how long the node has been silent, who is in the way, and what is in use."""
         facts: dict[str, object] = {"silent_s": round(self._channel.silent_s, 3)}
+        facts |= self._channel.parked
         if not self._is_array_free:
             facts["array"] = "still being read: do not reuse its memory"
         return facts

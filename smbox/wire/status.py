@@ -50,6 +50,7 @@ class Status(IntEnum):
     VERSION = 14
     NO_SESSION = 64
     GAP = 65
+    PARKED = 66
 
 
 ERRORS: Final[dict[Status, type[SmboxError]]] = {

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from memnode.credit import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX
-from memnode.dispatch import QUEUE_MAX
+from memnode.dispatch import NOTICE_AFTER_S, NOTICE_S, QUEUE_MAX
 from memnode.node import HOUSEKEEPING_S
 from memnode.unsent import UNSENT_NBYTES_MAX
+from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Ring
+from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.wire.header import pack_scale
@@ -89,6 +92,30 @@ def test_what_is_behind_a_parked_change_waits_for_it(bench, peer, address, held)
     replies = [peer.reply() for _ in requests]
     assert [reply.request for reply in replies] == [each.request for each in requests]
     assert np.frombuffer(replies[2].payload, np.float32).tolist() == [6]
+
+
+def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
+    """A writer in the middle of a commit: stopped, so that its lock stays."""
+    region, writer = bench.memory.regions[address], Writer.create(bench.name)
+    row = region.table[0]
+    assert writer.locks.try_lock(region.lock_byte(0))
+    row[Stripe.WRITER] = writer.slot_id
+    row[Stripe.SEQUENCE] += Stripe.OPEN
+    request = begin_put(peer, address, floats(5), 1)
+    bench.tick(after_s=NOTICE_AFTER_S / 2)
+    assert bench.waiting(peer)
+    bench.tick(after_s=NOTICE_AFTER_S)
+    notice = peer.reply()
+    assert (notice.status, notice.request, notice.number) == (Status.PARKED, request.request, 1)
+    assert notice.error.facts == {"region": "w", "stripe": 0, "holder_pid": os.getpid()}
+    assert bench.waiting(peer)
+    bench.tick(after_s=NOTICE_S)
+    assert peer.reply().status is Status.PARKED
+    row[Stripe.SEQUENCE] -= Stripe.OPEN
+    writer.locks.unlock(region.lock_byte(0))
+    assert peer.reply().status is Status.OK
+    assert "refusals.PARKED" not in bench.node.facts()
+    writer.close()
 
 
 def test_a_new_connection_discards_what_is_parked(bench, peer, address, held):

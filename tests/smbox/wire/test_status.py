@@ -7,7 +7,7 @@ import pytest
 from smbox import errors
 from smbox.wire.status import ERRORS, STATUS_OF, Status, error_of, status_of
 
-SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP}
+SESSION_ONLY = {Status.OK, Status.NO_SESSION, Status.GAP, Status.PARKED}
 
 
 def test_every_status_of_a_caller_has_its_error_and_back():
@@ -48,6 +48,7 @@ def test_numbers_are_never_reused():
         "VERSION": 14,
         "NO_SESSION": 64,
         "GAP": 65,
+        "PARKED": 66,
     }
 
 

@@ -1,0 +1,58 @@
+"""A caller whose patience ends learns over messages, too, who holds the stripe."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.memory.journal import Writer
+from smbox.memory.layout import Stripe
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+
+
+@pytest.fixture
+def box():
+    with (
+        smbox.local(memory="64MiB") as near,
+        smbox.connect(near.address, transport="tcp", timeout_s=30.0) as far,
+    ):
+        yield far
+
+
+@pytest.fixture
+def region(box):
+    return box.create("w", shape=(8,), dtype="int64")
+
+
+@pytest.fixture
+def held(box, region):
+    """The region's stripe, as a writer holds it that was stopped in the middle of a commit."""
+    name = box.stats()["name"]
+    mapped = MappedRegion.attach(name, int(region.address) & OFFSET_MASK)
+    writer = Writer.create(name)
+    row = mapped.table[0]
+    assert writer.locks.try_lock(mapped.lock_byte(0))
+    row[Stripe.WRITER] = writer.slot_id
+    row[Stripe.SEQUENCE] += Stripe.OPEN
+
+    def let_go():
+        row[Stripe.SEQUENCE] -= Stripe.OPEN
+        writer.locks.unlock(mapped.lock_byte(0))
+
+    yield let_go
+    writer.close()
+    mapped.close()
+
+
+def test_a_timeout_over_tcp_names_the_holder(region, held):
+    handle = region.accumulate_nb(np.ones(8, np.int64))
+    with pytest.raises(smbox.RequestTimeoutError) as caught:
+        handle.wait(timeout_s=0.5)
+    facts = caught.value.facts
+    assert (facts["region"], facts["stripe"], facts["holder_pid"]) == ("w", 0, os.getpid())
+    held()
+    handle.wait(timeout_s=30.0)
+    assert region.get().tolist() == [1] * 8
