@@ -22,7 +22,13 @@ from memnode.registry import Registry
 from memnode.sessions import ChannelKey, Connection, Session, Sessions, key_of
 from memnode.unsent import nobody
 from smbox.config import WINDOW_MAX
-from smbox.errors import AccessDeniedError, RemoteError, RemoteProtocolError, SmboxError
+from smbox.errors import (
+    AccessDeniedError,
+    PeerLostError,
+    RemoteError,
+    RemoteProtocolError,
+    SmboxError,
+)
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
@@ -164,6 +170,7 @@ class Node:
 
     def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
         try:
+            self._check_memory(hello)
             self._check_proof(connection, hello)
             row = self._memory.channels.find(*key_of(hello))
             if row is not None and row.generation > hello.generation:
@@ -177,6 +184,13 @@ class Node:
         except SmboxError as error:
             _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
             return refuse(request, error)
+
+    def _check_memory(self, hello: Hello) -> None:
+        """Keep a client away that means another memory, which had this name or address."""
+        if hello.node_uuid not in {b"", self._memory.superblock.uuid}:
+            raise PeerLostError(
+                "another memory answers at this address; connect again", outcome="not-sent"
+            )
 
     def _check_proof(self, connection: Connection, hello: Hello) -> None:
         if connection[0] in self._open_binds:

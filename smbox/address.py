@@ -6,6 +6,7 @@ out an offset never twice, so an address of freed memory never means something e
 
 from __future__ import annotations
 
+import operator
 from typing import Final, Self, SupportsIndex, overload
 
 from smbox.errors import AddressRangeError
@@ -33,7 +34,7 @@ class GlobalAddress(int):
 
     def __new__(cls, value: SupportsIndex) -> Self:
         """Check the range; any int of 64 bits is an address, mapped or not."""
-        bits = value.__index__()
+        bits = operator.index(value)
         if not 0 <= bits < 1 << (OFFSET_BITS + NODE_BITS):
             raise AddressRangeError("an address has 64 bits", address=bits)
         return super().__new__(cls, bits)

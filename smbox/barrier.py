@@ -97,7 +97,7 @@ def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
 def _wait_beyond(paths: PathPair, info: RegionInfo, generation: int, deadline_s: float) -> None:
     words = np.empty(info.shape, np.uint64)
     while True:
-        version = paths.data().version(info, requests.look_s(deadline_s))
+        version = paths.data(info).version(info, requests.look_s(deadline_s))
         look_s = requests.look_s(deadline_s)
         requests.read(paths, info, 0, info.nbytes, as_bytes(words), look_s)
         if _generation(words) > generation:

@@ -46,32 +46,34 @@ class Batch:
 
     def __init__(self, paths: PathPair, timeout_s: float | None = None) -> None:
         self._paths = paths
+        paths.seconds(timeout_s)  # before anything is collected
         self._timeout_s = timeout_s
         self._items: list[BatchItem] = []
         self._is_over = False
 
     def put(self, region: Target, x: Any) -> None:
         """Add a ``Region.put``."""
-        self._add(region.put_request(x))
+        self._add(_target(region).put_request(x))
 
     def accumulate(self, region: Target, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Add a ``Region.accumulate``."""
-        self._add(region.accumulate_request(x, scale, op))
+        self._add(_target(region).accumulate_request(x, scale, op))
 
     def elastic(self, region: Target, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
-        return self._add(region.elastic_request(x, moving_rate, delta))
+        return self._add(_target(region).elastic_request(x, moving_rate, delta))
 
     def fetch_and_op(
         self, region: Target, x: Any, op: str = "sum", scale: float = 1.0
     ) -> NDArray[Any]:
         """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
-        old: NDArray[Any] = self._add(region.fetch_request(x, op, scale))
+        old: NDArray[Any] = self._add(_target(region).fetch_request(x, op, scale))
         return old
 
     def _add(self, request: Request[Any]) -> Any:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
+        self._paths.data(request.info)  # or the region is none of this node
         self._items.extend(requests.batch_items(request))
         return request.result
 
@@ -95,3 +97,9 @@ class Batch:
             Handle("batch", work, requests.nothing, self._paths.timeout_s).finish(
                 self._timeout_s
             )
+
+
+def _target(region: Target) -> Target:
+    if not hasattr(region, "put_request"):
+        raise TypeError(f"a batch changes regions, not {type(region).__name__}")
+    return region

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -71,8 +72,8 @@ def connect(
 class Box:
     """A client's connection to one memory node; a context manager.
 
-    Thread-safe: each thread has its own channel. A forked child connects anew on first use.
-    Pickles, for spawned processes: the copy connects by itself.
+    Thread-safe: each thread has its own channel. A forked child connects anew on first use;
+    a copy that was pickled, too.
 
     Args:
         paths: to the node, shared with the box.
@@ -181,8 +182,7 @@ class Box:
             region: the parameters, floats.
             name: "momentum", "nesterov", "adagrad" or "adam"; workers that name the same
                 one share its state.
-            parameters: ``lr``, which must be given, ``momentum``, ``eps``, ``beta1``,
-                ``beta2``; their defaults are torch.optim's.
+            parameters: ``lr``, and by torch.optim's defaults momentum, eps, beta1, beta2.
 
         Raises:
             ConfigError: they make no sense together.
@@ -201,22 +201,25 @@ class Box:
         """Free a region; whoever still uses it is told so by RegionFreedError.
 
         Args:
-            region: the region (not a slice of one), or its name; a counter as an object; or
-                what ``regions()`` told of a region, counter or barrier.
+            region: the region (no slice), or its name; a counter; or what ``regions()`` told.
 
         Raises:
             ConfigError: a slice, which is a part of a region; nothing changed.
             RegionNotFoundError: no region has this name.
             RegionFreedError: it was freed already.
         """
-        control, timeout_s = self._paths.control(), self._paths.timeout_s
+        timeout_s = self._paths.timeout_s
         if isinstance(region, str):
-            info = control.attach(region, RegionKind.ARRAY, 0.0, timeout_s)
-        else:
-            info = region if isinstance(region, RegionInfo) else region.info
+            info = self._paths.control().attach(region, RegionKind.ARRAY, 0.0, timeout_s)
+        elif isinstance(region, Region | Counter):
+            info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
                 raise ConfigError("free takes a whole region, not a slice", region=info.name)
-        control.free(info.address, timeout_s)
+        elif isinstance(region, RegionInfo):
+            info = region
+        else:
+            raise TypeError(f"free takes a region or its name, not {type(region).__name__}")
+        self._paths.control(info).free(info.address, timeout_s)
 
     def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
         """Write the bytes of ``x`` (any array with a dtype) from ``address`` on.
@@ -225,6 +228,7 @@ class Box:
             AddressRangeError: not all in one region, or not on its elements' boundaries;
                 nothing changed.
         """
+        self._paths.seconds(timeout_s)
         source = bytes_of(x)
         info, first = self._locate(address, source.size)
         operation = Operation("put", KernelCode.REPLACE, 1, first, first + source.size, source)
@@ -238,7 +242,8 @@ class Box:
         Raises:
             AddressRangeError: not all in one region, or not on its elements' boundaries.
         """
-        info, first = self._locate(address, nbytes)
+        self._paths.seconds(timeout_s)
+        info, first = self._locate(address, operator.index(nbytes))
         out = np.empty(nbytes, np.uint8)
         requests.read(self._paths, info, first, first + nbytes, out, timeout_s)
         return out

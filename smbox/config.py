@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Final
 
 from smbox.errors import ConfigError
@@ -112,6 +113,8 @@ def scheme_of(address: str) -> str:
     Raises:
         ConfigError: no address of ours.
     """
+    if not hasattr(address, "partition"):
+        raise TypeError(f"an address is a str, not {type(address).__name__}")
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in SCHEMES or not rest:
         raise ConfigError(
@@ -146,6 +149,6 @@ def _number(environment: Mapping[str, str], variable: str, default: float) -> fl
         raise ConfigError(f"{variable} is no number", value=text) from error
 
 
-def _check_duration(name: str, value_s: float) -> None:
-    if math.isnan(value_s) or value_s <= 0:
+def _check_duration(name: str, value_s: object) -> None:
+    if not isinstance(value_s, Real) or not float(value_s) > 0:
         raise ConfigError(f"{name} is a positive number of seconds", value=value_s)

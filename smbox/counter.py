@@ -115,7 +115,9 @@ class Counter:
         }
         try:
             while True:
-                version = self._paths.data().version(self.info, requests.look_s(deadline_s))
+                version = self._paths.data(self.info).version(
+                    self.info, requests.look_s(deadline_s)
+                )
                 found["value"] = value = self._read(requests.look_s(deadline_s))
                 if value >= at_least:
                     return value

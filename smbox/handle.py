@@ -5,11 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from numbers import Real
 from typing import Generic, Protocol, TypeVar, cast
 
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 
 T = TypeVar("T")
+
+
+def check_seconds(timeout_s: object) -> float:
+    """Return how long to wait, if one can wait so long.
+
+    Raises:
+        ConfigError: not a number of seconds; ``nan`` would never be over.
+    """
+    if not isinstance(timeout_s, Real) or math.isnan(timeout_s):
+        raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+    return float(timeout_s)
 
 
 class Work(Protocol):
@@ -123,7 +135,8 @@ class Handle(Generic[T]):
         """
         limit_s = self._limit_s(timeout_s)
         if not self._ends_within(limit_s, renews=timeout_s is None):
-            raise self._timeout(limit_s, "it goes on: wait again, or ask flush")
+            advice = "it goes on: wait again, or flush"
+            raise self._timeout(limit_s, advice, self._work.facts())
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
@@ -135,13 +148,15 @@ class Handle(Generic[T]):
         try:
             if self._ends_within(limit_s, renews=timeout_s is None):
                 return self._take()
+            facts = self._work.facts()  # what was in the way until now
             self._end()
         except SmboxError:
             raise
         except BaseException:
             self._end()
             raise
-        raise self._timeout(limit_s, "it is over; the error's handle tells its outcome()")
+        advice = "it is over; the error's handle tells its outcome()"
+        raise self._timeout(limit_s, advice, facts | self._work.facts())
 
     def result(self) -> T:
         """Wait as ``wait()`` does and return what the verb returns."""
@@ -175,10 +190,7 @@ class Handle(Generic[T]):
         return self._work.outcome()
 
     def _limit_s(self, timeout_s: float | None) -> float:
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if math.isnan(limit_s):  # it would never be over
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=limit_s)
-        return limit_s
+        return self._timeout_s if timeout_s is None else check_seconds(timeout_s)
 
     def _ends_within(self, limit_s: float, *, renews: bool) -> bool:
         """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
@@ -211,14 +223,15 @@ class Handle(Generic[T]):
         self._error = error
         self._is_done = True
 
-    def _timeout(self, timeout_s: float, advice: str) -> RequestTimeoutError:
+    def _timeout(
+        self, timeout_s: float, advice: str, reasons: dict[str, object]
+    ) -> RequestTimeoutError:
         facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s}
         facts["outcome"] = self._known()
         ranges = self._work.ranges_done()
         if ranges:
             facts["ranges_done"] = ranges
-        error = RequestTimeoutError(
-            f"{self._op} was not done in time; {advice}", **facts, **self._work.facts()
-        )
+        message = f"{self._op} was not done in time; {advice}"
+        error = RequestTimeoutError(message, **facts, **reasons)
         error.handle = self
         return error

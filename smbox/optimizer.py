@@ -57,11 +57,14 @@ class Optimizer:
     def __init__(
         self, paths: PathPair, region: Region, name: str, given: dict[str, float]
     ) -> None:
+        if not isinstance(region, Region):
+            raise TypeError(f"an optimizer steps a region, not {type(region).__name__}")
         self.region = region
         self._paths = paths
         self._code = _code_of(name)
         self._parameters = tuple(complete(self._code, given).values())
         _check_region(region)
+        paths.data(region.info)  # or the state would be made in another memory
         self.states = {
             state: self._state(f"{region.name}/{name}.{state}")
             for state in OPTIMIZERS[self._code].states
@@ -77,6 +80,7 @@ class Optimizer:
             lr: step size of this step; None: the one given at the beginning.
             timeout_s: see region.py.
         """
+        self._paths.seconds(timeout_s)  # before anything is begun
         self.step_nb(gradient, lr=lr).finish(timeout_s)
 
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
@@ -88,7 +92,7 @@ class Optimizer:
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
         siblings = tuple(state.info for state in self.states.values())
-        data = self._paths.data()
+        data = self._paths.data(info)
         if info.nbytes == 0:
             work = data.wait_version(info, 0)
         else:
@@ -99,8 +103,9 @@ class Optimizer:
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""
-        control, timeout_s = self._paths.control(), self._paths.timeout_s
+        timeout_s = self._paths.timeout_s
         for state in self.states.values():
+            control = self._paths.control(state.info)
             with suppress(RegionFreedError):
                 control.free(state.info.address, timeout_s)
 

@@ -91,24 +91,23 @@ class Region:
     @property
     def version(self) -> int:
         """How many commits the whole region has seen; RegionFreedError."""
-        return self._paths.data().version(self.info)
+        return self._paths.data(self.info).version(self.info)
 
     @property
     def is_local(self) -> bool:
         """Whether this process maps the region's memory."""
-        return self._paths.data().view(self.info) is not None
+        return self._paths.data(self.info).view(self.info) is not None
 
     def local(self) -> NDArray[Any]:
         """Return the region's memory itself, ``[shape]``.
 
-        Reads of it may see half a commit, and stores to it are no commits: they take part in
-        no order, count no version and may be undone by a recovery. The view keeps the memory of
-        a region that is freed, with its last contents.
+        Reads of it may see half a commit; stores to it are no commits, count no version and
+        may be undone by a recovery. The view keeps freed memory.
 
         Raises:
             ConfigError: this process cannot map it; says why.
         """
-        view = self._paths.data().view(self.info)
+        view = self._paths.data(self.info).view(self.info)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
         flat = as_bytes(view)[self._first : self._limit].view(self.dtype)
@@ -243,19 +242,20 @@ class Region:
         """Combine another region's contents into these, at the node: no data travels.
 
         Args:
-            source: a region (or slice) of the same node, dtype and size; read stripe by
-                stripe, each as it was between two commits.
+            source: a region (or slice) of this node, dtype and size; read stripe by stripe.
             scale: as in ``accumulate``.
             op: as in ``accumulate``.
             timeout_s: see the module.
         """
+        self._paths.seconds(timeout_s)
         self.accumulate_from_nb(source, scale, op).finish(timeout_s)
 
     def accumulate_from_nb(
         self, source: Region, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
         """Begin an ``accumulate_from``."""
-        self._paths.check_same_node(source._paths)
+        if not isinstance(source, Region):
+            raise TypeError(f"the source is a region, not {type(source).__name__}")
         return verbs.begin_from(self._paths, self.extent, source.extent, scale, op)
 
     def rows(self, index: Any) -> Rows:

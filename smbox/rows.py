@@ -67,6 +67,7 @@ class Rows:
         Returns:
             ``out`` (filled), or a new array, ``[shape]``.
         """
+        self._paths.seconds(timeout_s)  # before anything is begun
         return self.get_nb(out).finish(timeout_s)
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
@@ -76,7 +77,8 @@ class Rows:
         else:
             array = output_array(out, self.dtype, self.shape)
         result = array if out is None else out
-        data, info = self._paths.data(), self._extent.info
+        info = self._extent.info
+        data = self._paths.data(info)
         if self._places.size == 0:
             work = data.wait_version(info, 0)
         else:
@@ -87,6 +89,7 @@ class Rows:
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
         """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays."""
+        self._paths.seconds(timeout_s)  # before anything is begun
         self.put_nb(values).finish(timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
@@ -97,6 +100,7 @@ class Rows:
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
     ) -> None:
         """Add ``scale * values``, ``[shape]``, to the rows; repeated ones add up."""
+        self._paths.seconds(timeout_s)  # before anything is begun
         self.accumulate_nb(values, scale).finish(timeout_s)
 
     def accumulate_nb(self, values: Any, scale: float = 1.0) -> Handle[None]:
@@ -108,7 +112,8 @@ class Rows:
         self, op: str, kernel: KernelCode, plain: KernelCode, values: Any, scale: float
     ) -> Handle[None]:
         array = source_array(values, self.dtype, self.shape)
-        data, info = self._paths.data(), self._extent.info
+        info = self._extent.info
+        data = self._paths.data(info)
         if self._places.size == 0:
             work = data.wait_version(info, 0)
         else:

@@ -90,8 +90,11 @@ def begin_from(
 
     Raises:
         LayoutMismatchError: another dtype or size.
+        ConfigError: they lie at two nodes.
     """
     kernel = kernel_of(extent.info, op, scale)
+    if source.info.node_uuid != extent.info.node_uuid:
+        raise ConfigError("both regions lie at one node", source=source.info.name)
     if (source.info.dtype, source.limit - source.first) != (
         extent.info.dtype,
         extent.limit - extent.first,
@@ -103,7 +106,7 @@ def begin_from(
         )
     nothing = np.empty(0, np.uint8)
     operation = Operation("accumulate_from", kernel, scale, extent.first, extent.limit, nothing)
-    data = paths.data()
+    data = paths.data(extent.info)
     if extent.first == extent.limit:
         work = data.wait_version(extent.info, 0)
     else:

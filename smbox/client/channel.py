@@ -200,11 +200,9 @@ class Channel:
         if self._is_inside():
             return  # as above
         with self._lock:
-            is_quiet = self.is_idle and self._is_greeted and not self._is_dirty
+            if self.is_idle and self._is_greeted and not self._is_dirty:
+                self._say_bye()
             self._fail(self._end)
-            if is_quiet and self._transport is not None:
-                self._say_bye(self._transport)
-            self._lose()
 
     def abandon(self) -> None:
         """Let go in a forked child, whose copy of the lock may be held for ever."""
@@ -308,7 +306,9 @@ class Channel:
             if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_over:
                 self._waiting.popleft()
                 continue
-            message = self._pending or transfer.next_message()
+            message = self._pending
+            if message is None or message.transfer is not transfer:
+                message = transfer.next_message()
             if message is None:
                 return False
             if not self._has_room(message):
@@ -543,11 +543,12 @@ class Channel:
         self.welcome = None
         self._lose()
 
-    def _say_bye(self, transport: Transport) -> None:
+    def _say_bye(self) -> None:
         """Tell a node that listens that this channel is not coming back."""
+        transport = self._transport
         bye = Request(Op.BYE, next(self._ids), body=Empty(), generation=self._generation)
         try:
-            if transport.send(encode_request(bye)):
+            if transport is not None and transport.send(encode_request(bye)):
                 transport.receive(FAREWELL_S)
         except SmboxError as error:
             self._end = self._end or error  # it is gone; so are we

@@ -84,7 +84,7 @@ class LongRead(Read):
         self._restless = restless
         self._stamps: dict[int, int] = {}  # by first byte of a piece
         self._torn: list[ByteRange] = []
-        self.limit = limit + 1
+        self.limit = limit + 2  # what is torn is not known yet
 
     def next_message(self) -> Message | None:
         """Ask for the next piece, or for the stamps of all; None: not all has arrived."""

@@ -30,7 +30,7 @@ from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
 from smbox.wire import operands, pieces
 from smbox.wire.codec import Request
-from smbox.wire.ops import Op
+from smbox.wire.ops import Op, carried_nbytes
 
 OpenChannel = Callable[[int], Channel]
 """Makes a channel, given its number; nothing is sent yet."""
@@ -65,10 +65,10 @@ class RemotePath:
     ) -> Work:
         """Describe a read; see DataPath."""
         restless, channel = self._restless, self._channel()
-        if restless.lends(info, limit - first):
+        if not operand and restless.lends(info, limit - first):
             return LongRead(channel, info, first, limit, out, restless)
         restless.note_copied(info)
-        return Read(channel, info, first, limit, out)
+        return Read(channel, info, first, limit, out, operand)
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Describe a change; see DataPath."""
@@ -101,9 +101,12 @@ class RemotePath:
         gradient = step.gradient.reshape(-1).view(np.uint8)
 
         def payload(first: int, limit: int) -> bytes:
-            return operands.pack_update(siblings, step.parameters, gradient[first:limit].data)
+            part = gradient[
+                carried_nbytes(first, step.operand) : carried_nbytes(limit, step.operand)
+            ]
+            return operands.pack_update(siblings, step.parameters, part.data)
 
-        template = Request(Op.UPDATE, kernel=step.optimizer)
+        template = Request(Op.UPDATE, kernel=step.optimizer, operand=step.operand)
         span = 0, info.nbytes
         return Change(self._channel(), int(info.address), span, template, payload)
 

@@ -28,7 +28,7 @@ from smbox.wire.header import (
     pack_scale,
 )
 from smbox.wire.messages import Free
-from smbox.wire.ops import ANSWERS, Op
+from smbox.wire.ops import ANSWERS, Op, carried_nbytes
 
 _CHANGES: Final = {
     KernelCode.REPLACE: Op.PUT,
@@ -191,6 +191,7 @@ class Change(ChannelWork):
             nbytes=limit - first,
             kernel=template.kernel,
             scale=template.scale,
+            operand=template.operand,
             payload=payload,
             numbers=pieces.count(first, limit, STRIPE_NBYTES),
             transfer=self,
@@ -224,11 +225,18 @@ class Read(ChannelWork):
     """A read of a range into an array: copies at the node."""
 
     def __init__(
-        self, channel: Channel, info: RegionInfo, first: int, limit: int, out: Bytes
+        self,
+        channel: Channel,
+        info: RegionInfo,
+        first: int,
+        limit: int,
+        out: Bytes,
+        operand: int = 0,
     ) -> None:
         super().__init__(channel, first, limit)
         self._address = int(info.address)
         self._out = out
+        self._operand = operand
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
@@ -240,6 +248,7 @@ class Read(ChannelWork):
             Op.GET,
             address=self._address + first,
             nbytes=nbytes,
+            operand=self._operand,
             transfer=self,
             first=first,
             limit=limit,
@@ -251,8 +260,9 @@ class Read(ChannelWork):
         self._store(message.first, message.limit, reply.payload)
 
     def _store(self, first: int, limit: int, payload: Buffer) -> None:
-        begin = self.first
-        self._out[first - begin : limit - begin] = np.frombuffer(payload, np.uint8)
+        begin = carried_nbytes(first - self.first, self._operand)
+        end = carried_nbytes(limit - self.first, self._operand)
+        self._out[begin:end] = np.frombuffer(payload, np.uint8)
 
 
 class Gather(ChannelWork):
@@ -440,7 +450,7 @@ class Batch(ChannelWork):
         for index, item in enumerate(self._items[first:limit], first):
             if item.sink is None:
                 continue
-            nbytes = item.operation.limit - item.operation.first
+            nbytes = _packed(item).answer_nbytes
             if index >= self._taken:
                 item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
                 self._taken = index + 1
@@ -481,10 +491,16 @@ def change_of(
     op, source, begin = op_of(operation.kernel, sink), operation.source, operation.first
     is_whole = KERNELS[operation.kernel].is_whole
 
-    def payload(first: int, limit: int) -> Buffer:
-        return source.data if is_whole else source[first - begin : limit - begin].data
+    operand = operation.operand
 
-    template = Request(op, kernel=operation.kernel, scale=scale_of(operation, info))
+    def payload(first: int, limit: int) -> Buffer:
+        if is_whole:
+            return source.data
+        ahead, end = first - begin, limit - begin
+        return source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
+
+    scale = scale_of(operation, info)
+    template = Request(op, kernel=operation.kernel, scale=scale, operand=operand)
     span = operation.first, operation.limit
     return Change(channel, int(info.address), span, template, payload, sink)
 
@@ -498,4 +514,5 @@ def _packed(item: BatchItem) -> batch.Item:
         operation.limit - operation.first,
         operation.source.data,  # copied into the frame, and not read again
         scale_of(operation, item.info),
+        operation.operand,
     )

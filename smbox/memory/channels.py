@@ -262,9 +262,7 @@ class Rings:
         entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
         ring = layout.ring_id(self._row.serial, entry_nbytes)
         name, nbytes = layout.ring_name(self._node, ring), layout.ring_nbytes(entry_nbytes)
-        return RingFile(
-            self._row, ring, Segment.create_whole(name, _aside(self._node), nbytes)
-        )
+        return RingFile(self._row, ring, Segment.create_whole(name, _aside(self._node), nbytes))
 
 
 def rings_of(node: str, serial: int) -> list[str]:

@@ -26,7 +26,7 @@ SHORT_NBYTES: Final = 64 * 1024
 _DONE: Final = int(Result.DONE)
 
 
-def commit(
+def commit(  # noqa: PLR0913 - the words of one order
     writer: Writer,
     regions: tuple[MappedRegion, ...],
     kernel: int,
@@ -45,9 +45,9 @@ def commit(
 ) -> None:
     """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
 
-    ``writer.done`` is the byte up to which all is committed and handed back, whatever is raised:
-    the caller goes on there by ``at``. A Python signal handler runs between two calls of the
-    library, never inside a commit.
+    ``writer.done`` is the byte up to which all is committed and handed back, also when
+    something is raised: the caller goes on there by ``at``. A Python signal handler runs
+    between two calls of the library, never inside a commit.
 
     Args:
         writer: the calling thread's.
@@ -71,15 +71,13 @@ def commit(
         ConfigError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
-    if len(regions) > 1:
-        writer.allocate_rooms(len(regions))
     region = regions[0]
     orders.pack_order(
         writer.order,
         0,
         kernel,
         operand or region.dtype_code,
-        tuple([each.block.address for each in regions]),
+        [each.block.address for each in regions],
         first,
         limit,
         source,
@@ -106,8 +104,7 @@ def run_order(
         StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``; call again to
             go on.
     """
-    done, *_ = orders.order_outcome(block)
-    run = _run(limit - done)
+    run = _run(limit - orders.order_outcome(block)[0])
     while True:
         run(writer.block.address, block.address, 1)
         done, result, met, stripe = orders.order_outcome(block)
@@ -142,10 +139,19 @@ def raise_obstacle(region: MappedRegion, result: int, stripe: int) -> None:
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
 
 
-def run_orders(writer: Writer, block: Block, begin: int, count: int, nbytes: int) -> int:
-    """Run packed orders from index ``begin`` on; return the index of the first not done."""
+def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int) -> int:
+    """Run packed orders ``[begin, limit)``; return the index of the first that is not done.
+
+    Args:
+        writer: the calling thread's.
+        block: of at least ``limit`` orders.
+        begin: index of the first to run.
+        limit: index behind the last, not below ``begin``.
+        nbytes: of their operands, by which the call keeps the GIL or not.
+    """
     at = block.address + begin * orders.ORDER_NBYTES
-    return begin + _run(nbytes)(writer.block.address, at, count - begin)
+    done: int = _run(nbytes)(writer.block.address, at, limit - begin)
+    return begin + done
 
 
 def _run(nbytes: int) -> Any:

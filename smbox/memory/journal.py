@@ -19,7 +19,6 @@ from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.segment import Segment, listing
 
-
 BLOCK_NBYTES: Final = 16 * 1024
 """Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
 
@@ -56,7 +55,6 @@ class Writer:
         self.order = Block(orders.ORDER_NBYTES)
         rooms = [room(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
         self.block = orders.writer_block(self.words, rooms, locks.fd, block_nbytes)
-        self._rooms = 1
 
     @classmethod
     def create(cls, node: str, locks: LockFile | None = None) -> Self:
@@ -80,17 +78,6 @@ class Writer:
                 own.close()
             raise
         return cls(node, segment, own)
-
-    def allocate_rooms(self, count: int) -> None:
-        """Make sure that there is memory for the old bytes of ``count`` extents.
-
-        Raises:
-            OutOfMemoryError: no room in /dev/shm; nothing changed.
-        """
-        if count > self._rooms:
-            begin = Slot.OLD_AT + self._rooms * layout.STRIPE_NBYTES
-            self.segment.allocate(begin, (count - self._rooms) * layout.STRIPE_NBYTES)
-            self._rooms = count
 
     def close(self) -> None:
         """Remove the slot, between commits."""
@@ -142,9 +129,8 @@ def is_alive(node: str, slot_id: int) -> bool:
 
 def _make_slot(node: str, slot_id: int) -> Segment:
     """Build the slot aside and rename it: nobody ever sees half a slot."""
-    segment = Segment.create_sparse(layout.building_name(node, slot_id), Slot.NBYTES)
+    segment = Segment.create(layout.building_name(node, slot_id), Slot.NBYTES)
     try:
-        segment.allocate(0, Slot.OLD_AT + layout.STRIPE_NBYTES)
         words = segment.words(0, layout.PAGE_NBYTES // 8)
         words[Slot.MAGIC] = Slot.MAGIC_VALUE
         words[Slot.FORMAT] = layout.FORMAT

@@ -129,8 +129,9 @@ class Slot:
     """Words of the first page of a journal slot; rooms for the old bytes follow.
 
     A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
-    the same range of the regions that hold the optimizer's state. Each extent has a room; those
-    behind the first are allocated on first use. ``smbox/native/native.h`` has the same words.
+    the same range of the regions that hold the optimizer's state. Each extent has a room; all
+    of them fill a huge page, without which a commit takes a quarter longer.
+    ``smbox/native/native.h`` has the same words.
     """
 
     EXTENTS_MAX: Final = 4
@@ -254,7 +255,7 @@ def channels_name(name: str) -> str:
 
 
 def ring_id(serial: int, entry_nbytes: int) -> int:
-    """Name the ring of the channel of this serial whose entries have this size, a power of 2."""
+    """Name the ring of a channel, by serial, whose entries have this size, a power of 2."""
     return serial << 8 | entry_nbytes.bit_length() - 1
 
 

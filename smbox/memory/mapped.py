@@ -36,6 +36,7 @@ class MappedRegion:
         table: ``u64[stripes, 8]``, a row of words per stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
+        alone: itself, as the extents of an order.
         unit_scale: 1, as the native library takes it for these elements.
         block: the same for the native library.
 
@@ -61,6 +62,7 @@ class MappedRegion:
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
         self.dtype_code = self.spec.dtype.code
+        self.alone = (self,)
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.region_block(
             self.header,
@@ -111,6 +113,13 @@ class MappedRegion:
     def lock_byte(self, stripe: int) -> int:
         """Return the lock byte of a stripe: its own global offset."""
         return self.offset + stripe * STRIPE_NBYTES
+
+    def may_hold(self, array: NDArray[Any]) -> bool:
+        """Tell whether an array may lie in this mapping of the region's data."""
+        owner = array.base
+        if isinstance(owner, np.ndarray) and owner.base is None:  # of most: a cheaper look
+            return False
+        return np.may_share_memory(array, self.data)
 
     def check_usable(self) -> None:
         """Raise RegionFreedError if the region was freed."""

@@ -1,8 +1,8 @@
 """Server-side optimizers: steps that a region takes by itself, with its state in siblings.
 
 Named operations and nothing else: no code of a client's ever runs at the node. They are kernels
-of smbox/native/kernels.h; all compute in the region's own type (float16 and bfloat16 in float32,
-rounded once), element by element; the defaults and the order of operations are
+of smbox/native/kernels.h; all compute in the region's own type (float16 and bfloat16 in
+float32, rounded once), element by element; the defaults and the order of operations are
 those of ``torch.optim``, so that a step here equals a step there.
 
     p parameters, g gradient, lr step size, t number of the step (from 1)

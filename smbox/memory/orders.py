@@ -1,12 +1,13 @@
 """Orders to the native library: the structs of smbox/native/native.h, filled from Python.
 
-Addresses of arrays are plain numbers here: whoever makes a call holds the arrays until it returns.
+Addresses of arrays are plain numbers here: the caller of the library holds the arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Result(IntEnum):
 def address_of(array: NDArray[Any]) -> int:
     """Return where an array's data begins; the quickest of the ways that Python has."""
     try:
-        return ctypes.addressof(_BYTE.from_buffer(array))
+        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only or empty
         address: int = array.__array_interface__["data"][0]
         return address
@@ -76,8 +77,10 @@ class Block:
     __slots__ = ("_keeper", "address", "bytes")
 
     def __init__(self, nbytes: int) -> None:
-        self.bytes = bytearray(nbytes)
-        self._keeper = (ctypes.c_char * nbytes).from_buffer(self.bytes)  # it cannot move now
+        self.bytes = bytearray(max(1, nbytes))
+        self._keeper = (ctypes.c_char * len(self.bytes)).from_buffer(
+            self.bytes
+        )  # it cannot move now
         self.address = ctypes.addressof(self._keeper)
 
 
@@ -136,12 +139,12 @@ def channel_block(
     return block
 
 
-def pack_order(
+def pack_order(  # noqa: PLR0913, PLR0917 - the words of the struct
     block: Block,
     place: int,
     kernel: int,
     operand: int,
-    regions: tuple[int, ...],
+    regions: Sequence[int],
     first: int,
     limit: int,
     source: NDArray[np.uint8],
@@ -160,7 +163,7 @@ def pack_order(
         place: which one.
         kernel: a ``KernelCode`` or ``OptimizerCode``.
         operand: the dtype code of the source.
-        regions: blocks of the region and its siblings, by address.
+        regions: addresses of the blocks of the region and its siblings.
         first: first byte of the range in the region's data.
         limit: byte behind it.
         source: the operand's bytes.
@@ -173,17 +176,18 @@ def pack_order(
         number: of the first stripe's commit on that channel.
     """
     pack = _FLOAT_ORDER if type(scale) is float else _WHOLE_ORDER
-    count = len(regions)
-    if count < 4:
-        regions += (0, 0, 0)[: 4 - count]
+    one, two, three, four, *_ = *regions, 0, 0, 0
     pack.pack_into(
         block.bytes,
         place * ORDER_NBYTES,
         kernel,
         operand,
         back,
-        count,
-        *regions,
+        len(regions),
+        one,
+        two,
+        three,
+        four,
         first,
         limit,
         address_of(source),
@@ -208,7 +212,7 @@ def order_outcome(block: Block, place: int = 0) -> tuple[int, int, int, int]:
     return found
 
 
-def pack_reading(
+def pack_reading(  # noqa: PLR0913 - the words of the struct
     block: Block,
     region: int,
     first: int,

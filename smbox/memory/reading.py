@@ -1,4 +1,4 @@
-"""Stripe-atomic reads: no reader ever sees half of a commit. The reader is smbox/native/read.c."""
+"""Stripe-atomic reads by smbox/native/read.c: no reader ever sees half of a commit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Closing a stripe that a dead writer left open: undone, or finished if it had committed.
 
 Who finds it open, under the stripe's lock, closes that stripe only, from the slot of the writer
-that the stripe names. Two who do it, one who dies at it, or siblings that were freed do no harm.
+that the stripe names. Two who do it, one who dies at it, or freed siblings do no harm.
 The slot itself never changes; the node's sweep removes it once no stripe is open with it.
 """
 
@@ -47,7 +47,7 @@ def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
 
 
 def recover_held(region: MappedRegion, stripe: int) -> None:
-    """Close a stripe whose lock the caller holds, if it is open; raises SegmentError as above."""
+    """Close a stripe that the caller has locked, if it is open; raises as above."""
     row = region.table[stripe]
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
         return

@@ -53,7 +53,10 @@ def _close_stripes(node: str, slot: Segment, locks: LockFile) -> bool:
             if region is None:
                 continue
             row = region.table[stripe]
-            if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN or int(row[Stripe.WRITER]) != slot_id:
+            if (
+                not int(row[Stripe.SEQUENCE]) & Stripe.OPEN
+                or int(row[Stripe.WRITER]) != slot_id
+            ):
                 continue
             byte = region.lock_byte(stripe)
             if not locks.try_lock(byte):

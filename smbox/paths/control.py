@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from typing import Any, Final, TypeVar
@@ -20,6 +19,7 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
+from smbox.handle import check_seconds
 from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire.codec import Reply, Request
@@ -64,16 +64,19 @@ class RemoteControl:
         self._channel = channel
         self._address = address
         self._timeout_s = timeout_s
+        self._node: NodeInfo | None = None
 
     @property
     def node(self) -> NodeInfo:
         """What the node said about itself when it last greeted us."""
         welcome = self._channel.welcome
-        if welcome is None:
+        if welcome is not None:
+            self._node = NodeInfo(
+                welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
+            )
+        if self._node is None:
             raise LocalProtocolError("the node was never greeted", address=self._address)
-        return NodeInfo(
-            welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
-        )
+        return self._node
 
     @property
     def address(self) -> str:
@@ -98,14 +101,14 @@ class RemoteControl:
             exist_ok=spec.exist_ok,
             token=secrets.token_bytes(16),
         )
-        return _info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
+        return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
         body = Publish(address=int(info.address), exist_ok=exist_ok)
         call = Call(self._channel, Request(Op.PUBLISH, body=body))
         try:
-            return _info(_body_of(finish(call, Op.PUBLISH, timeout_s), RegionBody))
+            return self._info(_body_of(finish(call, Op.PUBLISH, timeout_s), RegionBody))
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
@@ -128,8 +131,7 @@ class RemoteControl:
         except (LimitError, ConfigError) as error:
             message = f"no region can have this name: {error.message}"
             raise RegionNotFoundError(message, name=ascii(name)) from error
-        if math.isnan(timeout_s):
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+        check_seconds(timeout_s)
         body = Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
         left_s, pause_s = timeout_s, ATTACH_FIRST_S
@@ -137,7 +139,7 @@ class RemoteControl:
             usual_s = max(left_s, ANSWER_MIN_S) if timeout_s > 0 else self._timeout_s
             look_s = usual_s if answer_s is None else max(answer_s, ANSWER_MIN_S)
             try:
-                return _info(self._ask(Op.ATTACH, body, RegionBody, look_s))
+                return self._info(self._ask(Op.ATTACH, body, RegionBody, look_s))
             except RegionNotFoundError:
                 left_s = limit_s - time.monotonic()
                 if left_s <= 0:
@@ -147,7 +149,9 @@ class RemoteControl:
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds an address; see ControlPath."""
-        return _info(self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s))
+        return self._info(
+            self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s)
+        )
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free a region; see ControlPath."""
@@ -164,7 +168,7 @@ class RemoteControl:
         after = -1
         while True:
             page = self._ask(Op.LIST, ListRegions(after=after), Regions, timeout_s)
-            found += [_info(body) for body in page.regions]
+            found += [self._info(body) for body in page.regions]
             if not page.more or not page.regions:
                 return found
             after = page.regions[-1].address
@@ -181,6 +185,9 @@ class RemoteControl:
         """Let go in a forked child."""
         self._channel.abandon()
 
+    def _info(self, body: RegionBody) -> RegionInfo:
+        return _info(body, self.node.uuid)
+
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
         return _body_of(ask(self._channel, Request(op, body=body), timeout_s), answer)
 
@@ -191,7 +198,7 @@ def _body_of(reply: Reply, answer: type[B]) -> B:
     return reply.body
 
 
-def _info(body: RegionBody) -> RegionInfo:
+def _info(body: RegionBody, node_uuid: bytes) -> RegionInfo:
     return RegionInfo(
         address=GlobalAddress(body.address),
         name=body.name,
@@ -200,4 +207,5 @@ def _info(body: RegionBody) -> RegionInfo:
         shape=tuple(body.shape),
         nbytes=body.nbytes,
         consistency=body.consistency,
+        node_uuid=node_uuid,
     )

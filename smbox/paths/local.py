@@ -13,9 +13,11 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from smbox.address import OFFSET_MAX
-from smbox.errors import SmboxError
+from smbox.errors import RegionFreedError, SmboxError
+from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.segment import NoSegmentError
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.local_work import (
@@ -29,7 +31,7 @@ from smbox.paths.local_work import (
     LocalWait,
     step_of,
 )
-from smbox.paths.proof import check_still_shared
+from smbox.paths.proof import check_not_another, check_still_shared
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 
 _STATE: Final = RegionHeader.STATE
@@ -55,24 +57,28 @@ class LocalPath:
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Begin a change; see DataPath."""
         queue = self._queue()
-        return self._begin(
-            queue, lambda: LocalChange(queue, (self._map(info),), operation, sink)
-        )
+        region = self._map_or_error(info)
+        if isinstance(region, SmboxError):
+            return queue.begin(LocalFailure(queue, region))
+        operation = _apart(operation, region)
+        return queue.begin(LocalChange(queue, region.alone, operation, sink))
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
     ) -> Work:
         """Begin a read; see DataPath."""
         queue = self._queue()
-        return self._begin(
-            queue, lambda: LocalRead(queue, self._map(info), first, limit, out, operand)
-        )
+        region = self._map_or_error(info)
+        if isinstance(region, SmboxError):
+            return queue.begin(LocalFailure(queue, region))
+        return queue.begin(LocalRead(queue, region, first, limit, out, operand))
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Begin many changes; see DataPath."""
         queue = self._queue()
-        regions = [self._map_or_error(item.info) for item in items]
-        return self._begin(queue, lambda: LocalBatch(queue, items, regions))
+        apart = [self._apart(item) for item in items]
+        regions = [self._map_or_error(item.info) for item in apart]
+        return self._begin(queue, lambda: LocalBatch(queue, apart, regions))
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
         """Begin to read rows; see DataPath."""
@@ -179,13 +185,24 @@ class LocalPath:
         return queue
 
     def _new_queue(self) -> LocalQueue:
-        queue = LocalQueue(self._node.name)
+        try:
+            queue = LocalQueue(self._node.name)
+        except NoSegmentError:
+            check_still_shared(self._node)
+            raise
         with self._mutex:
             left = [other for other in self._queues if other.is_left()]
             self._queues = [other for other in self._queues if other not in left] + [queue]
         for other in left:
             other.close()
         return queue
+
+    def _apart(self, item: BatchItem) -> BatchItem:
+        """Copy an item's operand if an earlier item may change it; see ``_apart``."""
+        region = self._regions.get(item.info.address)
+        if region is None:
+            return item
+        return item._replace(operation=_apart(item.operation, region))
 
     def _map(self, info: RegionInfo) -> MappedRegion:
         region = self._regions.get(info.address)
@@ -209,6 +226,18 @@ class LocalPath:
             ]
             for address in freed:
                 del self._regions[address]
-            region = MappedRegion.attach(self._node.name, info.address & OFFSET_MAX)
+            try:
+                region = MappedRegion.attach(self._node.name, info.address & OFFSET_MAX)
+            except RegionFreedError:
+                check_not_another(self._node)
+                raise
             check_still_shared(self._node)
             return self._regions.setdefault(info.address, region)
+
+
+def _apart(operation: Operation, region: MappedRegion) -> Operation:
+    """Copy an operand that lies in the region itself: blocks of it change before their turn."""
+    source = operation.source
+    if operation.kernel == KernelCode.ELASTIC or not region.may_hold(source):
+        return operation
+    return operation._replace(source=source.copy())

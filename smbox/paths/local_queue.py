@@ -2,7 +2,7 @@
 
 Requests of one thread take effect in the order they were begun: while one waits for a stripe
 that another writer holds, those behind it wait too. Whoever waits drives the whole queue, with
-the queue's own writer and under its mutex, so that any thread may wait for any request.
+the queue's own writer and under its lock, so that any thread may wait for any request.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from threading import get_ident
 from typing import Final
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
@@ -112,10 +113,10 @@ class LocalWork:
         return True
 
     def ended(self, queue: LocalQueue) -> None:
-        """Give back what is not needed any more; called once, under the queue's mutex."""
+        """Give back what is not needed any more; called once, under the queue's lock."""
 
     def rested(self) -> None:
-        """Release what only somebody who waits may keep; called under the queue's mutex."""
+        """Release what only somebody who waits may keep; called under the queue's lock."""
 
     def cancel(self) -> None:
         """Leave the queue; what is committed stays."""
@@ -141,8 +142,8 @@ class LocalQueue:
         self._writer: Writer | None = None
         self._blocks: list[Block] = []
         self._works: deque[LocalWork] = deque()
-        self._mutex = threading.RLock()
-        self._is_entered = False
+        self._lock = threading.Lock()
+        self._owner = 0  # the thread inside, while the lock is held
         self._is_closed = False
         self._unseen: LocalWork | None = None
 
@@ -168,16 +169,15 @@ class LocalQueue:
 
     def begin(self, work: LocalWork) -> LocalWork:
         """Append a request and try it at once; one that an exception cuts off is dropped."""
+        me = get_ident()  # before the lock: a signal handler may run after any call
+        if (self._owner == me and self._lock.locked()) or self._is_closed:
+            self._refuse(work)
         try:
-            with self._mutex:
-                if self._is_entered or self._is_closed:
-                    self._refuse(work)
-                self._is_entered = True
-                try:
-                    self._works.append(work)
-                    self._run()
-                finally:
-                    self._is_entered = False
+            with self._lock:
+                self._owner = me
+                self._works.append(work)
+                self._run()
+                self._owner = 0
             if not work.is_done:
                 self.rest()
         except BaseException:
@@ -187,21 +187,22 @@ class LocalQueue:
 
     def run(self, work: LocalWork) -> bool:
         """Run the requests in order as far as they go; True if ``work`` is done."""
-        with self._mutex:
+        me = get_ident()
+        if (self._owner == me and self._lock.locked()) or self._is_closed:
+            self._refuse(work)
+        with self._lock:
+            self._owner = me
             if not work.is_done:
-                if self._is_entered or self._is_closed:
-                    self._refuse(work)
-                self._is_entered = True
-                try:
-                    self._run()
-                finally:
-                    self._is_entered = False
+                self._run()
+            self._owner = 0
         return work.is_done
 
     def rest(self) -> None:
         """Let others pass until somebody drives the queue again; only the first has begun."""
-        with self._mutex:
-            if self._works and not self._is_entered:
+        if self._is_inside():
+            return
+        with self._lock:
+            if self._works:
                 self._works[0].rested()
 
     def drain(self, deadline_s: float) -> bool:
@@ -234,7 +235,9 @@ class LocalQueue:
 
     def drop(self, work: LocalWork) -> None:
         """Take a request out of the queue."""
-        with self._mutex:
+        if self._is_inside():
+            return  # by a finalizer inside another verb: it is dropped with its owner's
+        with self._lock:
             if not work.is_done and work in self._works:
                 work.rested()
                 self._works.remove(work)
@@ -251,8 +254,8 @@ class LocalQueue:
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
-        with self._mutex:
-            self._check_outside()
+        self._check_outside()
+        with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._works.clear()
@@ -261,8 +264,9 @@ class LocalQueue:
                 self._locks.close()
 
     def abandon(self) -> None:
-        """Drop the writer in a forked child: it is the parent's, and so may be the mutex."""
-        self._mutex = threading.RLock()
+        """Drop the writer in a forked child: it is the parent's, and so may be the lock."""
+        self._lock = threading.Lock()
+        self._owner = 0
         self._is_closed = True
         if self._writer is not None:
             self._writer.abandon()
@@ -272,9 +276,12 @@ class LocalQueue:
         self._check_outside()
         raise PeerLostError("the box was closed", outcome=work.outcome())
 
+    def _is_inside(self) -> bool:
+        """Tell whether this is a call from inside another one of the same thread."""
+        return self._owner == get_ident() and self._lock.locked()
+
     def _check_outside(self) -> None:
-        """Refuse a call from inside another one of the same thread."""
-        if self._is_entered:
+        if self._is_inside():
             raise ConfigError(
                 "a signal handler or finalizer cannot call a verb while its thread is inside"
                 " one: set a flag and return"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError, PeerLostError, SmboxError
+from smbox.errors import PeerLostError, SmboxError
 from smbox.memory import commit, orders
 from smbox.memory.hold import Hold, held_stripes, read_held
-from smbox.memory.kernels import native_scale
+from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, Piece, pieces
 from smbox.memory.orders import Block
@@ -52,11 +53,8 @@ class LocalChange(LocalWork):
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left."""
-        writer = queue.writer
         assert self._block is not None, "it has not ended"
-        if len(self._regions) > 1:
-            writer.allocate_rooms(len(self._regions))
-        commit.run_order(writer, self._block, self._regions, self._operation.limit)
+        commit.run_order(queue.writer, self._block, self._regions, self._operation.limit)
 
     def ended(self, queue: LocalQueue) -> None:
         """Give the order's room back, for the thread's next one."""
@@ -85,24 +83,22 @@ def pack(
     """Write an operation as the order of index ``place``; its arrays must stay."""
     region = regions[0]
     _, kernel, scale, first, limit, source, operand = operation
-    if scale != 1:
-        scale = native_scale(kernel, region.spec.dtype, scale)
-    else:
-        scale = region.unit_scale
+    is_plain = scale == 1
+    scale = region.unit_scale if is_plain else native_scale(kernel, region.spec.dtype, scale)
     orders.pack_order(
         block,
         place,
         kernel,
         operand or region.dtype_code,
-        tuple([each.block.address for each in regions]),
+        [each.block.address for each in regions],
         first,
         limit,
         source,
         scale,
-        at=first,
-        back=0 if sink is None else sink.back,
-        back_to=0 if sink is None else sink.address(operation),
-        parameters=0 if parameters is None else orders.address_of(parameters),
+        first,
+        0 if sink is None else sink.back,
+        0 if sink is None else sink.address(operation),
+        0 if parameters is None else orders.address_of(parameters),
     )
 
 
@@ -328,7 +324,7 @@ class LocalBatch(LocalWork):
             len(self._items),
         )
         nbytes = sum(self._items[at].operation.source.size for at in range(first, limit))
-        self._next = commit.run_orders(writer, self._block, first, limit - first, nbytes)
+        self._next = commit.run_orders(writer, self._block, first, limit, nbytes)
         if self._next < limit:
             _, result, met, stripe = orders.order_outcome(self._block, self._next)
             stopped = self._regions[self._next]
@@ -369,7 +365,7 @@ def step_of(
     parameters[: len(step.parameters)] = step.parameters
     operation = Operation(
         "step",
-        step.optimizer,
+        cast("KernelCode", step.optimizer),  # numbers of one table in the native library
         1.0,
         0,
         regions[0].nbytes,

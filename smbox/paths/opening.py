@@ -69,10 +69,10 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
 
 
 class Identity:
-    """Who this client is, what proves that it shares the node's host, and the memory it knows."""
+    """Who this client is, the proof that it shares the node's host, and the memory it knows."""
 
     def __init__(self) -> None:
-        self._memory: bytes | None = None
+        self._node_uuid = b""
         self._client_id = secrets.token_bytes(16)
         self._challenge: Challenge | None = None
         self._cookie = b""
@@ -90,9 +90,8 @@ class Identity:
                 "what answers here is not the node that it says it is; nothing was sent to it",
                 node_name=welcome.node_name,
             )
-        if self._memory is None:
-            self._memory = welcome.node_uuid
-        if self._memory != welcome.node_uuid:
+        self._node_uuid = self._node_uuid or welcome.node_uuid
+        if self._node_uuid != welcome.node_uuid:
             raise PeerLostError(
                 "another memory answers at this address: connect again", outcome="unknown"
             )
@@ -102,6 +101,7 @@ class Identity:
         hello = Hello(
             client_id=self._client_id,
             channel=channel,
+            node_uuid=self._node_uuid,
             pid=os.getpid(),
             host=socket.gethostname(),
             generation=generation,
@@ -124,6 +124,7 @@ class Identity:
         except SegmentError:
             return False
         self._challenge = challenge
+        self._node_uuid = challenge.node_uuid  # whatever else comes to this address refuses us
         return True
 
 

@@ -7,15 +7,15 @@ its settings; a process opens one for all the pickles of equal settings that it 
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
 import weakref
 from collections.abc import Callable
 
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError
-from smbox.paths.base import ControlPath, DataPath
+from smbox.errors import ConfigError, PeerLostError
+from smbox.handle import check_seconds
+from smbox.paths.base import ControlPath, DataPath, RegionInfo
 from smbox.paths.choosing import Opened, open_paths
 from smbox.paths.staging import Staging
 
@@ -43,27 +43,34 @@ class PathPair:
         self._opener = opener
         self._opened: Opened | None = None
         self._data: DataPath | None = None
+        self._uuid = b""  # of the memory that the paths lead to, as long as they are open
         self._mutex = threading.Lock()
         _PAIRS.add(self)
 
-    def data(self) -> DataPath:
+    def data(self, info: RegionInfo | None = None) -> DataPath:
         """Return the data path; opens it if need be.
+
+        Args:
+            info: the region that it is wanted for.
 
         Raises:
             ConfigError: the box was closed.
             ConnectError: the node cannot be reached.
+            PeerLostError: the region lies in another memory than the node's.
         """
         path = self._data
-        return self.open().data if path is None else path
+        if path is None:
+            path = self.open().data
+        if info is not None and info.node_uuid != self._uuid:
+            raise _lost(info)
+        return path
 
-    def control(self) -> ControlPath:
+    def control(self, info: RegionInfo | None = None) -> ControlPath:
         """Return the control path; raises as ``data`` does."""
-        return self.open().control
-
-    def check_same_node(self, other: PathPair) -> None:
-        """Raise ConfigError unless ``other`` leads to the same memory."""
-        if other is not self and other.control().node.uuid != self.control().node.uuid:
-            raise ConfigError("both regions lie at one node", other=other.config.address)
+        control = self.open().control
+        if info is not None and info.node_uuid != self._uuid:
+            raise _lost(info)
+        return control
 
     def seconds(self, timeout_s: float | None) -> float:
         """Return how long to wait: as long as was said, or as the settings say.
@@ -71,10 +78,7 @@ class PathPair:
         Raises:
             ConfigError: not a number.
         """
-        wanted_s = self.timeout_s if timeout_s is None else timeout_s
-        if math.isnan(wanted_s):  # it would never be over
-            raise ConfigError("timeout_s is a number of seconds", timeout_s=wanted_s)
-        return wanted_s
+        return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
 
     def open(self) -> Opened:
         """Open both paths if they are not open; raises as ``data`` does."""
@@ -85,8 +89,9 @@ class PathPair:
             if self.is_closed:
                 raise ConfigError("the box was closed", address=self.config.address)
             if self._opened is None:
-                self._opened = self._opener(self.config)
-                self._data = self._opened.data
+                opened = self._opener(self.config)
+                self._uuid = opened.control.node.uuid
+                self._opened, self._data = opened, opened.data
             return self._opened
 
     def close(self) -> None:
@@ -111,6 +116,15 @@ class PathPair:
     def __reduce__(self) -> tuple[Callable[..., PathPair], tuple[object, ...]]:
         """Travel as settings."""
         return shared, (self.config, self._opener)
+
+
+def _lost(info: RegionInfo) -> PeerLostError:
+    return PeerLostError(
+        "the memory that the region lay in is gone: another one answers at this address;"
+        " connect again and attach the new region",
+        region=info.name,
+        outcome="not-sent",
+    )
 
 
 _PAIRS: weakref.WeakSet[PathPair] = weakref.WeakSet()

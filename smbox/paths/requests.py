@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from smbox.handle import Handle
+from smbox.handle import Handle, check_seconds
 from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
@@ -46,6 +46,8 @@ def nothing() -> None:
 def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
     """Do a change and return the verb's result, as a blocking verb does."""
     operation = request.operation
+    if timeout_s is not None:
+        check_seconds(timeout_s)
     work = _change(paths, request)
     if not work.is_done or work.error is not None:
         Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
@@ -63,14 +65,14 @@ def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Hand
 
 
 def _change(paths: PathPair, request: Request[T]) -> Work:
-    operation, data = request.operation, paths.data()
+    operation, data = request.operation, paths.data(request.info)
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
         return data.wait_version(request.info, 0)
     return data.change(request.info, operation, request.sink)
 
 
 def handle_of(paths: PathPair, op: str, work: Work, result: Callable[[], U]) -> Handle[U]:
-    """Begin a request and return its handle; one that nobody will ever know of is left again."""
+    """Begin a request and return its handle; one that is cut off is left again."""
     try:
         work.begin()
     except BaseException:
@@ -91,6 +93,8 @@ def read(
     is_snapshot: bool = False,
 ) -> None:
     """Read bytes of a region's data, as a blocking verb does."""
+    if timeout_s is not None:
+        check_seconds(timeout_s)
     if is_snapshot:
         again = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
         snapshots.once_more(lambda: again(nothing, timeout_s).finish(timeout_s))
@@ -100,7 +104,7 @@ def read(
         Handle("get", work, nothing, paths.timeout_s).finish(timeout_s)
 
 
-def read_nb(
+def read_nb(  # noqa: PLR0913 - as read
     paths: PathPair,
     info: RegionInfo,
     first: int,
@@ -123,7 +127,7 @@ def read_nb(
 def _read(
     paths: PathPair, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int
 ) -> Work:
-    data = paths.data()
+    data = paths.data(info)
     if first == limit:
         return data.wait_version(info, 0)
     return data.read(info, first, limit, out, operand)
@@ -138,7 +142,9 @@ def wait_version(
     op: str = "wait",
 ) -> None:
     """Wait for a region's version, as a blocking verb does."""
-    work = paths.data().wait_version(info, version)
+    if timeout_s is not None:
+        check_seconds(timeout_s)
+    work = paths.data(info).wait_version(info, version)
     Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 

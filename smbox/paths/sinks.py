@@ -130,19 +130,23 @@ def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
     """Return ``x - rate * (x - center)`` as the ELASTIC kernel computes it, in x's own type."""
     delta = elastic_delta(x, center, rate)
     if x.dtype == delta.dtype:
-        return np.subtract(x, delta, out=delta)
-    return np.subtract(x.astype(delta.dtype), delta, out=delta).astype(x.dtype)
+        np.subtract(x, delta, out=delta)
+        return delta
+    rounded: NDArray[Any] = np.subtract(x.astype(delta.dtype), delta).astype(x.dtype)
+    return rounded
 
 
 def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
-    """Return ``rate * (x - center)`` as the ELASTIC kernel computes it, in the type of ``rate``."""
+    """Return ``rate * (x - center)``, as the ELASTIC kernel does, in the type of ``rate``."""
     compute = rate.dtype
     with np.errstate(all="ignore"):
+        delta: NDArray[Any]
         if x.dtype == compute:
             delta = np.subtract(x, center)
         else:
             delta = np.subtract(x.astype(compute), center.astype(compute))
-        return np.multiply(delta, rate, out=delta)
+        np.multiply(delta, rate, out=delta)
+    return delta
 
 
 def _blocks(x: NDArray[Any]) -> list[slice]:

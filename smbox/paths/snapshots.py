@@ -24,7 +24,7 @@ def snapshot(
     out: Bytes,
     timeout_s: float | None,
 ) -> Work:
-    """Describe a read of a range as it was at one moment; staging is to be there by the timeout.
+    """Describe a read of a range at one moment; staging is to be there by the timeout.
 
     Raises:
         RequestTimeoutError: the node gave no staging in time; nothing was begun.

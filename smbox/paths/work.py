@@ -32,6 +32,7 @@ class RegionInfo:
         shape: row-major.
         nbytes: of its data.
         consistency: one of ``layout.Consistency``.
+        node_uuid: of the memory that the region lies in.
     """
 
     address: GlobalAddress
@@ -41,6 +42,7 @@ class RegionInfo:
     shape: tuple[int, ...]
     nbytes: int
     consistency: int
+    node_uuid: bytes
 
 
 class Operation(NamedTuple):

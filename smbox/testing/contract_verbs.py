@@ -223,3 +223,34 @@ def check_flush(box: Any) -> None:
             region.accumulate_nb(np.ones(STRIPE, np.float32))
         box.flush()
         assert region.get()[[0, -1]].tolist() == [10, 10]
+
+
+def check_narrower_operands(box: Any) -> None:
+    """A float32 region takes and gives float16 and bfloat16: widened exactly, rounded once."""
+    for name in ("float16", "bfloat16"):
+        narrow = by_name(name).numpy
+        for count in (1, 5, 2 * STRIPE + 3):
+            center, wide = values(count, F32, 5), values(count, F32, 6).astype(narrow)
+            x = wide.astype(np.float32)
+            with region_of(box, center) as region:
+                region.accumulate(wide, scale=0.5)
+                total = center + np.float32(0.5) * x
+                same(region.get(), total)
+                same(region.get(out=np.empty(count, narrow)), total.astype(narrow))
+                same(region.fetch_and_op(wide, op="replace"), total)
+                same(region.get(), x)
+                region.put(center)
+                rate = np.float32(0.3)
+                delta = rate * (x - center)
+                moved = wide.copy()
+                region.elastic(moved, 0.3)
+                same(moved, (x - delta).astype(narrow))
+                same(region.get(), center + delta)
+                region.put(center)
+                out = np.empty(count, np.float32)
+                region.elastic(wide, 0.3, delta=out)
+                same(out, delta)
+                with box.batch() as batch:
+                    batch.put(region[:1], wide[:1])
+                    batch.elastic(region[:1], moved[:1], 0.0)
+                same(region.get()[:1], x[:1])

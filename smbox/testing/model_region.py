@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import output_array, source_array
-from smbox.errors import RegionFreedError
+from smbox.errors import RegionFreedError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.layout import STRIPE_NBYTES
@@ -236,6 +236,12 @@ class ModelRegion:
 
 class _Done:
     """The drive of a request that is over."""
+
+    is_done = True
+    error: SmboxError | None = None
+
+    def begin(self) -> None:
+        return None
 
     def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to wait for
         return True

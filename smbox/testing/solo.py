@@ -56,7 +56,8 @@ class SoloControl:
         with self._mutex:
             found = self._find(request.name, request.kind)
             if found is not None:
-                return _agreed(found, request, exist_ok=request.exist_ok)
+                _check_agreed(found, request, exist_ok=request.exist_ok)
+                return self._info(found)
             spec = RegionSpec(
                 request.name, request.dtype, request.shape, request.kind, request.consistency
             )
@@ -66,7 +67,7 @@ class SoloControl:
             state = RegionState.LIVE if request.publish else RegionState.BUILDING
             region = building.finish(state)
             self.memory.add(region)
-            return _info(region)
+            return self._info(region)
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
         """Make a region visible, or give way; see ControlPath."""
@@ -75,11 +76,11 @@ class SoloControl:
             found = self._find(info.name, info.kind)
             if found is None:
                 self.memory.publish(ours)
-                return _info(ours)
+                return self._info(ours)
             self.memory.free(ours)
             if not exist_ok:
                 raise RegionExistsError("another was faster", name=info.name)
-            return _info(found)
+            return self._info(found)
 
     def attach(
         self,
@@ -94,7 +95,7 @@ class SoloControl:
             with self._mutex:
                 found = self._find(name, kind)
             if found is not None:
-                return _info(found)
+                return self._info(found)
             if time.monotonic() >= deadline_s:
                 raise RegionNotFoundError("no such region", name=name)
             time.sleep(1e-3)
@@ -104,7 +105,7 @@ class SoloControl:
         with self._mutex:
             for region in self.memory.regions.values():
                 if region.address <= address < region.address + max(1, region.nbytes):
-                    return _info(region)
+                    return self._info(region)
         raise AddressRangeError("no region holds this address", address=address)
 
     def free(self, address: int, timeout_s: float) -> None:  # noqa: ARG002
@@ -116,7 +117,9 @@ class SoloControl:
         """List the live regions; see ControlPath."""
         with self._mutex:
             regions = sorted(self.memory.regions.values(), key=lambda region: region.address)
-            return [_info(region) for region in regions if region.state == RegionState.LIVE]
+            return [
+                self._info(region) for region in regions if region.state == RegionState.LIVE
+            ]
 
     def stats(self, timeout_s: float) -> dict[str, Any]:  # noqa: ARG002
         """Return the bytes in use."""
@@ -141,21 +144,25 @@ class SoloControl:
                 return region
         return None
 
+    def _info(self, region: MappedRegion) -> RegionInfo:
+        spec = region.spec
+        return RegionInfo(
+            GlobalAddress(region.address),
+            spec.name,
+            spec.kind,
+            spec.dtype,
+            spec.shape,
+            spec.nbytes,
+            spec.consistency,
+            self.node.uuid,
+        )
 
-def _info(region: MappedRegion) -> RegionInfo:
-    spec = region.spec
-    address = GlobalAddress(region.address)
-    return RegionInfo(
-        address, spec.name, spec.kind, spec.dtype, spec.shape, spec.nbytes, spec.consistency
-    )
 
-
-def _agreed(found: MappedRegion, request: CreateRequest, *, exist_ok: bool) -> RegionInfo:
+def _check_agreed(found: MappedRegion, request: CreateRequest, *, exist_ok: bool) -> None:
     if not exist_ok:
         raise RegionExistsError("the name is taken", name=request.name)
     if (found.spec.dtype, found.spec.shape) != (request.dtype, request.shape):
         raise LayoutMismatchError("the region exists with another layout", name=request.name)
-    return _info(found)
 
 
 class SoloOpener:

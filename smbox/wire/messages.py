@@ -41,6 +41,8 @@ class Hello(Body, frozen=True):
         client_id: the process's Box; the same on every channel and reconnect.
         channel: the client's number of this channel (one thread, one socket).
         nonce: random, of this session; empty where nothing is proven.
+        node_uuid: of the memory that the client means; empty before it knows one. A node with
+            another memory refuses.
         proof: answers the node's challenge (smbox/wire/proving.py); empty before it is known.
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
@@ -54,6 +56,7 @@ class Hello(Body, frozen=True):
     channel: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
     nonce: Annotated[bytes, msgspec.Meta(max_length=NONCE_NBYTES)] = b""
     proof: Annotated[bytes, msgspec.Meta(max_length=PROOF_NBYTES)] = b""
+    node_uuid: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     pid: Count = 0
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
     software: Annotated[str, msgspec.Meta(max_length=64)] = ""

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 from typing import Final, NamedTuple
 
-from smbox.wire.messages import NONCE_NBYTES, Hello
+from smbox.errors import AccessDeniedError
+from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
 
 _CLIENT: Final = b"client"
 _NODE: Final = b"node"
@@ -66,6 +67,15 @@ def client_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
 def node_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
     """Return the proof that belongs into the WELCOME that answers ``hello``."""
     return _proof(cookie, _NODE, challenge, hello)
+
+
+def check_welcome(welcome: Welcome, wanted: bytes) -> None:
+    """Raise AccessDeniedError unless a WELCOME brings the proof that is wanted, if one is."""
+    if wanted and not hmac.compare_digest(welcome.proof, wanted):
+        raise AccessDeniedError(
+            "what answers here is not the node that it says it is; nothing was sent to it",
+            node_name=welcome.node_name,
+        )
 
 
 def _proof(cookie: bytes, role: bytes, challenge: Challenge, hello: Hello) -> bytes:

@@ -16,6 +16,7 @@ from smbox.errors import (
     LimitError,
     NodeStoppingError,
     OutOfMemoryError,
+    PeerLostError,
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
@@ -48,6 +49,7 @@ class Status(IntEnum):
     TIMEOUT = 12
     BAD_MESSAGE = 13
     VERSION = 14
+    OTHER_MEMORY = 15
     NO_SESSION = 64
     GAP = 65
     PARKED = 66
@@ -68,6 +70,7 @@ ERRORS: Final[dict[Status, type[SmboxError]]] = {
     Status.TIMEOUT: RequestTimeoutError,
     Status.BAD_MESSAGE: RemoteProtocolError,
     Status.VERSION: VersionMismatchError,
+    Status.OTHER_MEMORY: PeerLostError,
 }
 """Error class that a caller sees for a status."""
 

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from smbox import client
+from smbox import box as boxes
 from smbox.box import Box, connect
 from smbox.config import ClientConfig
 from smbox.errors import (
@@ -37,7 +37,7 @@ def settings(monkeypatch):
     def record(config):
         raise Recorded(config)
 
-    monkeypatch.setattr(client, "PathPair", lambda config: PathPair(config, record))
+    monkeypatch.setattr(boxes, "PathPair", lambda config: PathPair(config, record))
 
     def ask(*arguments, **named):
         with pytest.raises(Recorded) as caught:
@@ -172,3 +172,78 @@ def test_free_takes_no_part_of_a_region(box):
         box.free(region[1:3])
     assert region.get().tolist() == [0] * 4
     box.free(region[:])
+
+
+ONES = np.ones(4, np.float32)
+
+WRONG_TYPES = {
+    "from": lambda box, r: r.accumulate_from(None),
+    "address of get": lambda box, r: box.get("x", 8),
+    "nbytes": lambda box, r: box.get(r.address, "x"),
+    "address of put": lambda box, r: box.put("x", ONES),
+    "free": lambda box, r: box.free(None),
+    "free a number": lambda box, r: box.free(int(r.address)),
+    "counter": lambda box, r: box.counter("c", "x"),
+    "parties": lambda box, r: box.barrier("b", None),
+    "optimizer": lambda box, r: box.optimizer(None, "adam", lr=0.1),
+    "batch": lambda box, r: box.batch().put(None, ONES),
+    "rows": lambda box, r: r.rows(None),
+    "wait": lambda box, r: r.wait("x"),
+    "put": lambda box, r: r.put(None),
+    "out": lambda box, r: r.get(out="x"),
+    "connect": lambda box, r: connect(5),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_a_wrong_type_is_a_type_error_with_a_message(box, name):
+    region = box.create("r", init=ONES)
+    with pytest.raises(TypeError, match=r"\w+ \w+"):
+        WRONG_TYPES[name](box, region)
+    assert region.get().tolist() == [1] * 4
+
+
+TIMED = {
+    "put": lambda box, r, t: r.put(2 * ONES, timeout_s=t),
+    "get": lambda box, r, t: r.get(timeout_s=t),
+    "snapshot": lambda box, r, t: r.get(snapshot=True, timeout_s=t),
+    "accumulate": lambda box, r, t: r.accumulate(ONES, timeout_s=t),
+    "elastic": lambda box, r, t: r.elastic(2 * ONES, 0.5, timeout_s=t),
+    "fetch": lambda box, r, t: r.fetch_and_op(ONES, timeout_s=t),
+    "from": lambda box, r, t: r.accumulate_from(r, timeout_s=t),
+    "empty": lambda box, r, t: r[:0].put(ONES[:0], timeout_s=t),
+    "wait": lambda box, r, t: r.wait(0, timeout_s=t),
+    "rows put": lambda box, r, t: r.rows([1]).put([5.0], timeout_s=t),
+    "rows add": lambda box, r, t: r.rows([1]).accumulate([5.0], timeout_s=t),
+    "rows get": lambda box, r, t: r.rows([1]).get(timeout_s=t),
+    "handle": lambda box, r, t: r.get_nb().wait(t),
+    "batch": lambda box, r, t: box.batch(timeout_s=t),
+    "box put": lambda box, r, t: box.put(r.address, 2 * ONES, timeout_s=t),
+    "box get": lambda box, r, t: box.get(r.address, 4, timeout_s=t),
+    "flush": lambda box, r, t: box.flush(timeout_s=t),
+    "create": lambda box, r, t: box.create("fresh", 4, timeout_s=t),
+    "fill": lambda box, r, t: box.create("fresh", init=ONES, timeout_s=t),
+    "barrier": lambda box, r, t: box.barrier("fresh", 1, timeout_s=t),
+    "count": lambda box, r, t: box.counter("c").wait(0, timeout_s=t),
+    "add": lambda box, r, t: box.counter("c").add(timeout_s=t),
+    "swap": lambda box, r, t: box.counter("c").compare_and_swap(0, 1, timeout_s=t),
+    "step": lambda box, r, t: box.optimizer(r, "momentum", lr=1).step(ONES, timeout_s=t),
+    "connect": lambda box, r, t: connect(NOBODY, timeout_s=t),
+}
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), np.float32("nan"), "5", [1]])
+@pytest.mark.parametrize("name", TIMED)
+def test_a_timeout_that_is_no_number_is_refused_before_anything_happens(box, name, timeout_s):
+    region, counter = box.create("r", init=ONES), box.counter("c")
+    with pytest.raises(ConfigError, match="number of seconds"):
+        TIMED[name](box, region, timeout_s)
+    assert region.get().tolist() == [1] * 4
+    assert counter.value == 0
+    assert "fresh" not in [info.name for info in box.regions()]
+
+
+def test_any_kind_of_number_is_a_timeout(box):
+    region = box.create("r", init=ONES)
+    for timeout_s in (1, 1.0, np.float32(1), np.int64(1), float("inf")):
+        region.put(ONES, timeout_s=timeout_s)

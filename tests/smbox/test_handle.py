@@ -18,7 +18,7 @@ class Script:
         self.steps = list(steps)
         self.deadlines = []
         self.cancelled = False
-        self.has_let_go = False
+        self.known = "partial"
         self.moves = 0  # at how many tries it gets on
         self.moved = 0
 
@@ -33,11 +33,8 @@ class Script:
     def progress(self):
         return self.moved
 
-    def let_go(self):
-        self.has_let_go = True
-
     def outcome(self):
-        return "partial"
+        return self.known
 
     def ranges_done(self):
         return [(0, 8)]
@@ -79,7 +76,7 @@ def test_the_timeout_of_the_box_begins_anew_while_the_request_gets_on():
     script.moves = 2
     with pytest.raises(RequestTimeoutError) as caught:
         request.wait()
-    assert (script.steps, script.has_let_go) == ([True], True)
+    assert (script.steps, script.cancelled) == ([True], False)
     assert caught.value.facts["timeout_s"] == 100.0
     request.wait()
 
@@ -89,13 +86,7 @@ def test_a_timeout_that_was_asked_for_is_kept():
     script.moves = 1
     with pytest.raises(RequestTimeoutError):
         request.wait(timeout_s=0.0)
-    assert script.has_let_go
-
-
-def test_a_question_takes_no_array_away():
-    request, script = handle(False, True)
-    assert not request.done()
-    assert not script.has_let_go
+    assert script.steps == [True]
 
 
 def test_a_timeout_tells_what_is_known_and_can_be_continued():
@@ -138,12 +129,47 @@ def test_finish_cancels_when_it_is_interrupted():
     assert script.cancelled
 
 
-def test_finish_leaves_a_timeout_under_way():
+def test_a_timeout_ends_a_blocking_verb():
     request, script = handle(False, True)
+    with pytest.raises(RequestTimeoutError, match="outcome") as caught:
+        request.finish(0.0)
+    assert script.cancelled
+    assert caught.value.handle is request
+    assert request.done()
+    for ask in (request.wait, request.result, request.finish):
+        with pytest.raises(ConfigError, match="outcome"):
+            ask()
+    assert script.steps == [True]
+
+
+def test_an_outcome_that_is_known_is_not_asked_for():
+    request, script = handle(False)
     with pytest.raises(RequestTimeoutError):
         request.finish(0.0)
-    assert not script.cancelled
-    assert request.finish() == "value"
+    assert request.outcome() == "partial"
+    assert request.ranges_done() == [(0, 8)]
+    script.known = "not-sent"
+    assert request.outcome() == "none"
+
+
+def test_an_unknown_outcome_is_asked_for():
+    request, script = handle(False, False, True, timeout_s=0.0)
+    script.known = "unknown"
+    with pytest.raises(RequestTimeoutError):
+        request.finish()
+    assert request.outcome(1.0) == "unknown"
+    before = time.monotonic()
+    request.outcome(100.0)
+    assert script.deadlines[-1] >= before + 100.0
+
+
+def test_the_outcome_of_what_is_done_is_all():
+    request, script = handle(True)
+    script.known = "unknown"
+    assert request.outcome() == "unknown"
+    assert script.deadlines == []
+    request.wait()
+    assert request.outcome() == "all"
 
 
 def test_no_number_of_seconds_is_nonsense():

@@ -84,7 +84,6 @@ def bench(
         facts = machine()
         if not json:
             output.print_facts(facts)
-        if not quick:
         for name in names:
             for result in ROWS[name](lab):
                 found.append(result)

@@ -214,9 +214,9 @@ class Harness:
     def _counts(self, address: int) -> list[int]:
         """Return how many commits each stripe of the region counts."""
         mapped = MappedRegion.attach(self._node.node, address & OFFSET_MAX)
-        found: list[int] = mapped.table[:, Stripe.COUNT].tolist()
+        words: list[int] = mapped.table[:, Stripe.SEQUENCE].tolist()
         mapped.close()
-        return found
+        return [word >> Stripe.COMMITS_SHIFT for word in words]
 
     def _kill_all(self) -> None:
         for role in (*self._clients, self._node):

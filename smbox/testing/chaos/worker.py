@@ -80,11 +80,8 @@ class Worker:
     def accumulate(self) -> None:
         """Add to a window."""
         (change,) = self._begin(1)
-        self._patiently(
-            lambda timeout_s: self._windows[change.place].accumulate(
-                self._ones[change.place], plan.amount(change.number), timeout_s=timeout_s
-            )
-        )
+        window, ones = self._windows[change.place], self._ones[change.place]
+        self._finish(window.accumulate_nb(ones, plan.amount(change.number)))
         self._end([change])
 
     def fetch(self) -> None:
@@ -92,7 +89,7 @@ class Worker:
         (change,) = self._begin(1)
         window, ones = self._windows[change.place], self._ones[change.place]
         scale = plan.amount(change.number)
-        old = self._patiently(lambda t: window.fetch_and_op(ones, scale=scale, timeout_s=t))
+        old = self._finish(window.fetch_and_op_nb(ones, scale=scale))
         self._check(change.place, old)
         self._end([change])
 
@@ -106,29 +103,28 @@ class Worker:
     def get(self) -> None:
         """Read a window, or a row, and check it."""
         stripe = self._rng.randrange(plan.STRIPES)
-        row = self._patiently(lambda timeout_s: self._rows[stripe].get(timeout_s=timeout_s))
+        row = self._finish(self._rows[stripe].get_nb())
         if not (row == self._expected_rows[stripe]).all():
             wanted = self._expected_rows[stripe]
             raise ChaosError(f"row in stripe {stripe}: {row.tolist()}, wanted {wanted}")
         window = self._pick_window()
-        self._check(window, self._patiently(lambda t: self._windows[window].get(timeout_s=t)))
+        self._check(window, self._finish(self._windows[window].get_nb()))
 
     def batch(self) -> None:
         """Send several changes as one batch."""
         changes = self._begin(3) + self._begin(1, puts=True)
         fetched = []
 
-        def send(timeout_s: float) -> None:
-            with self._box.batch(timeout_s=timeout_s) as batch:
-                for change in changes[:2]:
-                    window, ones = self._windows[change.place], self._ones[change.place]
-                    batch.accumulate(window, ones, plan.amount(change.number))
-                window, ones = self._windows[changes[2].place], self._ones[changes[2].place]
-                scale = plan.amount(changes[2].number)
-                fetched.append(batch.fetch_and_op(window, ones, scale=scale))
-                batch.put(self._rows[changes[3].place - plan.PUTS], _row(changes[3]))
-
-        self._patiently(send)
+        begun_s = time.monotonic()
+        with self._box.batch(timeout_s=TIMEOUT_S) as batch:
+            for change in changes[:2]:
+                window, ones = self._windows[change.place], self._ones[change.place]
+                batch.accumulate(window, ones, plan.amount(change.number))
+            window, ones = self._windows[changes[2].place], self._ones[changes[2].place]
+            scale = plan.amount(changes[2].number)
+            fetched.append(batch.fetch_and_op(window, ones, scale=scale))
+            batch.put(self._rows[changes[3].place - plan.PUTS], _row(changes[3]))
+        _check_returned(begun_s, TIMEOUT_S)
         self._end(changes[:2])
         self._check(changes[2].place, fetched[0])
         self._end(changes[2:])
@@ -143,7 +139,7 @@ class Worker:
             for change in changes
         ]
         for handle, change in zip(handles, changes, strict=True):
-            self._patiently(handle.wait)
+            self._finish(handle)
             self._end([change])
 
     def _pick_window(self) -> int:
@@ -170,22 +166,39 @@ class Worker:
             for block in plan.blocks(change.place):
                 self._expected[block] += plan.amount(change.number)
 
-    def _patiently(self, call: Callable[[float], Any]) -> Any:
-        """Make a call; one that was given little time is waited for again."""
-        timeout_s = IMPATIENT_S if self._rng.random() < 0.02 else TIMEOUT_S
-        begun_s = time.monotonic()
+    def _finish(self, handle: Handle[Any]) -> Any:
+        """Wait for a request; one that was given little time is waited for again."""
+        for timeout_s in (self._timeout_s(), TIMEOUT_S):
+            begun_s = time.monotonic()
+            try:
+                handle.wait(timeout_s)
+                return handle.result()
+            except RequestTimeoutError:
+                if timeout_s == TIMEOUT_S:
+                    raise
+            finally:
+                _check_returned(begun_s, timeout_s)
+        raise AssertionError
+
+    def _patiently(self, call: Callable[[float], None]) -> None:
+        """Make a change within one stripe; again if it was given little time, in vain."""
+        timeout_s, begun_s = self._timeout_s(), time.monotonic()
         try:
             try:
-                return call(timeout_s)
+                call(timeout_s)
             finally:
                 _check_returned(begun_s, timeout_s)
         except RequestTimeoutError as error:
             if timeout_s == TIMEOUT_S or not isinstance(error.handle, Handle):
                 raise
-            error.handle.wait(TIMEOUT_S)
-            return error.handle.result()
-        finally:
-            _check_returned(begun_s, timeout_s + TIMEOUT_S)
+            outcome = error.handle.outcome(TIMEOUT_S)
+            if outcome not in {"none", "all"}:
+                raise ChaosError(f"the outcome of a timeout is {outcome}") from error
+            if outcome == "none":
+                call(TIMEOUT_S)
+
+    def _timeout_s(self) -> float:
+        return IMPATIENT_S if self._rng.random() < 0.02 else TIMEOUT_S
 
     def _check(self, window: int, cells: I64) -> None:
         """Check the contents of a window as they were between two changes of this life."""

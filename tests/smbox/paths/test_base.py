@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from smbox.address import GlobalAddress
+from smbox.client.remote import RemotePath
 from smbox.dtypes import by_name
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, DataPath, RegionInfo, Work
@@ -15,7 +16,6 @@ from smbox.paths.control import RemoteControl
 from smbox.paths.lane import LaneWork
 from smbox.paths.local import LocalPath
 from smbox.paths.local_work import LocalBatch, LocalWait
-from smbox.client.remote import RemotePath
 from smbox.testing.solo import SoloControl
 
 PAIRS = [
@@ -56,5 +56,6 @@ def test_an_info_travels():
         (2,),
         8,
         Consistency.STRIPE,
+        bytes(16),
     )
     assert pickle.loads(pickle.dumps(info)) == info

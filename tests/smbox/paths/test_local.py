@@ -172,3 +172,24 @@ def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
     assert region.get().tolist() == [2, 2, 2, 2]
     assert own < slots(solo)
     lane.writer.segment.unlink()
+
+
+@pytest.mark.parametrize("verb", ["put", "accumulate", "batch", "put_nb", "fetch"])
+def test_an_operand_in_the_region_itself_is_copied_first(box, verb):
+    count = 300_000  # of more than two stripes
+    region = box.create("r", init=np.arange(count, dtype=np.int64))
+    view = region.local()
+    before = view.copy()
+    source, target = view[:-1], region[1:]
+    if verb == "batch":
+        with box.batch() as batch:
+            batch.put(target, source)
+    elif verb == "put_nb":
+        target.put_nb(source).wait()
+    elif verb == "fetch":
+        assert np.array_equal(target.fetch_and_op(source), before[1:])
+    else:
+        getattr(target, verb)(source)
+    wanted = before[:-1] if verb in {"put", "put_nb", "batch"} else before[1:] + before[:-1]
+    assert np.array_equal(view[1:], wanted)
+    assert view[0] == before[0]

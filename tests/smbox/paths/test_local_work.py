@@ -1,43 +1,25 @@
-"""Local requests go on exactly once, wherever an interrupt or a held stripe stopped them."""
+"""Local requests: whole and exactly once, wherever an interrupt or a held stripe stops them."""
 
 from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import signal
+import sys
 
 import numpy as np
 import pytest
 
-from smbox.errors import RequestTimeoutError
-from smbox.memory import accel
-from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
-from smbox.memory.reading import read_piece
-from smbox.paths import local_work
-from smbox.paths.base import Operation
-from smbox.paths.local_work import LocalChange
-from smbox.paths.sinks import MoveSink, OldSink
+import smbox.memory
+import smbox.paths
+from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing.solo import solo_box
 
 COUNT = 2 * STRIPE_NBYTES // 8 + 4
-PASSED_S = 0.0
-
-
-class Interrupts:
-    """Stands for a function; the calls in ``at`` are interrupted before or after it."""
-
-    def __init__(self, function, *at, after):
-        self.function, self.at, self.after, self.calls = function, at, after, 0
-
-    def __call__(self, *arguments, **named):
-        self.calls += 1
-        if self.calls in self.at and not self.after:
-            raise KeyboardInterrupt
-        found = self.function(*arguments, **named)
-        if self.calls in self.at:
-            raise KeyboardInterrupt
-        return found
-
-
-def nothing_now(writer, region, operation, sink, at):
-    return at
+ONES = np.ones(COUNT)
+TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.memory))
 
 
 @pytest.fixture
@@ -45,170 +27,187 @@ def region(box):
     return box.create("some", shape=(COUNT,), dtype="float64", init=1.0)
 
 
-def begin(box, region, sink, source, kernel=KernelCode.SUM, scale=1):
-    path = box._paths.data()
-    operation = Operation("test", kernel, scale, 0, region.nbytes, source.view(np.uint8))
-    lane = path._lane()
-    return LocalChange(lane, path._map(region.info), operation, sink, 0), lane
+class InterruptAt:
+    """Raises KeyboardInterrupt before the n-th line that runs in the local path and the memory.
+
+    Lines that take or release a lock are left out: between the end of the block and the release
+    CPython itself never looks for signals.
+    """
+
+    def __init__(self, nth):
+        self.nth, self.lines = nth, 0
+
+    def __enter__(self):
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def _trace(self, frame, event, _):
+        if not frame.f_code.co_filename.startswith(TRACED):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not line.lstrip().startswith("with "):
+            self.lines += 1
+            if self.lines == self.nth:
+                raise KeyboardInterrupt
+        return self._trace
 
 
-def drive(work, lane):
-    """Run a request to its end as a caller does who tries again after each interrupt."""
-    lane.queue.append(work)
-    interrupts = 0
-    while not work.is_done:
+def stripes_of(array):
+    return [array[at : at + STRIPE_NBYTES // 8] for at in range(0, COUNT, STRIPE_NBYTES // 8)]
+
+
+def lines_of(call):
+    with InterruptAt(0) as counted:
+        call()
+    return counted.lines
+
+
+def test_a_verb_interrupted_at_any_line_leaves_whole_stripes_and_no_lock(solo, box, region):
+    with solo_box(solo) as other:
+        seen = other.attach("some")
+        region.accumulate(ONES)  # what the first call does once is done
+        for nth in range(1, lines_of(lambda: region.accumulate(ONES)) + 1):
+            before = seen.get()
+            with contextlib.suppress(KeyboardInterrupt), InterruptAt(nth):
+                region.accumulate(ONES)
+            for old, new in zip(stripes_of(before), stripes_of(seen.get()), strict=True):
+                assert len(np.unique(new - old)) == 1
+                assert new[0] - old[0] in {0, 1}
+            seen.accumulate(ONES, timeout_s=5.0)  # no stripe stayed locked
+            region.accumulate(ONES, timeout_s=5.0)
+
+
+def test_a_handle_interrupted_at_any_line_goes_on_exactly_once(box, region, held):
+    def begun():
+        with held(region, 1):  # so that it stops in the middle
+            return region.accumulate_nb(ONES)
+
+    lines = lines_of(begun().wait)
+    for nth in range(1, lines + 1):
+        before = region.get()
+        handle = begun()
         try:
-            lane.run(work)
+            with InterruptAt(nth):
+                handle.wait()
         except KeyboardInterrupt:
-            interrupts += 1
-    return interrupts
+            handle.wait()
+        assert (region.get() - before == 1).all(), nth
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", [(1,), (2,), (1, 2, 3)])
-@pytest.mark.parametrize("name", ["commit", "commit_now"])
-def test_an_interrupted_call_is_neither_lost_nor_doubled(
-    box, region, monkeypatch, name, at, after
-):
-    accel.load()
-    if name == "commit":
-        monkeypatch.setattr(local_work, "commit_now", nothing_now)
-    script = Interrupts(getattr(local_work, name), *at, after=after)
-    monkeypatch.setattr(local_work, name, script)
-    old = np.zeros(COUNT)
-    work, lane = begin(box, region, OldSink(0, old.view(np.uint8)), np.full(COUNT, 2.0))
-    interrupts = drive(work, lane)
-    assert interrupts == len([call for call in at if call <= script.calls])
-    assert (region.get() == 3).all()
-    assert (old == 1).all()
-    assert region.version == 3
+def test_an_exchange_interrupted_at_any_line_moves_x_as_far_as_the_center(box, region, held):
+    def begun(x):
+        with held(region, 1):
+            return region.elastic_nb(x, 0.5)
+
+    for nth in range(1, lines_of(begun(ONES * 3).wait) + 1):
+        x, before = np.full(COUNT, 3.0), region.get()
+        handle = begun(x)
+        try:
+            with InterruptAt(nth):
+                handle.wait()
+        except KeyboardInterrupt:
+            handle.wait()
+        assert (x + region.get() == 3.0 + before).all(), nth
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_x_moves_exactly_with_its_commit(box, region, monkeypatch, after):
-    x = np.full(COUNT, 5.0)
-    sink = Interrupts(MoveSink(0, x, np.float64(0.5)), 1, 3, after=after)
-    work, lane = begin(box, region, sink, x, KernelCode.ELASTIC, 0.5)
-    assert drive(work, lane) == 2
-    assert (x == 3).all()
-    assert (region.get() == 3).all()
+def test_a_held_stripe_ends_a_verb_at_its_timeout_which_names_the_stripe(box, region, held):
+    with held(region, 1), pytest.raises(RequestTimeoutError) as caught:
+        region.accumulate(ONES, timeout_s=0.01)
+    assert caught.value.facts["outcome"] == "partial"
+    assert caught.value.facts["ranges_done"] == [(0, STRIPE_NBYTES)]
+    assert (caught.value.facts["region"], caught.value.facts["stripe"]) == ("some", 1)
+    assert caught.value.handle.outcome() == "partial"
+    region.accumulate(ONES)
+    first, second, _ = stripes_of(region.get())
+    assert (first[0], second[0]) == (3, 2)  # the rest of the first one never happens
 
 
-def test_an_interrupt_inside_the_commit_rolls_back(box, region, monkeypatch):
-    """Between two lines of the procedure the memory is as it was, and x too."""
-    x = np.full(COUNT, 5.0)
-    monkeypatch.setattr(local_work, "commit_now", nothing_now)
-    script = Interrupts(accel.journaled, 1, after=False)
-    monkeypatch.setattr(accel, "journaled", script)
-    work, lane = begin(box, region, MoveSink(0, x, np.float64(0.5)), x, KernelCode.ELASTIC, 0.5)
-    lane.queue.append(work)
-    with pytest.raises(KeyboardInterrupt):
-        lane.run(work)
-    assert (x == 5).all()
-    assert (region.get_nb().result() == 3).all()
-    assert (x == 3).all()
+def test_requests_of_a_thread_take_effect_in_their_order(box, region, held):
+    with held(region):
+        first = region.accumulate_nb(ONES)
+        second = region.put_nb(ONES * 5)
+        third = region.fetch_and_op_nb(ONES)
+        assert not third.done()
+    assert (third.result() == 5).all()
+    assert first.done()
+    assert second.done()
 
 
-def test_a_held_stripe_stops_a_change_in_the_middle(box, region, held):
-    with held(region, 1):
-        handle = region.accumulate_nb(np.ones(COUNT))
-        assert not handle.done()
-        assert handle._work.outcome() == "partial"
-        assert handle._work.ranges_done() == [(0, STRIPE_NBYTES)]
-        assert region.version == 1
-    handle.wait()
+def test_a_verb_in_a_signal_handler_inside_a_verb_is_refused(box, region):
+    errors = []
+
+    def handler(_number, _frame):
+        try:
+            region.get()
+        except ConfigError as error:
+            errors.append(error)
+
+    class Strike:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            signal.raise_signal(signal.SIGUSR1)
+            return getattr(self._inner, name)
+
+    former = signal.signal(signal.SIGUSR1, handler)
+    queue = box._paths.data()._queue()
+    reader, queue.reader = queue.reader, Strike(queue.reader)
+    try:
+        region.get()
+    finally:
+        queue.reader = reader
+        signal.signal(signal.SIGUSR1, former)
+    assert errors
+    region.put(ONES)
+
+
+def test_a_failed_change_of_a_batch_keeps_none_of_the_others(box, region):
+    gone = box.create("gone", shape=(4,))
+    box.free(gone)
+    counter = box.create("count", shape=(1,), dtype="int64")
+    batch = box.batch()
+    batch.accumulate(counter, np.array([1]))
+    batch.put(gone, np.zeros(4, np.float32))
+    batch.accumulate(counter, np.array([2]))
+    batch.accumulate(region, ONES)
+    with pytest.raises(RegionFreedError), batch:
+        pass
+    assert counter.get().tolist() == [3]
     assert (region.get() == 2).all()
 
 
-def test_a_read_behind_a_waiting_change_sees_it(box, region, held):
-    with held(region, 1):
-        change = region.put_nb(np.full(COUNT, 7.0))
-        read = region.get_nb()
-        assert not read.done()
-    assert (read.result() == 7).all()
-    assert change.done()
+def test_many_changes_of_a_batch_are_one_after_another(box):
+    region = box.create("few", shape=(8,), dtype="int64")
+    with box.batch() as batch:
+        for number in range(300):
+            batch.accumulate(region[number % 8 : number % 8 + 1], np.array([number]))
+        old = batch.fetch_and_op(region, np.zeros(8, np.int64))
+    assert old.sum() == sum(range(300))
 
 
-def test_a_read_of_a_held_stripe_needs_no_lock(box, region, held):
-    with held(region, 1):
-        assert (region.get() == 1).all()
+def test_a_change_from_a_part_of_the_same_region_takes_what_was_there(box):
+    region = box.create("same", shape=(100,), dtype="int64", init=np.arange(100))
+    region[1:].accumulate_from(region[:-1], op="replace")
+    assert region.get().tolist() == [0, *range(99)]
 
 
-@pytest.mark.skipif(accel.load() is None, reason="numpy alone has no runs to go on behind")
-def test_a_read_goes_on_where_a_busy_stripe_stopped_it(box, region, held, monkeypatch):
-    one_by_one = []
-
-    def noted(region, piece, *rest):
-        one_by_one.append(piece.stripe)
-        return read_piece(region, piece, *rest)
-
-    monkeypatch.setattr(local_work, "read_piece", noted)
-    table = box._paths.data()._map(region.info).table
-    with held(region, 1):
-        table[1, Stripe.SEQ] += 1  # its writer is in the middle of a commit
-        handle = region.get_nb()
-        with pytest.raises(RequestTimeoutError):
-            handle.wait(timeout_s=PASSED_S)
-        table[1, Stripe.SEQ] += 1
-    assert handle.ranges_done() == [(0, STRIPE_NBYTES)]
-    assert (handle.result() == 1).all()
-    assert set(one_by_one) == {1}
-
-
-def test_another_box_waits_for_nobody_s_line(solo, box, region, held):
-    other_region = box.create("other", shape=(2,))
-    with solo_box(solo) as other, held(region, 1):
-        handle = region.put_nb(np.zeros(COUNT))
-        other.attach("other").put(np.ones(2, np.float32))
-        assert not handle.done()
-    handle.wait()
-    assert other_region.get().tolist() == [1, 1]
-
-
-def test_waits_tell_how_far_the_region_is(box, region):
-    work = box._paths.data().wait_version(region.info, 2)
-    assert not work.advance(PASSED_S)
-    assert work.facts() == {"version": 0, "wanted": 2}
-    assert (work.outcome(), work.ranges_done()) == ("not-sent", [])
-
-
-def test_without_locks_x_moves_once_with_what_the_region_gains(box, monkeypatch):
-    region = box.create("free", shape=(COUNT,), dtype="float64", consistency="none", init=1.0)
-    monkeypatch.setattr(local_work, "commit_now", nothing_now)
-    x = np.full(COUNT, 5.0)
-    sink = MoveSink(0, x, np.float64(0.5))
-    work, lane = begin(box, region, sink, x, KernelCode.ELASTIC, 0.5)
-    work._sink = Interrupts(sink, 1, 3, after=True)
-    assert drive(work, lane) == 2
-    assert (x == 3).all()
-    assert (region.get() == 3).all()
-
-
-def test_an_interrupted_batch_leaves_nothing_in_line(box, region, held, monkeypatch):
-    path, batch, ones = box._paths.data(), box.batch(), np.ones(8)
-    for _ in range(4):
-        batch.accumulate(region[:8], ones)
-    with held(region, 0):
-        monkeypatch.setattr(path, "change", Interrupts(path.change, 3, after=False))
-        with pytest.raises(KeyboardInterrupt):
-            batch.__exit__(None, None, None)
-        monkeypatch.undo()
-        assert not path._lane().queue
-    ones[:] = 100
-    assert (region.get() == 1).all()
-
-
-def test_a_cancelled_change_hands_on_what_was_committed(box, region, held):
-    x = np.full(COUNT, 5.0)
-    with held(region, 1):
-        work, lane = begin(
-            box, region, MoveSink(0, x, np.float64(0.5)), x, KernelCode.ELASTIC, 0.5
-        )
-        lane.queue.append(work)
-        lane.run(work)
-        work._sink = Interrupts(work._sink, 1, after=False)
-        lane.drop(work)
-    stripe = STRIPE_NBYTES // 8
-    assert (x[:stripe] == 3).all()
-    assert (x[stripe:] == 5).all()
-    assert (region.get()[stripe:] == 1).all()
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16"])
+def test_a_narrower_operand_widens_exactly(box, narrow):
+    dtype = smbox.dtypes.by_name(narrow).numpy
+    region = box.create("wide", shape=(1000,), init=1.0)
+    x = np.linspace(-2, 2, 1000).astype(dtype)
+    wide = x.astype(np.float32)
+    region.accumulate(x, scale=0.5)
+    assert (region.get() == np.float32(1) + np.float32(0.5) * wide).all()
+    assert (region.fetch_and_op(x, op="replace") == np.float32(1) + wide / 2).all()
+    assert (region.get(out=np.empty(1000, dtype)) == x).all()
+    moved = (wide + 1).astype(dtype)
+    delta = np.float32(0.25) * (moved.astype(np.float32) - wide)
+    expected = (moved.astype(np.float32) - delta).astype(dtype)
+    region.elastic(moved, 0.25)
+    assert (moved == expected).all()
+    assert (region.get() == wide + delta).all()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 
+from smbox import dtypes
+from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import pair
+from smbox.paths.base import NodeInfo, RegionInfo
 from smbox.paths.choosing import Opened
 from smbox.paths.pair import PathPair
 from smbox.testing.contract_tools import in_threads
@@ -19,6 +23,8 @@ CONFIG = ClientConfig("tcp://127.0.0.1:9", timeout_s=3.0)
 
 
 class Fake:
+    node = NodeInfo("n", bytes(16), 1, 1)
+
     def __init__(self):
         self.log = []
 
@@ -114,3 +120,14 @@ def test_what_is_open_at_exit_is_closed():
 def test_a_call_waits_as_long_as_it_was_told_or_as_the_settings_say():
     found = PathPair(CONFIG, open_fake)
     assert (found.seconds(None), found.seconds(0.5), found.seconds(0.0)) == (3.0, 0.5, 0.0)
+
+
+def test_only_regions_of_the_memory_that_answers_find_a_path():
+    found = PathPair(CONFIG, open_fake)
+    known = RegionInfo(GlobalAddress(4096), "r", 1, dtypes.by_name("int8"), (), 1, 1, bytes(16))
+    assert found.data(known) is found.data()
+    assert found.control(known) is found.control()
+    for path in (found.data, found.control):
+        with pytest.raises(PeerLostError, match="gone") as caught:
+            path(replace(known, node_uuid=b"x" * 16))
+        assert caught.value.facts["outcome"] == "not-sent"

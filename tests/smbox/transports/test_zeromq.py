@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 import zmq
@@ -78,14 +81,43 @@ def test_lent_memory_arrives_whole(transport, router):
     assert router.recv_multipart()[1:] == [b"header", body]
 
 
-def test_after_close_lent_memory_is_no_longer_read():
+def test_once_it_is_released_lent_memory_is_no_longer_read():
     transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
     body = bytearray(LENT_NBYTES_MIN)
     transport.send([b"header", memoryview(body)], lent=True)
+    assert not transport.is_released(0.0)
     with pytest.raises(BufferError):
         body.clear()  # lent: the bytearray cannot be resized
     transport.close()
+    assert transport.is_released(WAIT_S)
     body.clear()
+
+
+def test_close_does_not_wait_for_a_peer():
+    transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
+    for _ in range(3):
+        transport.send([b"header", bytes(8 * LENT_NBYTES_MIN)], lent=True)
+    begun_s = time.monotonic()
+    transport.close()
+    assert time.monotonic() - begun_s < 1.0
+
+
+FORKS = """
+import os, threading
+from zmq.utils.garbage import gc
+from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
+with gc._lock:  # as another thread of the parent may hold it, in its first large send
+    child = os.fork()
+    if child == 0:
+        transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
+        transport.send([b"header", bytes(LENT_NBYTES_MIN)], lent=True)
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_child_forked_in_a_large_send_sends():
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=WAIT_S)
 
 
 def test_close_can_be_repeated_and_ends_use(transport):

@@ -46,6 +46,7 @@ def test_numbers_are_never_reused():
         "TIMEOUT": 12,
         "BAD_MESSAGE": 13,
         "VERSION": 14,
+        "OTHER_MEMORY": 15,
         "NO_SESSION": 64,
         "GAP": 65,
         "PARKED": 66,

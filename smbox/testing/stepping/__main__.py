@@ -1,0 +1,54 @@
+"""Step commits, recoveries and reads; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+
+from smbox.testing.stepping import small_memory
+from smbox.testing.stepping.cases import CASES
+from smbox.testing.stepping.commits import levels, step_commits
+from smbox.testing.stepping.readers import READS, step_reads
+from smbox.testing.stepping.tracee import why_impossible
+
+SAMPLE = 0.12
+UNAVAILABLE = 77
+"""Exit status where the machine cannot step, as Automake's tests have it."""
+
+
+def main() -> None:
+    """Run every case; exit with 1 and the first difference if there is one."""
+    parser = argparse.ArgumentParser(prog="python -m smbox.testing.stepping")
+    parser.add_argument("--sample", action="store_true", help="a random part, in seconds")
+    parser.add_argument("--seed", type=int, help="of the random part; default: a new one")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    given = parser.parse_args()
+    why_not = why_impossible()
+    if why_not is not None:
+        print(why_not)
+        sys.exit(UNAVAILABLE)
+    small_memory.shrink()
+    seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    share, rng = SAMPLE if given.sample else 1.0, random.Random(seed)
+    print(f"seed {seed}")
+    for level in levels():
+        for case in CASES:
+            if given.only in case.name:
+                begun_s = time.monotonic()
+                count = step_commits(case, level, share, rng)
+                _report(f"{case.name}, level {level}", count, begun_s)
+    for read in READS:
+        if given.only in read.name:
+            begun_s = time.monotonic()
+            _report(read.name, step_reads(read, share, rng), begun_s)
+
+
+def _report(name: str, count: dict[str, int], begun_s: float) -> None:
+    done = ", ".join(f"{value} {what}" for what, value in count.items())
+    print(f"{name}: {done} in {time.monotonic() - begun_s:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Every instruction of a commit, and of the recovery of what a kill there leaves."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections import Counter
+from typing import Final
+
+from smbox.memory import recovery
+from smbox.memory.busy import StripeBusy
+from smbox.memory.layout import Stripe
+from smbox.memory.locks import LockFile
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.reading import Reader
+from smbox.memory.superblock import unlink_all
+from smbox.native import library
+from smbox.testing.stepping import scene as scenes, small_memory
+from smbox.testing.stepping.cases import Case, State, replay
+from smbox.testing.stepping.scene import commits_in, examine, scene, slot_of
+from smbox.testing.stepping.small_memory import MEMORY_NBYTES, Watch
+from smbox.testing.stepping.tracee import Tracee, stop_for_parent
+
+RECOVERY_SHARE: Final = 0.05
+"""Of the crashed memories, how many have their recovery stepped as well."""
+
+
+def address_of(function: str) -> int:
+    """Return where a function of the native library begins."""
+    found = ctypes.cast(getattr(library.load().short, function), ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+def levels() -> list[int]:
+    """Return the levels of kernels that this processor has."""
+    highest = library.load().short.smbox_level(1)
+    return list(range(highest + 1))
+
+
+def step_commits(case: Case, level: int, share: float, rng: random.Random) -> Counter[str]:
+    """Step a case's call; look at every memory that a kill could leave, or at some.
+
+    Args:
+        case: what is committed.
+        level: of the processor's kernels.
+        share: of the memories that are recovered and compared.
+        rng: chooses them.
+
+    Returns:
+        What was done, counted.
+    """
+    states, count = replay(case), Counter[str]()
+    assert library.load().short.smbox_level(level) == level
+
+    with scene(case) as node:
+
+        def commit() -> None:
+            memory = NodeMemory.open(node, MEMORY_NBYTES)
+            call = scenes.prepare(case, memory)
+            stop_for_parent()
+            call.run()
+            call.check()
+
+        with Tracee(commit) as child:
+            assert child.is_stopped, "the child ended before its commit"
+            assert child.run_to(address_of("smbox_commit"))
+            _walk(case, states, node, child, count, share, rng)
+            assert not child.run_to(address_of("smbox_commit"))
+            assert child.exit_code == 0
+        watch = Watch(node)
+        examine_copy(case, states, watch.contents(), node)
+        watch.close()
+    return count
+
+
+def _walk(
+    case: Case,
+    states: list[State],
+    node: str,
+    child: Tracee,
+    count: Counter[str],
+    share: float,
+    rng: random.Random,
+) -> None:
+    watch = Watch(node)
+    before, commits = watch.contents(), 0
+    reader = LiveReader(node, len(case.regions))
+    try:
+        while child.step():
+            count["instructions"] += 1
+            contents = watch.contents()
+            if contents == before:
+                continue
+            before = contents
+            count["memories"] += 1
+            now = commits_in(slot_of(contents))
+            assert now in {commits, commits + 1}, f"{now} commits after {commits}"
+            commits = now
+            if rng.random() >= share:
+                continue
+            reader.check(states[commits : commits + 2])
+            examine_copy(case, states, contents, node)
+            count["recoveries"] += 1
+            if rng.random() < RECOVERY_SHARE and scenes.is_open(contents):
+                count["stepped recoveries"] += 1
+                count["recoveries"] += step_recovery(case, states, contents, node)
+        assert commits == len(states) - 1, f"only {commits} commits happened"
+    finally:
+        reader.close()
+        watch.close()
+
+
+def examine_copy(
+    case: Case, states: list[State], contents: dict[str, bytes], node: str
+) -> None:
+    """Recover and compare a copy of a crashed memory."""
+    copy = f"{node}x"
+    small_memory.restore(contents, node, copy)
+    examine(case, states, copy, commits_in(slot_of(contents)))
+
+
+def step_recovery(
+    case: Case, states: list[State], contents: dict[str, bytes], node: str
+) -> int:
+    """Kill a recoverer after each of its instructions; recover what that leaves.
+
+    Returns:
+        How many memories were looked at.
+    """
+    copy, looked = f"{node}r", 0
+    small_memory.restore(contents, node, copy)
+    watch = Watch(copy)
+    with Tracee(lambda: _recover(case, copy)) as child:
+        assert child.is_stopped
+        while child.run_to(address_of("smbox_recover")):
+            before = watch.contents()
+            while child.step():
+                now = watch.contents()
+                if now != before:
+                    examine_copy(case, states, now, copy)
+                    before, looked = now, looked + 1
+        assert child.exit_code == 0
+    assert looked, "the recoverer changed nothing"
+    examine_copy(case, states, watch.contents(), copy)
+    watch.close()
+    unlink_all(copy)
+    return looked
+
+
+def _recover(case: Case, node: str) -> None:
+    regions = [scenes.attach_region(node, index) for index in range(len(case.regions))]
+    locks = LockFile(node)
+    stop_for_parent()
+    for region in regions:
+        for stripe in range(-(-region.nbytes // small_memory.STRIPE_NBYTES)):
+            if int(region.table[stripe, Stripe.SEQUENCE]) & Stripe.OPEN:
+                recovery.recover_stripe(region, stripe, locks)
+
+
+class LiveReader:
+    """Reads the memory in which a stopped child is in the middle of its commit.
+
+    Args:
+        node: name of the memory node.
+        count: of its regions.
+    """
+
+    def __init__(self, node: str, count: int) -> None:
+        self._regions = [scenes.attach_region(node, index) for index in range(count)]
+        self._locks = LockFile(node)
+        self._reader = Reader(self._locks)
+
+    def check(self, allowed: list[State]) -> None:
+        """Raise AssertionError unless each stripe is held, or as in one of these states."""
+        for index, region in enumerate(self._regions):
+            for first in range(0, region.nbytes, small_memory.STRIPE_NBYTES):
+                limit = min(first + small_memory.STRIPE_NBYTES, region.nbytes)
+                out = region.data[first:limit].copy()
+                try:
+                    self._reader.read(region, first, limit, out)
+                except StripeBusy:
+                    continue
+                whole = {
+                    state.data[index].view("u1")[first:limit].tobytes() for state in allowed
+                }
+                assert out.tobytes() in whole, f"bytes {first} to {limit} are half a commit"
+
+    def close(self) -> None:
+        """Drop the mappings."""
+        for region in self._regions:
+            region.close()
+        self._locks.close()

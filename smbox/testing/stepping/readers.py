@@ -1,0 +1,204 @@
+"""Every instruction of a read, with whole commits put between any two of them."""
+
+from __future__ import annotations
+
+import mmap
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox import dtypes
+from smbox.memory.busy import StripeBusy
+from smbox.memory.commit import commit
+from smbox.memory.kernels import KernelCode
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.reading import Reader
+from smbox.testing.stepping import scene as scenes, small_memory
+from smbox.testing.stepping.cases import Case
+from smbox.testing.stepping.commits import address_of
+from smbox.testing.stepping.scene import scene
+from smbox.testing.stepping.small_memory import MEMORY_NBYTES, STRIPE_NBYTES
+from smbox.testing.stepping.tracee import Tracee, stop_for_parent
+
+ROW_NBYTES: Final = 64
+COUNT: Final = 2 * STRIPE_NBYTES // 4
+VALUES: Final = 256
+"""So many whole numbers are exact in bfloat16: each commit writes the next one everywhere."""
+AGAIN: Final = 40
+"""Instructions between two commits of a reader that is made to take the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One way to read a region whose stripes each hold one value.
+
+    Attributes:
+        name: for people.
+        dtype: of what is read.
+        run: reads it all.
+        whole: so many bytes of the region lie in one copy, and come from one commit.
+        share: of its instructions that a full run looks at; it has many.
+    """
+
+    name: str
+    dtype: str
+    run: Callable[[Reader, MappedRegion, NDArray[np.uint8]], None]
+    whole: int = STRIPE_NBYTES
+    share: float = 1.0
+
+
+def _read(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
+    reader.read(region, 0, region.nbytes, out)
+
+
+def _read_narrow(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
+    operand = dtypes.by_name("bfloat16").code
+    reader.read(region, 0, region.nbytes, out, operand=operand)
+
+
+def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
+    """Read all rows in their order: the copy of a row is of one commit."""
+    rows = np.arange(region.nbytes // ROW_NBYTES)
+    reader.read_rows(region, 0, rows, ROW_NBYTES, out)
+
+
+READS: Final = (
+    Read("read", "float32", _read),
+    Read("read as bfloat16", "bfloat16", _read_narrow, share=0.1),
+    Read("read of rows", "float32", _read_rows, whole=ROW_NBYTES, share=0.3),
+)
+
+
+def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
+    """Put commits between the instructions of a read; no stripe may hold a mixture.
+
+    Args:
+        read: how it reads.
+        share: of the instructions that a commit is put behind.
+        rng: chooses them.
+
+    Returns:
+        What was done, counted.
+    """
+    count = Counter[str]()
+    out = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8)  # the child shares it
+    case = Case(read.name, (np.zeros(COUNT, np.float32),), ())
+    with scene(case) as node:
+
+        def read_for_ever() -> None:
+            region, reader = scenes.attach_region(node, 0), Reader(LockFile(node))
+            part = out[: COUNT * dtypes.by_name(read.dtype).itemsize]
+            stop_for_parent()
+            while True:
+                try:
+                    read.run(reader, region, part)
+                except StripeBusy:
+                    continue
+
+        memory = NodeMemory.open(node, MEMORY_NBYTES)
+        try:
+            with Tracee(read_for_ever) as child:
+                writes = Writes(memory)
+                found = out[: COUNT * dtypes.by_name(read.dtype).itemsize].view(
+                    dtypes.by_name(read.dtype).numpy
+                )
+                parts = found.reshape(-1, read.whole // 4)
+                _walk(child, writes, parts, count, share * read.share, rng)
+        finally:
+            memory.close(keep=False)
+    return count
+
+
+class Writes:
+    """Commits of one value after the other to the whole of the only region.
+
+    Attributes:
+        value: the last one that every stripe holds, or had held when a reader kept it.
+
+    Args:
+        memory: the node's.
+    """
+
+    def __init__(self, memory: NodeMemory) -> None:
+        self.value = 0
+        (self._region,) = memory.regions.values()
+        self._writer = small_memory.small_writer(memory)
+        self._at: int | None = None
+
+    def commit(self) -> bool:
+        """Write the next value everywhere; False: the reader holds a stripe just now."""
+        source = np.full(COUNT, (self.value + 1) % VALUES, np.float32).view(np.uint8)
+        try:
+            commit(
+                self._writer,
+                (self._region,),
+                KernelCode.REPLACE,
+                0,
+                self._region.nbytes,
+                source,
+                1.0,
+                at=self._at,
+            )
+        except StripeBusy:
+            self._at = self._writer.done
+            return False
+        self.value += 1
+        self._at = None
+        return True
+
+
+def _walk(
+    child: Tracee,
+    writes: Writes,
+    out: NDArray[Any],
+    count: Counter[str],
+    share: float,
+    rng: random.Random,
+) -> None:
+    function, behind = address_of("smbox_read"), 0
+    assert child.run_to(function)
+    while True:
+        behind += 1
+        if rng.random() >= share:
+            continue
+        first = writes.value
+        is_again = rng.random() < 0.5
+        if not _step_to(child, writes, behind, is_again=is_again, count=count):
+            break
+        assert child.run_to(function)
+        _check(out, first, writes.value)
+        count["reads"] += 1
+
+
+def _step_to(
+    child: Tracee, writes: Writes, behind: int, *, is_again: bool, count: Counter[str]
+) -> bool:
+    """Commit behind one instruction, or again every few; False: the read has fewer."""
+    at = 0
+    while child.step():
+        at += 1
+        count["instructions"] += 1
+        if at == behind or (is_again and at > behind and (at - behind) % AGAIN == 0):
+            count["commits" if writes.commit() else "held by the reader"] += 1
+        if at > behind and not is_again:
+            break
+    while not writes.commit():  # what a lock of the reader's has kept from its end
+        if not child.step():
+            break
+    return at >= behind
+
+
+def _check(out: NDArray[Any], first: int, last: int) -> None:
+    """Raise AssertionError unless each part holds one of the values of its time."""
+    allowed = {value % VALUES for value in range(first, last + 1)}
+    for part in out:
+        values = set(part.astype(np.int64).tolist())
+        assert len(values) == 1, f"half of a commit was read: {values}"
+        assert values <= allowed, f"read {values}, which was not there: {first} to {last}"

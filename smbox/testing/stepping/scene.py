@@ -1,0 +1,220 @@
+"""One case's memory: built, committed to by a child, and examined after a crash."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from smbox import dtypes
+from smbox.memory import journal, orders
+from smbox.memory.building import build
+from smbox.memory.channels import Rings
+from smbox.memory.commit import run_orders
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KERNELS, KernelCode
+from smbox.memory.layout import PREFIX, RegionHeader, Slot, SlotState, Stripe
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.orders import Block, Result
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import Segment, listing
+from smbox.memory.superblock import unlink_all
+from smbox.testing.stepping import small_memory
+from smbox.testing.stepping.cases import Case, Order, State, pieces_of
+from smbox.testing.stepping.small_memory import MEMORY_NBYTES
+
+STRIPES_MAX: Final = 16
+CLIENT: Final = (17, 0)
+"""Client id and number of the channel that a case's commits are made for."""
+
+
+@contextmanager
+def scene(case: Case) -> Iterator[str]:
+    """Build the regions of a case, and its channel; yield the node's name."""
+    node = f"step{secrets.token_hex(4)}"
+    memory = NodeMemory.open(node, MEMORY_NBYTES)
+    try:
+        for index, contents in enumerate(case.regions):
+            spec = RegionSpec(f"r{index}", dtypes.of(contents.dtype), contents.shape)
+            address = memory.superblock.take_address(spec.nbytes)
+            region = build(node, spec, address)
+            region.array()[...] = contents
+            memory.add(region)
+        if case.has_channel:
+            row = memory.channels.claim(*CLIENT)
+            if case.answer_nbytes:
+                Rings(node, row).ring_for(1, 1, case.answer_nbytes)
+        memory.close(keep=True)
+        yield node
+    finally:
+        unlink_all(node)
+
+
+class Call(NamedTuple):
+    """A case's orders, packed for one native call.
+
+    Attributes:
+        writer: whose call it is.
+        block: the orders.
+        first: index of the first order that is still to be done.
+        limit: how many orders there are.
+        kept: what the orders point to.
+    """
+
+    writer: Writer
+    block: Block
+    first: int
+    limit: int
+    kept: list[object]
+
+    def run(self) -> None:
+        """Make the native call."""
+        run_orders(self.writer, self.block, self.first, self.limit, 0)
+
+    def check(self) -> None:
+        """Raise AssertionError unless all orders are done."""
+        for index in range(self.first, self.limit):
+            outcome = orders.order_outcome(self.block, index)
+            assert outcome[1] == Result.DONE, f"order {index} ended with {outcome}"
+
+
+def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
+    """Pack what is left of a case's orders after ``done`` commits."""
+    regions = _regions(memory)
+    left = list(pieces_of(case))[done:]
+    block = Block(len(case.orders) * orders.ORDER_NBYTES)
+    channel, kept = _channel(case, memory)
+    number = 1
+    for index, order in enumerate(case.orders):
+        begins = [piece.first for piece in left if piece.order == index]
+        source = order.source.view(np.uint8)
+        parameters = np.zeros(4)
+        parameters[: len(order.parameters)] = order.parameters
+        kept += [source, parameters, regions]
+        orders.pack_order(
+            block,
+            index,
+            order.kernel,
+            _operand(case, order),
+            tuple(regions[region].block.address for region in order.regions),
+            order.first,
+            order.limit or regions[order.regions[0]].nbytes,
+            source,
+            order.scale,
+            at=begins[0] if begins else order.first,
+            back=order.back,
+            parameters=orders.address_of(parameters) if order.parameters else 0,
+            channel=channel,
+            number=number,
+        )
+        number += sum(piece.order == index for piece in pieces_of(case))
+    writer = small_memory.small_writer(memory)
+    first = left[0].order if left else len(case.orders)
+    return Call(writer, block, first, len(case.orders), kept)
+
+
+def _operand(case: Case, order: Order) -> int:
+    """Return the dtype code of an order's source; of a whole kernel, the region's."""
+    is_whole = order.kernel in KERNELS and KERNELS[KernelCode(order.kernel)].is_whole
+    region = case.regions[order.regions[0]]
+    return dtypes.of(region.dtype if is_whole else order.source.dtype).code
+
+
+def _channel(case: Case, memory: NodeMemory) -> tuple[int, list[object]]:
+    if not case.has_channel:
+        return 0, []
+    row = memory.channels.claim(*CLIENT)
+    if not case.answer_nbytes:
+        block = orders.channel_block(row.words, row.index)
+        return block.address, [block, row]
+    rings = Rings(memory.name, row)
+    block = rings.ring_for(1, 1, case.answer_nbytes).block
+    return block.address, [block, rings]
+
+
+def _regions(memory: NodeMemory) -> list[MappedRegion]:
+    return sorted(memory.regions.values(), key=lambda region: region.address)
+
+
+def commits_in(slot: bytes) -> int:
+    """Return how many commits a writer's slot counts: those that happened."""
+    return int(np.frombuffer(slot, np.uint64, Slot.WORDS)[Slot.STATE]) >> SlotState.BITS
+
+
+def is_open(contents: dict[str, bytes]) -> bool:
+    """Tell whether a stripe of some region is open."""
+    regions = [data for name, data in contents.items() if ".region." in name]
+    return any(word & Stripe.OPEN for data in regions for word in _sequences(data))
+
+
+def _sequences(region: bytes) -> list[int]:
+    """Return the sequence words of the first stripes of a region's segment."""
+    count = STRIPES_MAX * Stripe.WORDS
+    words = np.frombuffer(region, np.uint64, count, RegionHeader.NBYTES)
+    found: list[int] = words[Stripe.SEQUENCE :: Stripe.WORDS].tolist()
+    return found
+
+
+def examine(case: Case, states: list[State], node: str, commits: int) -> None:
+    """Recover a memory as a node does at its start, and compare all of it with numpy.
+
+    Args:
+        case: whose memory it is.
+        states: from ``replay``.
+        node: name of the memory; it is removed.
+        commits: how many had happened.
+
+    Raises:
+        AssertionError: it is not exactly the memory after so many commits, or cannot go on
+            from there to the end.
+    """
+    memory = NodeMemory.open(node, MEMORY_NBYTES)
+    try:
+        compare(case, states[commits], memory, commits)
+        assert journal.slot_ids(node) == [memory.writer.slot_id], "a dead slot is left"
+        rest = prepare(case, memory, commits)
+        rest.run()
+        rest.check()
+        compare(case, states[-1], memory, len(states) - 1)
+    finally:
+        memory.close(keep=False)
+
+
+def compare(case: Case, state: State, memory: NodeMemory, commits: int) -> None:
+    """Raise AssertionError unless data, counts, applied number and answers are the state's."""
+    for index, region in enumerate(_regions(memory)):
+        found = region.array()
+        assert found.tobytes() == state.data[index].tobytes(), (
+            f"region {index} is {found} and not {state.data[index]} after {commits} commits"
+        )
+        stripes = len(state.commits[index])
+        sequences = _sequences(region.segment.bytes.tobytes())[:stripes]
+        assert not any(word & Stripe.OPEN for word in sequences), "a stripe is open"
+        counts = [word >> Stripe.COMMITS_SHIFT for word in sequences]
+        assert counts == state.commits[index], f"region {index} counts {counts}"
+    if not case.has_channel:
+        return
+    row = memory.channels.claim(*CLIENT)
+    assert row.applied == commits, f"applied is {row.applied} after {commits} commits"
+    rings = Rings(memory.name, row)
+    for number, wanted in enumerate(state.answers, 1):
+        answer = rings.answers(number) if wanted is not None else None
+        found_bytes = None if answer is None else answer.tobytes()
+        assert found_bytes == wanted, f"the answer of number {number} is wrong"
+    rings.close()
+
+
+def slot_of(contents: dict[str, bytes]) -> bytes:
+    """Return the only writer's slot."""
+    (slot,) = (data for name, data in contents.items() if ".slot." in name)
+    return slot
+
+
+def attach_region(node: str, index: int) -> MappedRegion:
+    """Map a region of a memory whose node does not run, by its place in the case."""
+    names = sorted(listing(f"{PREFIX}{node}.region."))
+    return MappedRegion(node, Segment.attach(names[index]))

@@ -1,0 +1,78 @@
+"""Memories of a few KiB: stripes of 256 bytes, so that every instruction can be stepped.
+
+The size of a stripe and of a block are fields that the native library reads at run time: the
+code that is stepped is the shipped code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from smbox.memory import layout, segment
+from smbox.memory.journal import Writer
+from smbox.memory.node_memory import NodeMemory
+
+STRIPE_NBYTES: Final = 256
+BLOCK_NBYTES: Final = 64
+MEMORY_NBYTES: Final = 1 << 20
+_CHANNEL_ROWS: Final = 8
+_SLOT_NBYTES: Final = layout.PAGE_NBYTES + layout.Slot.EXTENTS_MAX * STRIPE_NBYTES
+
+
+def shrink() -> None:
+    """Make stripes, slots and the channel table small, for the rest of this process's life."""
+    small = {"STRIPE_NBYTES": STRIPE_NBYTES, "CHANNEL_ROWS": _CHANNEL_ROWS}
+    for name, module in list(sys.modules.items()):
+        for constant, value in small.items() if name.startswith("smbox.memory.") else ():
+            if hasattr(module, constant):
+                setattr(module, constant, value)
+    slot: type = layout.Slot
+    setattr(slot, "NBYTES", _SLOT_NBYTES)  # noqa: B010 - it is Final
+
+
+def small_writer(memory: NodeMemory) -> Writer:
+    """Return the node's writer, which saves small blocks; closed with the memory."""
+    whole = memory.writer
+    return Writer(memory.name, whole.segment, whole.locks, BLOCK_NBYTES)
+
+
+class Watch:
+    """The whole memory of a node as this process maps it: what a kill would leave.
+
+    Args:
+        node: name of the memory node.
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self._parts = {
+            name: segment.Segment.attach(name)
+            for name in segment.listing(f"{layout.PREFIX}{node}.")
+            if name != layout.locks_name(node)
+        }
+
+    def contents(self) -> dict[str, bytes]:
+        """Copy all of it, by segment."""
+        return {name: part.bytes.tobytes() for name, part in self._parts.items()}
+
+    def close(self) -> None:
+        """Drop the mappings."""
+        for part in self._parts.values():
+            part.close()
+
+
+def restore(contents: dict[str, bytes], node: str, copy: str) -> None:
+    """Lay contents down as another node's memory: nobody holds a lock there, all are dead."""
+    for name, data in contents.items():
+        _write(name.replace(f".{node}.", f".{copy}.", 1), data)
+    _write(layout.locks_name(copy), b"")
+
+
+def _write(name: str, data: bytes) -> None:
+    fd = os.open(segment.DIRECTORY / name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, segment.MODE)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)

@@ -1,0 +1,111 @@
+"""A node that is stopped and started again under its name and address has another memory."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.errors import PeerLostError
+
+ONES = np.ones(8, np.float32)
+
+VERBS = {
+    "put": lambda held: held.region.put(ONES),
+    "get": lambda held: held.region.get(),
+    "snapshot": lambda held: held.region.get(snapshot=True),
+    "accumulate": lambda held: held.region[2:].accumulate(ONES[2:]),
+    "elastic": lambda held: held.region.elastic(ONES.copy(), 0.5),
+    "fetch": lambda held: held.region.fetch_and_op(ONES),
+    "from": lambda held: held.region.accumulate_from(held.other),
+    "rows": lambda held: held.region.rows([1]).put([1.0]),
+    "wait": lambda held: held.region.wait(1000, timeout_s=1.0),
+    "version": lambda held: held.region.version,
+    "batch": lambda held: held.batch(),
+    "step": lambda held: held.optimizer.step(ONES),
+    "free": lambda held: held.box.free(held.region),
+    "add": lambda held: held.counter.add(),
+    "value": lambda held: held.counter.value,
+    "count": lambda held: held.counter.wait(1000, timeout_s=1.0),
+    "create": lambda held: held.box.create("fresh", 8),
+    "attach": lambda held: held.box.attach("r", timeout_s=1.0),
+}
+
+
+class Held:
+    """What a client holds of a memory."""
+
+    def __init__(self, box):
+        self.box = box
+        self.region = box.create("r", 8, exist_ok=True)
+        self.other = box.create("other", 8, exist_ok=True)
+        self.optimizer = box.optimizer(self.region, "momentum", lr=0.1)
+        self.counter = box.counter("c")
+        self.region.put(ONES)
+
+    def batch(self):
+        with self.box.batch() as batch:
+            batch.put(self.region, ONES)
+
+
+def begin_anew(place):
+    """Stop the node and start it again; return a box on its new memory, and regions there."""
+    assert place.node.stop() is None
+    place.node.start_and_wait()
+    box = place.box()
+    return [box.create(name, 8) for name in ("r", "other", "mine")], box.counter("c")
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_no_verb_reaches_another_memory(place, transport):
+    held = Held(place.box(transport, timeout_s=10.0))
+    travelled = pickle.dumps((held.region, held.counter))
+    regions, counter = begin_anew(place)
+
+    def check():
+        for verb in VERBS.values():
+            with pytest.raises(PeerLostError):
+                verb(held)
+
+    check()
+    check()  # for good
+    with ThreadPoolExecutor(1) as others:  # a thread without a channel
+        others.submit(check).result()
+    region, count = pickle.loads(travelled)
+    for verb in (lambda: region.put(ONES), region.get, count.add):
+        with pytest.raises(PeerLostError):
+            verb()
+    region._paths.close()
+    assert not any(each.get().any() for each in regions)
+    assert [each.version for each in regions] == [0, 0, 0]
+    assert counter.value == 0
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_node_that_was_killed_is_the_same(place, transport):
+    held = Held(place.box(transport))
+    travelled = pickle.dumps(held.region)
+    place.restart()
+    held.region.accumulate(ONES)
+    assert held.counter.add() == 0
+    done = []
+    thread = threading.Thread(target=lambda: done.append(held.region.get()))
+    thread.start()
+    thread.join()
+    assert (done[0] == 2).all()
+    region = pickle.loads(travelled)
+    assert (region.get() == 2).all()
+    region._paths.close()
+
+
+def test_a_raw_address_of_another_memory_means_nothing(place):
+    address = Held(place.box()).region.address
+    regions, _ = begin_anew(place)
+    box = place.box()
+    with pytest.raises(smbox.AddressRangeError):
+        box.put(address, ONES)
+    assert not any(each.get().any() for each in regions)
