@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import cast
 
 from memnode.channel import Channel, Park
-from memnode.checks import check_init, check_span, spec_of
+from memnode.checks import check_span
 from memnode.context import Context
 from memnode.creation import Build
 from memnode.handlers_control import bodied
 from memnode.registry import describe
 from memnode.snapshots import Snapshot
+from memnode.specs import check_init, spec_of
 from smbox.memory.busy import StripeBusy
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
