@@ -14,7 +14,7 @@ import numpy as np
 
 from smbox.client.channel import Channel
 from smbox.client.message import Message
-from smbox.client.transfer import Read
+from smbox.client.reads import Read
 from smbox.errors import RemoteProtocolError
 from smbox.memory.layout import Consistency
 from smbox.memory.stamps import CHANGING

@@ -10,18 +10,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.client.batches import Batch
 from smbox.client.calls import VersionWait, ask
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
-from smbox.client.transfer import (
-    Batch,
-    Change,
-    Gather,
-    Read,
-    Snapshot,
-    change_of,
-    scale_of,
-)
+from smbox.client.reads import Gather, Read, Snapshot
+from smbox.client.transfer import Change, change_of, scale_of
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES

@@ -189,7 +189,9 @@ def _optimizer_cases() -> Iterator[Case]:
     p, g = _values(80, 20), _values(80, 21)  # 320 bytes: a stripe and a part of one
     zeros = np.zeros_like(p)
     adam = Order(OptimizerCode.ADAM, (2, 0, 1), g, 1.0, parameters=(1e-3, 0.9, 0.999, 1e-8))
-    yield Case("adam over three extents", (zeros, zeros, p), (adam, adam), has_channel=True)
+    put = Order(KernelCode.REPLACE, (2,), _values(80, 22))  # no step: it counts for p only
+    orders = (put, adam, adam)
+    yield Case("adam over three extents", (zeros, zeros, p), orders, has_channel=True)
     momentum = Order(OptimizerCode.MOMENTUM, (0, 1), g, 1.0, parameters=(0.1, 0.9))
     yield Case("momentum over two extents, local", (p, zeros), (momentum,))
 

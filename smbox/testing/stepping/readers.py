@@ -6,6 +6,7 @@ import mmap
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,13 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
+from smbox.testing.dead_writer import leave_open
 from smbox.testing.stepping import scene as scenes, small_memory
 from smbox.testing.stepping.cases import Case
 from smbox.testing.stepping.commits import address_of
@@ -72,7 +76,7 @@ def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> 
 READS: Final = (
     Read("read", "float32", _read),
     Read("read as bfloat16", "bfloat16", _read_narrow, share=0.1),
-    Read("read of rows", "float32", _read_rows, whole=ROW_NBYTES, share=0.3),
+    Read("read of rows", "float32", _read_rows, whole=ROW_NBYTES, share=0.1),
 )
 
 
@@ -129,8 +133,30 @@ class Writes:
     def __init__(self, memory: NodeMemory) -> None:
         self.value = 0
         (self._region,) = memory.regions.values()
+        self._memory = memory
+        self._locks = LockFile(memory.name)
         self._writer = small_memory.small_writer(memory)
         self._at: int | None = None
+
+    def die(self) -> bool:
+        """Leave stripe 0 open and half changed; False: the reader holds it just now."""
+        if not self._locks.try_lock(self._region.lock_byte(0)):
+            return False
+        self._locks.unlock(self._region.lock_byte(0))
+        if self._is_open():
+            return False
+        leave_open(self._region, first=0, limit=STRIPE_NBYTES, saved=STRIPE_NBYTES // 2)
+        return True
+
+    def recover(self) -> None:
+        """Undo what was left open, unless the reader does or holds it."""
+        if self._is_open():
+            with suppress(StripeBusy):
+                recovery.recover_stripe(self._region, 0, self._locks)
+        self._memory.sweep_slots()
+
+    def _is_open(self) -> bool:
+        return bool(int(self._region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN)
 
     def commit(self) -> bool:
         """Write the next value everywhere; False: the reader holds a stripe just now."""
@@ -169,30 +195,59 @@ def _walk(
         if rng.random() >= share:
             continue
         first = writes.value
-        is_again = rng.random() < 0.5
-        if not _step_to(child, writes, behind, is_again=is_again, count=count):
+        step = rng.choice((_commit_once, _commit_again, _die_and_recover))
+        if not step(child, writes, behind, count):
             break
         assert child.run_to(function)
         _check(out, first, writes.value)
         count["reads"] += 1
 
 
-def _step_to(
-    child: Tracee, writes: Writes, behind: int, *, is_again: bool, count: Counter[str]
-) -> bool:
-    """Commit behind one instruction, or again every few; False: the read has fewer."""
-    at = 0
-    while child.step():
-        at += 1
+def _commit_once(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
+    """Commit behind one instruction; False: the read has fewer."""
+    if not _step(child, behind, count):
+        return False
+    _commit(child, writes, count)
+    return True
+
+
+def _commit_again(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
+    """Commit behind one instruction and every few after it, until the reader takes the lock."""
+    if not _step(child, behind, count):
+        return False
+    _commit(child, writes, count)
+    while _step(child, AGAIN, count):
+        _commit(child, writes, count)
+    return True
+
+
+def _die_and_recover(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
+    """Let a writer die behind one instruction, and undo its commit some instructions later."""
+    if not _step(child, behind, count):
+        return False
+    count["dead writers"] += writes.die()
+    _step(child, AGAIN, count)
+    writes.recover()
+    return True
+
+
+def _step(child: Tracee, instructions: int, count: Counter[str]) -> bool:
+    """Step so many instructions; False: the read has ended before."""
+    for _ in range(instructions):
+        if not child.step():
+            return False
         count["instructions"] += 1
-        if at == behind or (is_again and at > behind and (at - behind) % AGAIN == 0):
-            count["commits" if writes.commit() else "held by the reader"] += 1
-        if at > behind and not is_again:
-            break
-    while not writes.commit():  # what a lock of the reader's has kept from its end
+    return True
+
+
+def _commit(child: Tracee, writes: Writes, count: Counter[str]) -> None:
+    """Commit, as soon as the reader lets go of what it holds."""
+    while not writes.commit():
+        count["held by the reader"] += 1
         if not child.step():
             break
-    return at >= behind
+    else:
+        count["commits"] += 1
 
 
 def _check(out: NDArray[Any], first: int, last: int) -> None:

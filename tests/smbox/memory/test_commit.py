@@ -1,121 +1,205 @@
 from __future__ import annotations
 
-import sys
+import itertools
 
 import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, RegionFreedError
-from smbox.memory import commit as commit_module, recovery
+from smbox.memory import commit as commits, orders
 from smbox.memory.busy import StripeBusy
-from smbox.memory.change import Change, Receipt
-from smbox.memory.channels import RingFile
-from smbox.memory.commit import commit, commits
-from smbox.memory.journal import Writer
+from smbox.memory.channels import Rings
+from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import RegionHeader, RegionState, Stripe
+from smbox.memory.layout import (
+    STRIPE_NBYTES,
+    Consistency,
+    RegionHeader,
+    RegionState,
+    Slot,
+    SlotState,
+    Stripe,
+)
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import Piece
+from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.orders import Back, Block, Result
+from smbox.testing.kernels import stepped
 
-PIECE = Piece(0, 4, 12)
-TWICE = Change(KernelCode.SUM, np.array([1, 2], np.float32), 2.0)
+SUM = KernelCode.SUM
+COUNT = STRIPE_NBYTES // 4 + 5
+
+
+def twos(count: int) -> np.ndarray:
+    return np.full(count, 2, np.float32).view(np.uint8)
 
 
 @pytest.fixture
 def region(make):
-    return make(np.arange(5, dtype=np.float32))
+    return make(np.arange(COUNT, dtype=np.float32))
 
 
-def test_a_change_answers_with_what_was_there(memory, region):
-    old = commit(memory.writer, region, PIECE, TWICE)
-    assert old.view(np.float32).tolist() == [1, 2]
-    assert region.array().tolist() == [0, 3, 6, 3, 4]
-    assert region.version() == commits(memory.writer) == 1
-    assert region.table[0, Stripe.SEQ] == 2
+@pytest.fixture
+def other(memory):
+    locks = LockFile(memory.name)
+    yield locks
+    locks.close()
 
 
-def test_a_remote_change_leaves_its_number_and_answer(memory, region):
+def test_a_change_hands_back_what_was_there(memory, region):
+    old = np.zeros(2, np.float32)
+    commit(memory.writer, (region,), SUM, 4, 12, twos(2), 3.0, back=Back.OLD, back_to=old)
+    assert old.tolist() == [1, 2]
+    assert region.array()[:5].tolist() == [0, 7, 8, 3, 4]
+    assert region.version() == 1
+    assert memory.writer.done == 12
+    assert int(memory.writer.words[Slot.STATE]) & SlotState.MASK == SlotState.FREE
+
+
+def test_a_range_over_two_stripes_is_a_commit_of_each(memory, region):
+    commit(memory.writer, (region,), SUM, 0, region.nbytes, twos(COUNT), 0.5)
+    assert np.array_equal(region.array(), np.arange(1, COUNT + 1, dtype=np.float32))
+    assert (region.table[:, Stripe.SEQUENCE] >> 16).tolist() == [1, 1]
+
+
+def test_numbers_and_answers_are_left_in_the_channel(memory, region):
     row = memory.channels.claim(5, 0)
-    ring = RingFile.open(memory.name, row.index)
-    commit(memory.writer, region, PIECE, TWICE, Receipt(row, 1, ring))
-    commit(memory.writer, region, PIECE, TWICE, Receipt(row, 2))
-    assert row.applied == 2
-    assert ring.answers(1).view(np.float32).tolist() == [1, 2]
-    assert ring.answers(2) is None
+    rings = Rings(memory.name, row)
+    ring = rings.ring_for(1, 2, STRIPE_NBYTES)
+    before = region.data.tobytes()
+    commit(
+        memory.writer,
+        (region,),
+        SUM,
+        0,
+        region.nbytes,
+        twos(COUNT),
+        1.0,
+        back=Back.OLD,
+        channel=ring.block,
+        number=1,
+    )
+    plain = orders.channel_block(row.words, row.index)
+    commit(memory.writer, (region,), SUM, 0, 4, twos(1), 1.0, channel=plain, number=3)
+    assert row.applied == 3
+    assert rings.answers(1, 2).tobytes() == before
+    assert rings.answers(3) is None
+    rings.close()
 
 
-def test_a_held_stripe_is_busy_and_stays(memory, region):
-    other = LockFile(memory.name)
-    other.try_lock(region.lock_byte(0))
-    with pytest.raises(StripeBusy):
-        commit(memory.writer, region, PIECE, TWICE)
-    other.close()
-    assert region.version() == 0
+def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, region, other):
+    other.try_lock(region.lock_byte(1))
+    with pytest.raises(StripeBusy) as busy:
+        commit(memory.writer, (region,), SUM, 0, region.nbytes, twos(COUNT), 0.5)
+    assert (busy.value.region, busy.value.stripe) == (region, 1)
+    assert memory.writer.done == STRIPE_NBYTES
+    other.unlock(region.lock_byte(1))
+    commit(
+        memory.writer,
+        (region,),
+        SUM,
+        0,
+        region.nbytes,
+        twos(COUNT),
+        0.5,
+        at=memory.writer.done,
+    )
+    assert np.array_equal(region.array(), np.arange(1, COUNT + 1, dtype=np.float32))
 
 
-def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region):
+def test_an_order_that_meets_a_held_stripe_lets_all_its_locks_go(memory, make, other):
+    extents = [make(np.ones(4, np.float32), name) for name in "abc"]
+    for wanted in itertools.permutations(extents):
+        for blocked in extents:
+            other.try_lock(blocked.lock_byte(0))
+            with pytest.raises(StripeBusy) as busy:
+                commit(
+                    memory.writer,
+                    wanted,
+                    OptimizerCode.ADAM,
+                    0,
+                    16,
+                    twos(4),
+                    1.0,
+                    parameters=np.array([0.1, 0.9, 0.99, 1e-8]),
+                )
+            assert busy.value.region is blocked
+            other.unlock(blocked.lock_byte(0))
+            assert not any(other.is_held(extent.lock_byte(0)) for extent in extents)
+    assert [extent.version() for extent in extents] == [0, 0, 0]
+
+
+def test_an_optimizer_steps_parameters_and_state_together(memory, make):
+    arrays = [np.arange(COUNT, dtype=np.float32), *np.zeros((2, COUNT), np.float32)]
+    regions = tuple(make(array, name) for array, name in zip(arrays, "pmv", strict=True))
+    by, g = (0.1, 0.9, 0.99, 1e-8), np.linspace(-1, 1, COUNT, dtype=np.float32)
+    for step in (1, 2):
+        commit(
+            memory.writer,
+            regions,
+            OptimizerCode.ADAM,
+            0,
+            regions[0].nbytes,
+            g.view(np.uint8),
+            1.0,
+            parameters=np.array(by),
+        )
+        arrays = stepped(OptimizerCode.ADAM, arrays[0], arrays[1:], g, by, step)
+    for region, array in zip(regions, arrays, strict=True):
+        assert np.array_equal(region.array(), array)
+        assert region.version() == 4
+
+
+def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
     region.header[RegionHeader.STATE] = RegionState.FREED
     with pytest.raises(RegionFreedError):
-        commit(memory.writer, region, PIECE, TWICE)
-    assert not memory.superblock.locks.is_held(region.lock_byte(0))
+        commit(memory.writer, (region,), SUM, 0, 8, twos(2), 1.0)
+    assert not other.is_held(region.lock_byte(0))
+    assert region.version() == 0
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        Change(KernelCode.SUM, np.ones(3, np.float32)),
-        Change(KernelCode.SUM, np.ones(2, np.float32), float("nan")),
-        Change(KernelCode.ARRIVE, np.ones(1, np.float32)),
-    ],
+    ("kernel", "source"), [(SUM, twos(3)), (KernelCode.ARRIVE, twos(2)), (11, twos(2))]
 )
-def test_an_impossible_change_rolls_back(memory, region, change):
-    with pytest.raises(ConfigError):
-        commit(memory.writer, region, PIECE, change)
-    assert region.array().tolist() == [0, 1, 2, 3, 4]
+def test_an_impossible_change_is_refused(memory, region, other, kernel, source):
+    with pytest.raises(ConfigError, match="fit"):
+        commit(memory.writer, (region,), kernel, 0, 8, source, 1.0)
     assert region.version() == 0
-    commit(memory.writer, region, PIECE, TWICE)
-    assert region.version() == 1
+    assert not other.is_held(region.lock_byte(0))
 
 
-def interrupt_at(line: int, run) -> bool:
-    """Run with a KeyboardInterrupt before the ``line``-th line of the procedure."""
-    files = {commit_module.__file__, recovery.__file__}
-    count = 0
-
-    def trace(frame, event, _arg):
-        nonlocal count
-        if frame.f_code.co_filename not in files or frame.f_code.co_name == "commit":
-            return trace
-        if event == "line":
-            count += 1
-            if count == line:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        run()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
+def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
+    regions = [make(np.zeros(2, np.float32), name) for name in "abc"]
+    block, source = Block(3 * orders.ORDER_NBYTES), twos(2)
+    for place, region in enumerate(regions):
+        blocks = (region.block.address,)
+        orders.pack_order(block, place, SUM, region.dtype_code, blocks, 0, 8, source, 1.0, at=0)
+    other.try_lock(regions[1].lock_byte(0))
+    assert commits.run_orders(memory.writer, block, 0, 3, 24) == 1
+    done, result, met, stripe = orders.order_outcome(block, 1)
+    assert (done, result, met, stripe) == (0, Result.BUSY, regions[1].block.address, 0)
+    with pytest.raises(StripeBusy):
+        commits.clear_obstacle(memory.writer, tuple(regions), result, met, stripe)
+    other.unlock(regions[1].lock_byte(0))
+    assert commits.run_orders(memory.writer, block, 1, 3, 24) == 3
+    assert [region.array().tolist() for region in regions] == [[2, 2]] * 3
 
 
-def test_an_interrupt_at_any_line_leaves_all_or_nothing(memory, region):
-    writer = Writer.create(memory.name)
-    expected, line = 0, 1
-    outcomes = set()
-    while interrupt_at(line, lambda: commit(writer, region, PIECE, TWICE)):
-        happened = commits(writer) > expected
-        expected += happened
-        outcomes.add(happened)
-        assert region.array()[1] == 1 + 2 * expected
-        assert region.version() == expected
-        assert region.table[0, Stripe.SEQ] % 2 == 0
-        assert not recovery.is_open(writer.words)
-        assert not memory.superblock.locks.is_held(region.lock_byte(0))
-        line += 1
-    assert outcomes == {True, False}
-    assert line > 30
-    writer.close()
+def test_without_locks_only_versions_are_kept(memory, make, other):
+    region = make(np.zeros(COUNT, np.float32), consistency=Consistency.NONE)
+    other.try_lock(region.lock_byte(0))
+    row = memory.channels.claim(5, 0)
+    channel = orders.channel_block(row.words, row.index)
+    writer, whole = memory.writer, (0, region.nbytes, twos(COUNT))
+    commit(writer, (region,), SUM, *whole, 1.0, channel=channel, number=1)
+    assert (region.array() == 2).all()
+    assert (region.version(), row.applied) == (2, 2)
+    assert not int(writer.words[Slot.STATE])
+    region.header[RegionHeader.STATE] = RegionState.FREED
+    with pytest.raises(RegionFreedError):
+        commit(writer, (region,), SUM, *whole, 1.0)
+
+
+def test_narrow_operands_widen(memory, region):
+    x = np.arange(4, dtype=np.float16).view(np.uint8)
+    commit(memory.writer, (region,), SUM, 0, 16, x, 1.0, operand=10)
+    assert region.array()[:5].tolist() == [0, 2, 4, 6, 4]

@@ -1,0 +1,224 @@
+"""The requests of a channel that are in flight: their order, numbers, and the node's limits.
+
+docs/protocol.md, "Numbers" and "Window", at the client. Pure: no clock, no socket. What an
+interrupt leaves half done in here, ``settle`` sets right, if a message is in flight before it
+is sent, and its reply is taken before it leaves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+
+from smbox.client.message import Message, Transfer
+from smbox.errors import SessionExpiredError
+from smbox.wire.codec import Reply
+from smbox.wire.messages import Welcome
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+
+class Flight:
+    """Transfers that wait, and their messages in flight.
+
+    Attributes:
+        node: its limits, as it welcomed us; None before the first time.
+        ids: of requests.
+        messages: numbered and unanswered, in order.
+        unsent: those of them that are to be sent on the present connection.
+    """
+
+    def __init__(self) -> None:
+        self.node: Welcome | None = None
+        self.ids = itertools.count(1)
+        self.messages: deque[Message] = deque()
+        self.unsent: deque[Message] = deque()
+        self._waiting: deque[Transfer] = deque()  # of which more is to be cut
+        self._pending: Message | None = None  # cut, and not in flight: no room yet
+        self._next = 1  # the number of the next change
+        self._source = self._copied = self._lent = 0  # bytes of those in flight
+        self._credit = 0  # of source bytes, as the node last said; 0: as it welcomed us
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is under way."""
+        return not (self.messages or self._waiting)
+
+    @property
+    def acknowledged(self) -> int:
+        """The number up to which every change is answered."""
+        first = next((message for message in self.messages if message.numbers), None)
+        return (self._next if first is None else first.number) - 1
+
+    @property
+    def under_way(self) -> list[Transfer]:
+        """The transfers that have not ended, in order."""
+        transfers = [*(message.transfer for message in self.messages), *self._waiting]
+        return list(dict.fromkeys(transfers))
+
+    def add(self, transfer: Transfer) -> None:
+        """Put a transfer behind all others."""
+        self._waiting.append(transfer)
+
+    def drop(self, transfer: Transfer) -> None:
+        """Cut nothing more of a transfer."""
+        if transfer in self._waiting:
+            self._waiting.remove(transfer)
+
+    def clear(self) -> None:
+        """Forget all; the next session begins anew."""
+        self.messages.clear()
+        self.unsent.clear()
+        self._waiting.clear()
+        self._pending = None
+        self._source = self._copied = self._lent = self._credit = 0
+        self.node = None
+
+    def cut_next(self) -> bool:
+        """Number the next request and put it in flight; False: none, or no room yet."""
+        while self._waiting:
+            transfer = self._waiting[0]
+            if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_over:
+                self._waiting.popleft()
+                continue
+            message = self._pending
+            if message is None or message.transfer is not transfer:
+                message = transfer.next_message()
+            if message is None:
+                return False
+            if not self._has_room(message):
+                self._pending = message
+                return False
+            message.request = next(self.ids)
+            message.number = self._next if message.numbers else self._next - 1
+            self._next += message.numbers
+            self._pending = None
+            self.messages.append(message)
+            self.unsent.append(message)
+            transfer.cut = message.limit
+            self._count(message, 1)
+            return True
+        return False
+
+    def _has_room(self, message: Message) -> bool:
+        node = self.node
+        if not self.messages or node is None:
+            return True  # one request may always be in flight
+        source, copied, lent = message.source_nbytes, message.copied_nbytes, message.lent_nbytes
+        if len(self.messages) >= node.window:
+            return False
+        if source and self._source + source > (self._credit or node.sources_nbytes):
+            return False
+        if copied and self._copied + copied > node.answers_nbytes:
+            return False
+        if lent and self._lent + lent > node.lent_nbytes:
+            return False
+        last = self._next + message.numbers - 1
+        return not message.fills_ring or last <= self.acknowledged + node.ring_entries
+
+    def _count(self, message: Message, sign: int) -> None:
+        self._source += sign * message.source_nbytes
+        self._copied += sign * message.copied_nbytes
+        self._lent += sign * message.lent_nbytes
+
+    def find(self, reply: Reply) -> tuple[Message | None, bool]:
+        """Return what a reply answers, and whether its turn has come."""
+        is_next = True
+        for message in self.messages:
+            if message.request == reply.request:
+                return message, is_next or message.op is Op.WAIT
+            is_next = is_next and message.op is Op.WAIT
+        return None, False
+
+    def answer(self, message: Message, reply: Reply) -> None:
+        """Let a message have its reply, and forget it.
+
+        After a refused change, all that follows is numbered anew.
+        """
+        transfer, messages, done = message.transfer, self.messages, message.numbers
+        if reply.room:
+            self._credit = reply.room << 20
+        if reply.status is Status.OK:
+            transfer.answered(message, reply)
+        else:
+            done = 0 if reply.error is None else message.done(reply.error.applied)
+            if not transfer.is_done:
+                transfer.refused(message, reply, done)
+        if messages[0] is message:
+            messages.popleft()
+        else:
+            messages.remove(message)
+        self._count(message, -1)
+        if not messages:
+            self._credit = 0  # others may have begun before this channel does again
+        if done < message.numbers:
+            self._renumber(message, done)
+
+    def _renumber(self, refused: Message, done: int) -> None:
+        """Cut anew what followed a refused change: all of that is a GAP at the node."""
+        self._next = refused.number + done
+        behind = [message for message in self.messages if message.before >= self._next]
+        self.messages = deque(each for each in self.messages if each.before < self._next)
+        self._recut(behind)
+
+    def _recut(self, dropped: Iterable[Message]) -> None:
+        """Put the transfers of messages that will never be answered back in line."""
+        self._waiting = deque(
+            dict.fromkeys([*(message.transfer for message in dropped), *self._waiting])
+        )
+        for transfer in self._waiting:
+            ends = (each.limit for each in self.messages if each.transfer is transfer)
+            transfer.rewind(max(ends, default=transfer.at))
+        self._pending = None
+        self.unsent = deque(message for message in self.unsent if message in self.messages)
+        self._source = self._copied = self._lent = 0
+        for message in self.messages:
+            self._count(message, 1)
+
+    def resume(self, node: Welcome) -> None:
+        """Learn what the node has applied, and line up what is still wanted.
+
+        Raises:
+            SessionExpiredError: it does not know what it acknowledged, or this channel.
+        """
+        if self.node is None:
+            self._next = node.applied + 1
+        else:
+            self._compare(self.node, node)
+        self.node = node
+        self._settle(node.applied)
+
+    def _compare(self, known: Welcome, found: Welcome) -> None:
+        """Check that it is the channel that we left."""
+        changes = [message for message in self.messages if message.numbers]
+        last = self._next - 1
+        if not changes and not found.resumed:
+            self._next = found.applied + 1
+        elif (
+            known.epoch != found.epoch
+            or not self.acknowledged <= found.applied <= last
+            or (changes and not found.resumed)
+        ):
+            raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
+
+    def _settle(self, applied: int) -> None:
+        """Learn what was applied; number anew, and line up, what is still wanted."""
+        number = self.acknowledged + 1
+        kept: deque[Message] = deque()
+        for message in self.messages:
+            transfer, done = message.transfer, message.done(applied)
+            is_known = done == message.numbers and not message.needs_answer
+            is_taken = message.first < transfer.at or transfer.is_done
+            if is_taken or is_known or transfer.is_over:
+                if not is_taken:
+                    transfer.settle(message, done)
+                number = message.number + done if done else number
+            else:
+                if not done:
+                    message.number = number if message.numbers else number - 1
+                number = message.number + (message.numbers or 1)
+                kept.append(message)
+        self._next = number
+        dropped, self.messages, self.unsent = self.messages, kept, deque(kept)
+        self._recut(dropped)

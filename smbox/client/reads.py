@@ -1,0 +1,187 @@
+"""Reads over the wire of what is copied at the node: ranges, rows and snapshots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smbox.client.channel import Channel
+from smbox.client.message import Message
+from smbox.client.transfer import Call, ChannelWork
+from smbox.errors import PeerLostError, RegionFreedError, SmboxError
+from smbox.paths.special import Lease, RowsWanted
+from smbox.paths.work import ByteRange, Bytes, RegionInfo
+from smbox.wire import operands, pieces
+from smbox.wire.codec import Reply, Request
+from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.messages import Free
+from smbox.wire.ops import Op, carried_nbytes
+
+
+class Read(ChannelWork):
+    """A read of a range into an array: copies at the node."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        info: RegionInfo,
+        first: int,
+        limit: int,
+        out: Bytes,
+        operand: int = 0,
+    ) -> None:
+        super().__init__(channel, first, limit)
+        self._address = int(info.address)
+        self._out = out
+        self._operand = operand
+
+    def next_message(self) -> Message | None:
+        """Cut the next request."""
+        return self._get(self.cut, pieces.end_of(self.cut, self.limit, REQUEST_NBYTES_MAX))
+
+    def _get(self, first: int, limit: int) -> Message:
+        nbytes = limit - first
+        return Message(
+            Op.GET,
+            address=self._address + first,
+            nbytes=nbytes,
+            operand=self._operand,
+            transfer=self,
+            first=first,
+            limit=limit,
+            copied_nbytes=nbytes,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store what was read."""
+        self._store(message.first, message.limit, reply.payload)
+
+    def _store(self, first: int, limit: int, payload: Buffer) -> None:
+        begin = carried_nbytes(first - self.first, self._operand)
+        end = carried_nbytes(limit - self.first, self._operand)
+        self._out[begin:end] = np.frombuffer(payload, np.uint8)
+
+
+class Gather(ChannelWork):
+    """A read of rows, as many in one request as its answer holds; units are rows."""
+
+    def __init__(self, channel: Channel, info: RegionInfo, wanted: RowsWanted) -> None:
+        super().__init__(channel, 0, wanted.places.size)
+        self._address = int(info.address) + wanted.first
+        self._wanted = wanted
+        self._rows = min(REQUEST_NBYTES_MAX // wanted.row_nbytes, operands.PLACES_MAX)
+
+    def next_message(self) -> Message:
+        """Ask for as many rows as the answer holds."""
+        wanted, first = self._wanted, self.cut
+        limit = min(self.limit, first + self._rows)
+        places = wanted.places[first:limit].astype("<i8", copy=False)
+        payload = operands.pack_gather(wanted.row_nbytes, places.tobytes())
+        nbytes = (limit - first) * wanted.row_nbytes
+        return Message(
+            Op.GATHER,
+            address=self._address,
+            nbytes=nbytes,
+            payload=payload,
+            transfer=self,
+            first=first,
+            limit=limit,
+            source_nbytes=len(payload),
+            copied_nbytes=nbytes,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store the rows."""
+        first, limit = message.first, message.limit
+        found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
+        self._wanted.out[first:limit] = found
+
+    def outcome(self) -> str:
+        """Rows are no range: all of them, or none."""
+        return "all" if self.at >= self.limit else "none"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """Name no range."""
+        return []
+
+
+class Snapshot(Read):
+    """A read of a range at one moment: a copy at the node, which is then read.
+
+    Units are 0 for the copy, and then the bytes of it.
+
+    Args:
+        channel: of the thread that begins it.
+        info: the region.
+        span: first byte of its data, and the byte behind the last.
+        out: ``u8[nbytes of the span]``.
+        lease: of a region of this client as large as the span; ends with this transfer.
+    """
+
+    def __init__(
+        self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, lease: Lease
+    ) -> None:
+        super().__init__(channel, lease.info, 0, out.size + 1, out)
+        self._source = int(info.address) + span[0]
+        self._lease = lease
+
+    def next_message(self) -> Message | None:
+        """Ask for the copy, and then for its bytes."""
+        if self.cut == 0:
+            payload = operands.pack_address(self._address)
+            nbytes = self._out.size
+            return Message(
+                Op.SNAPSHOT,
+                address=self._source,
+                nbytes=nbytes,
+                payload=payload,
+                transfer=self,
+                limit=1,
+            )
+        if self.at == 0:
+            return None
+        at = self.cut - 1
+        message = self._get(at, pieces.end_of(at, self._out.size, REQUEST_NBYTES_MAX))
+        message.first, message.limit = message.first + 1, message.limit + 1
+        return message
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store what was read; the lease ends with the last of it."""
+        if message.first:
+            self._store(message.first - 1, message.limit - 1, reply.payload)
+        if message.limit == self.limit:
+            self._lease.give()
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:  # noqa: ARG002
+        """End; the node may have taken the copy back, which is no error of the region."""
+        error = reply.raised()
+        if isinstance(error, RegionFreedError) and self._lease.holds(
+            error.facts.get("address")
+        ):
+            error = PeerLostError(
+                "the node has lost the copy: it was restarted, or we were silent",
+                lost="staging",
+                outcome="not-sent",
+            )
+        self.fail(error)
+
+    def fail(self, error: SmboxError) -> None:
+        """End; nobody uses that copy again."""
+        super().fail(error)
+        self._lease.drop()
+
+    def cancel(self) -> None:
+        """End; the copy goes as soon as the channel is used again."""
+        is_begun = self.is_begun and not self.is_done
+        super().cancel()
+        self._lease.drop()
+        if is_begun:
+            request = Request(Op.FREE, body=Free(address=self._address))
+            self._channel.begin(Call(self._channel, request))
+
+    def outcome(self) -> str:
+        """It is of one moment only as a whole."""
+        return "all" if self.at >= self.limit else "none"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """Name no range."""
+        return []

@@ -1,0 +1,52 @@
+"""What a writer leaves that is killed in the middle of its commit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smbox.memory import journal
+from smbox.memory.journal import Writer
+from smbox.memory.layout import RegionHeader, Slot, SlotState, Stripe
+from smbox.memory.mapped import MappedRegion
+
+GARBAGE = 0x55
+
+
+def leave_open(
+    *regions: MappedRegion,
+    first: int,
+    limit: int,
+    saved: int | None = None,
+    state: int = SlotState.ARMED,
+    channel: tuple[int, int, int] = (0, 0, 0),
+) -> int:
+    """Fill a range of a stripe with garbage and leave it open, as a killed writer would.
+
+    Args:
+        regions: those that the commit changed; the same range of each.
+        first: first byte of the range.
+        limit: byte behind it.
+        saved: bytes that the writer had saved and changed; None: all.
+        state: of the slot: ARMED or COMMITTED.
+        channel: row of the channel table + 1, its serial, and the number of the commit.
+
+    Returns:
+        The id of the dead writer's slot.
+    """
+    saved = limit - first if saved is None else saved
+    stripe = first // int(regions[0].header[RegionHeader.STRIPE_NBYTES])
+    writer = Writer.create(regions[0].node)
+    words = writer.words
+    words[Slot.STRIPE], words[Slot.FIRST], words[Slot.LIMIT] = stripe, first, limit
+    words[Slot.PROGRESS], words[Slot.EXTENTS] = saved, len(regions)
+    words[Slot.CHANNEL], words[Slot.SERIAL], words[Slot.NUMBER] = channel
+    words[Slot.STATE] = state
+    for extent, region in enumerate(regions):
+        words[Slot.REGION + extent] = region.address
+        changed = region.data[first : first + saved]
+        np.copyto(journal.room(writer.segment, extent)[:saved], changed)
+        region.table[stripe, Stripe.WRITER] = writer.slot_id
+        region.table[stripe, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
+        changed[:] = GARBAGE
+    writer.abandon()
+    return writer.slot_id
