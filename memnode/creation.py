@@ -41,11 +41,13 @@ class Build:
         Raises:
             OutOfMemoryError: somebody else took the room; nothing is left.
         """
-        publish = self.create.publish
+        create = self.create
         try:
             if not self._building.step():
                 return None
-            return self._registry.finish(self._building, self.owner, publish=publish)
+            return self._registry.finish(
+                self._building, self.owner, publish=create.publish, scratch=create.scratch
+            )
         except BaseException:
             self.abandon()
             raise

@@ -103,8 +103,7 @@ class Dispatcher:
     def drop(self, connection: Connection) -> None:
         """Discard unexecuted all that is held of a connection; its channel stays known.
 
-        The regions that it made and did not publish go; for one in the making, see
-        ``Unattended``.
+        Its scratch regions go; for one in the making, see ``Unattended``.
         """
         self.waits.drop(connection)
         self._parked.pop(connection, None)
@@ -115,7 +114,7 @@ class Dispatcher:
             self._context.unattended.add(channel.build, now_s=self._context.now_s)
             channel.build = None
         channel.close()
-        self._context.registry.drop_unpublished(channel.session.key)
+        self._context.registry.drop_scratch(channel.session.key)
 
     def release(self, key: ChannelKey) -> None:
         """Forget a channel for good: its numbers, its answers, and what it has begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 
 from memnode.sessions import ChannelKey
 from smbox.errors import (
@@ -42,6 +43,7 @@ class Registry:
         self._building_names: set[NameKey] = set()
         self._building_tokens: set[int] = set()
         self._creators: dict[int, ChannelKey] = {}  # of regions not published, by address
+        self._scratch: set[int] = set()  # addresses of those that go when the channel resumes
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -112,7 +114,9 @@ class Registry:
             self._building_names.add(_key(spec))
         return building
 
-    def finish(self, building: Building, owner: ChannelKey, *, publish: bool) -> MappedRegion:
+    def finish(
+        self, building: Building, owner: ChannelKey, *, publish: bool, scratch: bool = False
+    ) -> MappedRegion:
         """Give a region that is whole its address and, to publish it, its name."""
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
         self._memory.add(region)
@@ -123,6 +127,8 @@ class Registry:
             self._names[_key(region.spec)] = region
         else:
             self._creators[region.address] = owner
+            if scratch:
+                self._scratch.add(region.address)
         return region
 
     def give_up(self, building: Building, *, publish: bool) -> None:
@@ -150,6 +156,7 @@ class Registry:
         if winner is None:
             self._memory.publish(region)
             self._creators.pop(address, None)
+            self._scratch.discard(address)
             self._names[_key(region.spec)] = region
             return region
         spec = region.spec
@@ -182,12 +189,13 @@ class Registry:
             )
         return region
 
-    def drop_unpublished(self, owner: ChannelKey) -> int:
-        """Free what a channel made and did not publish; return how many regions."""
-        gone = [address for address, key in self._creators.items() if key == owner]
-        for address in gone:
-            self._remove(self._memory.regions[address])
-        return len(gone)
+    def drop_scratch(self, owner: ChannelKey) -> None:
+        """Free the regions of a channel that go when it resumes."""
+        self._drop([at for at in self._scratch if self._creators[at] == owner])
+
+    def drop_unpublished(self, owner: ChannelKey) -> None:
+        """Free all that a channel made and did not publish."""
+        self._drop([at for at, key in self._creators.items() if key == owner])
 
     def live_after(self, address: int, count: int) -> list[MappedRegion]:
         """Return up to ``count`` live regions at addresses above ``address``, ascending."""
@@ -206,10 +214,15 @@ class Registry:
             raise AddressRangeError("no region begins at this address", address=address)
         return region
 
+    def _drop(self, addresses: Sequence[int]) -> None:
+        for address in addresses:
+            self._remove(self._memory.regions[address])
+
     def _remove(self, region: MappedRegion) -> None:
         if self._names.get(_key(region.spec)) is region:
             del self._names[_key(region.spec)]
         self._creators.pop(region.address, None)
+        self._scratch.discard(region.address)
         self._located = (0, 0, None)
         self._addresses.remove(region.address)
         self._memory.free(region)

@@ -51,6 +51,7 @@ class CreateRequest:
         publish: False builds a region that only its creator may write, by address, until
             ``ControlPath.publish`` makes it visible.
         exist_ok: an existing region of the same layout is the answer, not an error.
+        scratch: the node may free it when the thread's channel resumes.
     """
 
     name: str
@@ -61,6 +62,7 @@ class CreateRequest:
     init: bool | int | float | None = None
     publish: bool = True
     exist_ok: bool = False
+    scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

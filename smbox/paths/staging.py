@@ -71,7 +71,13 @@ class Staging:
     def _make(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
         name = f"staging.{secrets.token_hex(8)}"
         request = CreateRequest(
-            name, RegionKind.ARRAY, dtype, (count,), Consistency.STRIPE, publish=False
+            name,
+            RegionKind.ARRAY,
+            dtype,
+            (count,),
+            Consistency.STRIPE,
+            publish=False,
+            scratch=True,
         )
         return Lease(control.create(request, timeout_s), self._end)
 

@@ -121,6 +121,7 @@ class Create(Body, frozen=True, kw_only=True):
         init: value of every element, or None: zeros.
         publish: False leaves it BUILDING: only its creator knows it, by address.
         exist_ok: an equal region that exists is the answer, not an error.
+        scratch: not published, it goes when the channel says HELLO again.
         token: random; a repeated request finds its own region by it.
     """
 
@@ -132,6 +133,7 @@ class Create(Body, frozen=True, kw_only=True):
     init: bool | int | float | None = None
     publish: bool = True
     exist_ok: bool = False
+    scratch: bool = False
     token: Id16
 
 

@@ -8,7 +8,7 @@ import pytest
 from memnode.creation import UNCLAIMED_S
 from smbox.memory.building import SLICE_NBYTES
 from smbox.memory.segment import listing
-from smbox.wire.messages import Create, Empty, Free
+from smbox.wire.messages import Create, Empty, Free, Publish
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -146,13 +146,17 @@ def test_a_region_without_a_name_that_nobody_asks_for_again_is_given_up(bench):
     assert bench.node.patience_s > 0
 
 
-def test_what_a_channel_made_and_did_not_publish_goes_when_it_resumes(bench):
+def test_scratch_goes_when_its_channel_resumes_and_what_is_to_be_published_stays(bench):
     peer, other = bench.peer(), bench.peer()
-    mine = peer.create("w", publish=False).body.address
-    theirs = other.create("w", publish=False).body.address
+    mine = peer.create("w", publish=False, scratch=True).body.address
+    theirs = other.create("w", publish=False, scratch=True).body.address
+    filled = peer.create("w", publish=False).body.address
     peer.hello()
-    assert list(bench.memory.regions) == [theirs]
+    assert sorted(bench.memory.regions) == [theirs, filled]
     assert peer.ask(Op.FREE, body=Free(address=mine)).status is Status.REGION_FREED
+    assert peer.ask(Op.PUBLISH, body=Publish(address=filled)).body.live
+    peer.ask(Op.BYE, body=Empty())
+    assert sorted(bench.memory.regions) == [theirs, filled]
 
 
 def test_publishing_races(bench):

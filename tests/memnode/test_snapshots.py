@@ -30,7 +30,7 @@ def plain(peer):
 
 @pytest.fixture
 def stage(bench, peer):
-    address = peer.create("stage", (2 * COUNT,), publish=False).body.address
+    address = peer.create("stage", (2 * COUNT,), publish=False, scratch=True).body.address
     bench.memory.regions[address].array()[:COUNT] = np.arange(COUNT)
     return address
 
