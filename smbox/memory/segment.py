@@ -61,6 +61,8 @@ class Segment:
             OutOfMemoryError: no room in /dev/shm; nothing is left.
             SegmentError: the name exists or is refused; nothing is left.
         """
+        if nbytes > room_nbytes():  # else all of it would be filled before the system says no
+            raise no_room(name, nbytes)
         segment = cls.create_sparse(name, nbytes)
         try:
             segment.allocate(0, nbytes)

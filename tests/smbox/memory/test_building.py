@@ -10,12 +10,11 @@ from smbox import dtypes
 from smbox.errors import OutOfMemoryError, RegionFreedError
 from smbox.memory import building, layout
 from smbox.memory.building import Building, build
-from smbox.memory.change import Change
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionState
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion, pieces
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, listing, room_nbytes
 
@@ -53,9 +52,9 @@ def test_a_freed_region_takes_no_change_even_of_old_mappings(memory, make):
     region = make(np.ones(1000, np.float32))
     old = MappedRegion.attach(memory.name, region.offset)
     memory.free(region)
-    change = Change(KernelCode.SUM, np.ones(1000, np.float32))
+    source = np.ones(1000, np.float32).view(np.uint8)
     with pytest.raises(RegionFreedError):
-        commit(memory.writer, old, next(pieces(0, 4000)), change)
+        commit(memory.writer, (old,), KernelCode.SUM, 0, 4000, source, 1.0)
     assert (old.array() == 1).all()
 
 

@@ -4,37 +4,53 @@ import numpy as np
 import pytest
 
 from smbox.errors import LimitError
-from smbox.memory.channels import ChannelTable, RingFile
-from smbox.memory.layout import (
-    CHANNEL_ROWS,
-    STRIPE_NBYTES,
-    Channel,
-    Ring,
-    building_name,
-    ring_name,
-)
-from smbox.memory.segment import DIRECTORY, listing
+from smbox.memory.channels import ChannelTable, Rings, rings_of
+from smbox.memory.commit import commit
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring, building_name
+from smbox.memory.orders import Back
+from smbox.memory.segment import listing
 
 CLIENT = (1 << 100) + 17
 
 
-def test_rows_survive_their_table(memory):
-    memory.channels.claim(CLIENT, 0).applied = 41
+@pytest.fixture
+def row(memory):
+    return memory.channels.claim(CLIENT, 0)
+
+
+@pytest.fixture
+def region(make):
+    return make(np.zeros(3 * STRIPE_NBYTES, np.uint8))
+
+
+def answered(memory, region, rings, number: int, nbytes: int) -> None:
+    """Add one, and leave what was there as the answer of a number."""
+    ring, one = rings.ring_for(number, 1, nbytes), np.ones(nbytes, np.uint8)
+    how = {"back": Back.OLD, "channel": ring.block, "number": number}
+    commit(memory.writer, (region,), KernelCode.SUM, 0, nbytes, one, **how)
+
+
+def test_rows_survive_their_table(memory, row):
+    row.applied = 41
+    row.generation = 7
     memory.channels.claim(CLIENT, 1)
     again = ChannelTable.open(memory.name)
-    assert again.find(CLIENT, 0).applied == 41
+    found = again.find(CLIENT, 0)
+    assert (found.applied, found.generation, found.serial) == (41, 7, row.serial)
     assert again.find(CLIENT, 1).applied == 0
     assert again.find(CLIENT + 1, 0) is None
     assert len(again.rows()) == len(again) == 2
     again.close()
 
 
-def test_a_released_row_starts_anew(memory):
-    row = memory.channels.claim(CLIENT, 0)
-    row.applied = 9
-    memory.channels.release(row, memory.name)
+def test_a_row_that_is_used_again_has_another_serial_and_nothing_applied(memory, row):
+    serial, index, row.applied = row.serial, row.index, 9
+    memory.channels.release(row)
     assert memory.channels.find(CLIENT, 0) is None
-    assert memory.channels.claim(CLIENT, 0).applied == 0
+    again = memory.channels.claim(CLIENT, 0)
+    assert (again.index, again.applied) == (index, 0)
+    assert again.serial > serial
 
 
 def test_a_full_table_says_so(memory):
@@ -43,49 +59,74 @@ def test_a_full_table_says_so(memory):
         memory.channels.claim(CLIENT, 0)
 
 
-def test_a_ring_answers_what_it_still_has(memory):
-    row = memory.channels.claim(CLIENT, 0)
-    ring = RingFile.open(memory.name, row.index)
-    ring.old(5)[:3] = [1, 2, 3]
-    ring.header(5)[Ring.NUMBER] = 5
-    ring.header(5)[Ring.RESULT_NBYTES] = 3
-    again = RingFile.open(memory.name, row.index)
-    assert again.answers(5).tolist() == [1, 2, 3]
-    assert again.answers(5 + Ring.ENTRIES) is None
-    assert again.answers(6) is None
-    again.close()
+def test_a_number_of_another_serial_is_not_taken(memory, row):
+    memory.channels.apply_committed(row.index, row.serial + 1, 5)
+    assert row.applied == 0
+    memory.channels.apply_committed(row.index, row.serial, 5)
+    memory.channels.apply_committed(row.index, row.serial, 3)
+    assert row.applied == 5
 
 
-def test_answers_of_whole_stripes_lie_side_by_side(memory):
-    ring = RingFile.open(memory.name, memory.channels.claim(CLIENT, 0).index)
+def test_a_ring_answers_what_it_still_has_after_a_restart_too(memory, region, row):
+    rings = Rings(memory.name, row)
+    for number in (5, 6):
+        answered(memory, region, rings, number, 3)
+    for found in (rings, Rings(memory.name, row)):
+        assert found.answers(5).tolist() == [0, 0, 0]
+        assert found.answers(6).tolist() == [1, 1, 1]
+        assert found.answers(7) is None
+        assert found.answers(5 + Ring.ENTRIES) is None
+        found.close()
+
+
+def test_a_ring_is_as_large_as_its_answers_need(memory, region, row):
+    rings = Rings(memory.name, row)
+    small = memory.used_nbytes()
+    answered(memory, region, rings, 1, 8)
+    assert memory.used_nbytes() - small < 16 * 1024
+    rings.close()
+
+
+def test_a_smaller_ring_answers_until_its_numbers_are_acknowledged(memory, region, row):
+    rings = Rings(memory.name, row)
+    answered(memory, region, rings, 1, 8)
+    answered(memory, region, rings, 2, STRIPE_NBYTES)
+    assert len(rings_of(memory.name, row.serial)) == 2
+    assert rings.answers(1).size == 8
+    assert rings.answers(2).size == STRIPE_NBYTES
+    assert rings.answers(1, 2) is None  # of two rings: they do not lie side by side
+    answered(memory, region, rings, 2 + Ring.ENTRIES, 8)
+    assert len(rings_of(memory.name, row.serial)) == 1
+    assert rings.answers(1) is None
+    rings.close()
+
+
+def test_answers_of_whole_stripes_lie_side_by_side(memory, region, row):
+    rings = Rings(memory.name, row)
     for number, nbytes in ((4, STRIPE_NBYTES), (5, 3), (6, STRIPE_NBYTES)):
-        ring.old(number)[:nbytes] = number
-        ring.header(number)[Ring.NUMBER] = number
-        ring.header(number)[Ring.RESULT_NBYTES] = nbytes
-    both = ring.answers(4, 2)
-    assert both.tolist() == [4] * STRIPE_NBYTES + [5] * 3
-    assert np.shares_memory(both, ring.segment.bytes)  # nothing is copied
-    assert ring.answers(4, 3) is None  # a gap behind 5
-    assert ring.answers(3, 2) is None  # 3 had none
-    assert ring.answers(4 + Ring.ENTRIES, 2) is None
-    ring.close()
+        rings.ring_for(number, 1, STRIPE_NBYTES)
+        answered(memory, region, rings, number, nbytes)
+    both = rings.answers(4, 2)
+    assert both.tobytes() == bytes(STRIPE_NBYTES) + b"\1\1\1"
+    assert rings.answers(4, 3) is None  # a gap behind 5
+    assert rings.answers(3, 2) is None  # 3 had none
+    assert rings.answers(4 + Ring.ENTRIES, 2) is None
+    rings.close()
 
 
-def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory):
-    ring = RingFile.open(memory.name, memory.channels.claim(CLIENT, 0).index)
+def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory, region, row):
+    rings = Rings(memory.name, row)
     for number in (Ring.ENTRIES, Ring.ENTRIES + 1):
-        ring.header(number)[Ring.NUMBER] = number
-        ring.header(number)[Ring.RESULT_NBYTES] = STRIPE_NBYTES
-    assert (
-        ring.answers(Ring.ENTRIES).size == ring.answers(Ring.ENTRIES + 1).size == STRIPE_NBYTES
-    )
-    assert ring.answers(Ring.ENTRIES, 2) is None
-    ring.close()
+        answered(memory, region, rings, number, 64)
+    assert rings.answers(Ring.ENTRIES).size == rings.answers(Ring.ENTRIES + 1).size == 64
+    assert rings.answers(Ring.ENTRIES, 2) is None
+    rings.close()
 
 
-def test_a_ring_whose_maker_was_killed_is_made_again(memory):
-    row = memory.channels.claim(CLIENT, 0)
-    (DIRECTORY / ring_name(memory.name, row.index)).touch()
-    ring = RingFile.open(memory.name, row.index)
-    assert ring.answers(5) is None
+def test_a_channels_rings_go_with_it(memory, region, row):
+    rings = Rings(memory.name, row)
+    answered(memory, region, rings, 1, 8)
+    rings.close()
+    memory.channels.release(row)
+    assert rings_of(memory.name, row.serial) == []
     assert listing(building_name(memory.name, 0)[:-16]) == []

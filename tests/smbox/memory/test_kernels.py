@@ -5,16 +5,9 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import ConfigError
-from smbox.memory.kernels import (
-    KERNELS,
-    KernelCode,
-    elastic_delta,
-    journaled,
-    run_kernel,
-    scale_of,
-)
+from smbox.memory.kernels import KERNELS, KernelCode, native_scale, scale_of
+from smbox.testing.kernels import changed
 
-ELEMENTWISE = [code for code, kernel in KERNELS.items() if not kernel.is_whole]
 GENERATION, ARRIVED = 0, 1
 
 
@@ -22,9 +15,8 @@ def after(
     code: KernelCode, dtype_name: str, data: list, source: list, scale: float = 1
 ) -> list:
     dtype = dtypes.by_name(dtype_name)
-    region = np.array(data).astype(dtype.numpy)
-    run_kernel(code, region, np.array(source).astype(dtype.numpy), scale_of(code, dtype, scale))
-    return region.tolist()
+    c, x = (np.array(values).astype(dtype.numpy) for values in (data, source))
+    return changed(code, c, x, native_scale(code, dtype, scale)).tolist()
 
 
 def test_codes_are_those_that_journals_hold():
@@ -55,16 +47,6 @@ def test_elementwise_kernels_of_every_number_type(dtype: dtypes.DType):
 @pytest.mark.parametrize("dtype", [d for d in dtypes.TABLE if d.kind == "float"], ids=str)
 def test_elastic_moves_the_center_by_its_share(dtype: dtypes.DType):
     assert after(KernelCode.ELASTIC, dtype.name, [0, 4], [8, 0], 0.25) == [2, 3]
-
-
-@pytest.mark.parametrize("dtype", [d for d in dtypes.TABLE if d.kind == "float"], ids=str)
-def test_the_client_computes_the_delta_that_the_memory_added(dtype: dtypes.DType):
-    rng = np.random.default_rng(1)
-    old, x = (rng.standard_normal(999).astype(dtype.numpy) for _ in range(2))
-    scale = scale_of(KernelCode.ELASTIC, dtype, 0.3)
-    center = old.copy()
-    run_kernel(KernelCode.ELASTIC, center, x, scale)
-    np.testing.assert_array_equal(center, old + elastic_delta(x, old, scale))
 
 
 def test_elastic_is_for_floats_only():
@@ -103,7 +85,7 @@ def test_min_and_max_pass_nan_on():
         ("int32", float("inf")),
         ("float32", float("nan")),
         ("float32", 1e39),
-        ("float16", 1e6),
+        ("float16", 1e39),
         ("bfloat16", float("inf")),
     ],
 )
@@ -145,7 +127,7 @@ def barrier_of(parties: int) -> np.ndarray:
 
 
 def step(barrier: np.ndarray, code: KernelCode, member: int) -> list[int]:
-    run_kernel(code, barrier, np.array([member], np.uint64), np.uint64(1))
+    barrier[:] = changed(code, barrier, np.array([member], np.uint64))
     return [int(barrier[GENERATION]), int(barrier[ARRIVED])]
 
 
@@ -178,37 +160,6 @@ def test_a_withdrawal_after_the_opening_takes_nothing_back():
     barrier = barrier_of(1)
     assert step(barrier, KernelCode.ARRIVE, 7) == [1, 0]
     assert step(barrier, KernelCode.WITHDRAW, 7) == [1, 0]
-
-
-@pytest.mark.parametrize("code", KernelCode)
-def test_a_source_of_the_wrong_length_changes_nothing(code: KernelCode):
-    data = np.arange(5, dtype=np.uint64)
-    with pytest.raises(ConfigError, match="length"):
-        run_kernel(code, data, np.zeros(4, np.uint64), np.uint64(1))
-    assert data.tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("code", ELEMENTWISE)
-def test_journaled_saves_the_old_bytes_and_says_how_many(code: KernelCode):
-    dtype = dtypes.by_name("float32")
-    data, source = np.arange(7, dtype="f4"), np.full(7, 2, "f4")
-    before, wanted = data.copy(), data.copy()
-    run_kernel(code, wanted, source, np.float32(1))
-    old, progress = np.zeros(64, np.uint8), np.zeros(4, np.uint64)
-    journaled(code, data.view("u1"), source.view("u1"), old, dtype, 1, progress, 2)
-    assert old[:28].tobytes() == before.tobytes()
-    assert data.tobytes() == wanted.tobytes()
-    assert progress.tolist() == [0, 0, 28, 0]
-
-
-def test_journaled_refuses_before_it_touches_anything():
-    dtype = dtypes.by_name("int32")
-    data, progress = np.arange(4, dtype="i4"), np.zeros(1, np.uint64)
-    source, old = np.ones(4, "i4"), np.zeros(16, np.uint8)
-    with pytest.raises(ConfigError):
-        journaled(KernelCode.SUM, data.view("u1"), source, old, dtype, 0.5, progress, 0)
-    assert data.tolist() == [0, 1, 2, 3]
-    assert progress[0] == 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])

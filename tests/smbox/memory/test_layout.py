@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from smbox.memory import layout
-from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Sibling, Slot
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Ring, Slot
 
 
 def test_a_region_has_its_header_table_and_data_on_pages():
@@ -23,5 +23,12 @@ def test_names_tell_their_node_and_sort_by_address():
 def test_a_header_has_room_for_the_longest_name():
     assert RegionHeader.NAME_AT + layout.NAME_NBYTES_MAX <= RegionHeader.NBYTES
     assert Slot.OLD_AT + Slot.EXTENTS_MAX * STRIPE_NBYTES == Slot.NBYTES
-    last = Sibling.BEGIN + (Slot.EXTENTS_MAX - 1) * Sibling.WORDS
-    assert last * layout.WORD_NBYTES <= Slot.OLD_AT
+    assert Slot.WORDS * layout.WORD_NBYTES <= Slot.OLD_AT
+    assert Ring.ENTRIES * Ring.HEAD_WORDS * layout.WORD_NBYTES <= Ring.OLD_OFFSET
+
+
+def test_a_ring_is_named_by_its_channel_and_the_size_of_its_entries():
+    ring = layout.ring_id(77, 4096)
+    assert layout.ring_entry_nbytes(ring) == 4096
+    assert layout.ring_name("n", ring) != layout.ring_name("n", layout.ring_id(77, 8192))
+    assert layout.ring_nbytes(4096) == Ring.OLD_OFFSET + Ring.ENTRIES * 4096

@@ -21,7 +21,8 @@ def test_two_mappings_show_one_array(memory, make):
 def test_a_version_is_the_sum_of_its_stripes(make):
     region = make(np.zeros(STRIPE_NBYTES + 1, np.uint8))
     assert region.stripe_count == 2
-    region.table[:, Stripe.COUNT] = [3, 4]
+    undone = 6 << 1
+    region.table[:, Stripe.SEQUENCE] = [3 << 16 | undone, 4 << 16]
     assert region.version() == 7
     assert region.lock_byte(1) - region.lock_byte(0) == STRIPE_NBYTES
 

@@ -10,6 +10,7 @@ from smbox.memory.optimizers import (
     OptimizerCode,
     check_parameters,
 )
+from smbox.testing.kernels import stepped
 
 RNG = np.random.default_rng(5)
 GOOD = {
@@ -50,7 +51,7 @@ def test_steps_follow_the_published_rule(code, dtype, tolerance):
     expected = textbook(code, p, gradients, GOOD[code])
     states = [np.zeros(50, dtype) for _ in OPTIMIZERS[code].states]
     for t, g in enumerate(gradients, start=1):
-        OPTIMIZERS[code].run(p, states, g, GOOD[code], t)
+        p, *states = stepped(code, p, states, g, GOOD[code], t)
     assert p.dtype == dtype
     np.testing.assert_allclose(p, expected, rtol=tolerance, atol=tolerance)
 

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
-from smbox.memory import reading
 from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import Consistency, RegionHeader, RegionState, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import Piece
-from smbox.memory.reading import read_piece, read_range
+from smbox.memory.reading import Reader
+from smbox.testing.dead_writer import leave_open
 
-PIECE = Piece(0, 4, 12)
+COUNT = STRIPE_NBYTES // 4 + 5
 
 
 @pytest.fixture
@@ -21,67 +20,128 @@ def locks(memory):
     locks.close()
 
 
-def read(region, locks) -> list[float]:
-    out = np.empty(8, np.uint8)
-    read_piece(region, PIECE, out, locks)
-    return out.view(np.float32).tolist()
+@pytest.fixture
+def reader(locks):
+    return Reader(locks)
 
 
-def test_a_piece_is_copied(make, locks):
-    assert read(make(np.arange(5, dtype=np.float32)), locks) == [1, 2]
+@pytest.fixture
+def region(make):
+    return make(np.arange(COUNT, dtype=np.float32))
 
 
-def test_an_open_stripe_under_a_held_lock_is_busy(memory, make, locks):
-    region = make(np.arange(5, dtype=np.float32))
-    region.table[0, Stripe.SEQ] = 1
+def read(reader, region, first: int, limit: int) -> list[float]:
+    out = np.zeros((limit - first) // 4, np.float32)
+    reader.read(region, first, limit, out.view(np.uint8))
+    return out.tolist()
+
+
+def test_a_range_over_two_stripes_is_copied(reader, region):
+    at = STRIPE_NBYTES - 4
+    assert read(reader, region, at, at + 12) == [at // 4, at // 4 + 1, at // 4 + 2]
+    assert reader.done == 12
+
+
+@pytest.mark.parametrize("shift", [0, 4, 60])
+def test_a_long_read_leaves_the_caches_alone_and_is_the_same(reader, make, shift):
+    """From 64 MiB on the copy is another one; odd ends on both sides."""
+    region = make(np.arange((16 << 20) + 99, dtype=np.float32))
+    space = np.zeros(region.nbytes + 64, np.uint8)
+    out = space[shift : shift + region.nbytes - 4]
+    reader.read(region, 4, region.nbytes, out)
+    assert np.array_equal(out, region.data[4:])
+    assert not space[:shift].any()
+    assert not space[shift + out.size :].any()
+
+
+@pytest.mark.parametrize(("operand", "name"), [(10, "float16"), (11, "bfloat16")])
+def test_a_float32_region_is_read_as_a_narrower_type(reader, make, operand, name):
+    from smbox import dtypes
+
+    numbers = np.random.default_rng(1).standard_normal(COUNT).astype(np.float32)
+    out = np.zeros(COUNT - 1, dtypes.by_name(name).numpy)
+    reader.read(make(numbers), 4, 4 * COUNT, out.view(np.uint8), operand=operand)
+    assert out.tobytes() == numbers[1:].astype(out.dtype).tobytes()
+
+
+def test_a_held_stripe_without_a_commit_is_read(reader, region, memory):
     memory.writer.locks.try_lock(region.lock_byte(0))
-    with pytest.raises(StripeBusy):
-        read(region, locks)
+    assert read(reader, region, 4, 12) == [1, 2]
+    memory.writer.locks.unlock(region.lock_byte(0))
 
 
-def test_an_open_stripe_without_journal_stays_open(make, locks):
-    region = make(np.arange(5, dtype=np.float32))
-    region.table[0, Stripe.SEQ] = 1
+def test_a_commit_in_the_making_is_busy_and_the_read_goes_on_there(reader, region, memory):
+    memory.writer.locks.try_lock(region.lock_byte(1))
+    region.table[1, Stripe.SEQUENCE] = Stripe.OPEN
+    out = np.zeros(region.nbytes, np.uint8)
+    with pytest.raises(StripeBusy) as busy:
+        reader.read(region, 0, region.nbytes, out)
+    assert busy.value.stripe == 1
+    assert reader.done == STRIPE_NBYTES
+    region.table[1, Stripe.SEQUENCE] = 1 << Stripe.COMMITS_SHIFT
+    memory.writer.locks.unlock(region.lock_byte(1))
+    reader.read(region, 0, region.nbytes, out, done=reader.done)
+    assert np.array_equal(out, region.data)
+
+
+def test_what_a_dead_writer_left_open_is_undone_and_read(reader, region, memory):
+    leave_open(region, first=0, limit=STRIPE_NBYTES)
+    assert read(reader, region, 4, 12) == [1, 2]
+    assert region.version() == 0
+    memory.sweep_slots()
+
+
+def test_an_open_stripe_without_journal_stays_open(reader, region, locks):
+    region.table[0, Stripe.SEQUENCE] = Stripe.OPEN
     with pytest.raises(SegmentError):
-        read(region, locks)
-    assert region.table[0, Stripe.SEQ] == 1
+        read(reader, region, 4, 12)
+    assert region.table[0, Stripe.SEQUENCE] == Stripe.OPEN
     assert locks.try_lock(region.lock_byte(0))
 
 
-def test_a_lock_free_region_is_read_as_it_is(make, locks):
+def test_a_region_without_locks_is_read_as_it_is(reader, make):
     region = make(np.arange(5, dtype=np.float32), consistency=Consistency.NONE)
-    region.table[0, Stripe.SEQ] = 1
-    assert read(region, locks) == [1, 2]
+    region.table[0, Stripe.SEQUENCE] = Stripe.OPEN
+    assert read(reader, region, 4, 12) == [1, 2]
 
 
-def test_where_loads_have_no_order_the_lock_is_taken(make, locks, monkeypatch):
-    monkeypatch.setattr(reading, "ORDERS_LOADS", False)
-    region = make(np.arange(5, dtype=np.float32))
-    assert read(region, locks) == [1, 2]
-    other = LockFile(region.node)
-    other.try_lock(region.lock_byte(0))
-    with pytest.raises(StripeBusy):
-        read(region, locks)
-    other.close()
-
-
-def test_a_freed_region_is_told_and_not_touched(make, locks):
+def test_a_freed_region_is_told_and_not_touched(reader, region):
     """To touch a page that was given back ends a process where /dev/shm is full."""
-    region, out = make(np.arange(5, dtype=np.float32)), np.ones(20, np.uint8)
+    out = np.ones(20, np.uint8)
     region.header[RegionHeader.STATE] = RegionState.FREED
     with pytest.raises(RegionFreedError):
-        read_range(region, 0, 20, out, locks)
+        reader.read(region, 0, 20, out)
     assert (out == 1).all()
 
 
-def test_a_region_that_is_freed_meanwhile_is_told_after_the_copy(make, locks, monkeypatch):
-    region = make(np.arange(5, dtype=np.float32))
-    copyto = np.copyto
+@pytest.mark.parametrize("row_nbytes", [4, 100, STRIPE_NBYTES])
+def test_rows_are_picked(reader, region, row_nbytes):
+    first = 8
+    rows = (region.nbytes - first) // row_nbytes
+    places = np.array([rows - 1, 0, rows // 2, rows - 1], np.int64)
+    out = np.zeros((4, row_nbytes), np.uint8)
+    reader.read_rows(region, first, places, row_nbytes, out)
+    data = region.data[first : first + rows * row_nbytes].reshape(rows, row_nbytes)
+    assert np.array_equal(out, data[places])
+    assert reader.done == 4
 
-    def copy_and_free(*arrays):
-        copyto(*arrays)
-        region.header[RegionHeader.STATE] = RegionState.FREED
 
-    monkeypatch.setattr(np, "copyto", copy_and_free)
-    with pytest.raises(RegionFreedError):
-        read(region, locks)
+def test_rows_of_a_narrower_type_are_picked(reader, region):
+    out = np.zeros((2, 3), np.float16)
+    places = np.array([2, 0], np.int64)
+    reader.read_rows(region, 0, places, 12, out.view(np.uint8), operand=10)
+    assert out.tolist() == [[6, 7, 8], [0, 1, 2]]
+
+
+def test_a_row_of_a_commit_in_the_making_waits(reader, region, memory):
+    memory.writer.locks.try_lock(region.lock_byte(1))
+    region.table[1, Stripe.SEQUENCE] = Stripe.OPEN
+    last = COUNT - 1
+    out, places = np.zeros((2, 4), np.uint8), np.array([3, last], np.int64)
+    with pytest.raises(StripeBusy):
+        reader.read_rows(region, 0, places, 4, out)
+    assert reader.done == 1
+    region.table[1, Stripe.SEQUENCE] = 0
+    memory.writer.locks.unlock(region.lock_byte(1))
+    reader.read_rows(region, 0, places, 4, out, done=reader.done)
+    assert out.reshape(-1).view(np.float32).tolist() == [3, last]

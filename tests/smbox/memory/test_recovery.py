@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from smbox.errors import SegmentError
-from smbox.memory import recovery
-from smbox.memory.change import Change
-from smbox.memory.commit import _arm, commit
+from smbox.memory import journal, recovery
+from smbox.memory.busy import StripeBusy
+from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Slot, SlotState, Stripe
+from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import Piece
+from smbox.memory.node_memory import NodeMemory
+from smbox.memory.segment import unlink
+from smbox.testing.dead_writer import GARBAGE, leave_open
 
-PIECE = Piece(0, 0, 8)
-ONE = Change(KernelCode.SUM, np.ones(2, np.float32))
+COMMITTED = SlotState.COMMITTED
+ONES = np.ones(2, np.float32).view(np.uint8)
 
 
 @pytest.fixture
@@ -25,83 +27,181 @@ def region(make):
     return make(np.arange(2, dtype=np.float32))
 
 
-@pytest.fixture
-def dead(memory, region):
-    """A writer that died in the middle of its commit: half saved, half changed."""
-    writer = Writer.create(memory.name)
-    old = _arm(writer, region, PIECE, ONE, None)
-    region.table[0, Stripe.WRITER] = writer.slot_id
-    region.table[0, Stripe.SEQ] += 1
-    old[:4] = region.data[:4]
-    writer.words[Slot.PROGRESS] = 4
-    region.array()[0] = 77
-    writer.locks.close()
-    yield writer
-    writer.abandon()
+def add_one(memory, region) -> None:
+    commit(memory.writer, (region,), KernelCode.SUM, 0, 8, ONES, 1.0)
 
 
-def test_the_next_writer_undoes_what_was_armed(memory, region, dead):
-    commit(memory.writer, region, PIECE, ONE)
+def is_garbage(region) -> bool:
+    return bool((region.data == GARBAGE).all())
+
+
+@pytest.mark.parametrize("saved", [0, 4, 8])
+def test_the_next_writer_undoes_what_was_armed(memory, region, saved):
+    leave_open(region, first=0, limit=8, saved=saved)
+    add_one(memory, region)
     assert region.array().tolist() == [1, 2]
     assert region.version() == 1
-    assert not recovery.is_open(dead.words)
+    assert memory.sweep_slots() == 1
 
 
-def test_the_next_writer_finishes_what_was_committed(memory, region, dead):
-    dead.words[Slot.STATE] += SlotState.COMMITTED - SlotState.ARMED
-    commit(memory.writer, region, PIECE, ONE)
-    assert region.array().tolist() == [78, 2]
+def test_the_next_writer_closes_what_was_committed(memory, make):
+    region = make(np.zeros(8, np.uint8))
+    leave_open(region, first=0, limit=8, state=COMMITTED)
+    one = np.ones(8, np.uint8)
+    commit(memory.writer, (region,), KernelCode.SUM, 0, 8, one, 1)
+    assert (region.data == GARBAGE + 1).all()
     assert region.version() == 2
+    memory.sweep_slots()
 
 
-def test_a_swept_slot_is_undone_and_gone(memory, region, dead):
+def test_an_undo_changes_the_sequence_word_and_not_the_version(memory, region):
+    """A reader that copied between the stores of an undone commit finds another word."""
+    seen = set()
+    for _ in range(3):
+        seen.add(int(region.table[0, Stripe.SEQUENCE]))
+        leave_open(region, first=0, limit=8)
+        recovery.recover_stripe(region, 0, memory.writer.locks)
+    assert len(seen) == 3
+    assert region.version() == 0
+    assert memory.sweep_slots() == 3
+
+
+def test_the_count_of_undone_commits_carries_nothing_into_the_version(memory, region):
+    region.table[0, Stripe.SEQUENCE] = 5 << Stripe.COMMITS_SHIFT | 0xFFFE
+    leave_open(region, first=0, limit=8)
+    recovery.recover_stripe(region, 0, memory.writer.locks)
+    assert region.table[0, Stripe.SEQUENCE] == 5 << Stripe.COMMITS_SHIFT
+    memory.sweep_slots()
+
+
+@pytest.mark.parametrize("state", [SlotState.ARMED, COMMITTED])
+def test_each_stripe_is_recovered_alone(memory, make, state):
+    """Rule 1: who finds one closes that one, from its own extent, whatever the others do."""
+    regions = [make(np.full(4, i, np.int32), name) for i, name in enumerate("abc")]
+    leave_open(*regions, first=0, limit=16, state=state)
+    locks = LockFile(memory.name)
+    recovery.recover_stripe(regions[1], 0, locks)
+    assert is_garbage(regions[1]) == (state == COMMITTED)
+    assert [int(region.table[0, 0]) & Stripe.OPEN for region in regions] == [1, 0, 1]
+    recovery.recover_stripe(regions[1], 0, locks)  # a second recoverer: nothing to do
+    assert regions[1].version() == (state == COMMITTED)
+    memory.free(regions[0])  # a sibling that goes
+    assert memory.sweep_slots() == 1
+    assert is_garbage(regions[2]) == (state == COMMITTED)
+    locks.close()
+
+
+def test_a_held_stripe_is_not_recovered(memory, region):
+    leave_open(region, first=0, limit=8)
+    locks = LockFile(memory.name)
+    locks.try_lock(region.lock_byte(0))
+    with pytest.raises(StripeBusy):
+        recovery.recover_stripe(region, 0, memory.writer.locks)
+    assert memory.sweep_slots() == 0
+    locks.close()
     assert memory.sweep_slots() == 1
     assert region.array().tolist() == [0, 1]
-    assert region.table[0, Stripe.SEQ] == 2
 
 
-def test_a_slot_whose_stripe_is_held_waits(memory, region, dead):
-    other = LockFile(memory.name)
-    other.try_lock(region.lock_byte(0))
-    assert memory.sweep_slots() == 0
-    other.close()
-    assert memory.sweep_slots() == 1
-
-
-def test_a_slot_of_a_freed_region_is_just_removed(memory, region, dead):
+def test_a_slot_of_a_freed_region_is_just_removed(memory, region):
+    leave_open(region, first=0, limit=8)
     memory.free(region)
     assert memory.sweep_slots() == 1
 
 
-def test_a_later_commit_of_others_is_not_undone(memory, region, dead):
-    region.table[0, Stripe.SEQ] += 1
-    commit(memory.writer, region, PIECE, ONE)
+def test_a_later_commit_of_others_is_not_undone(memory, region):
+    leave_open(region, first=0, limit=8)
+    add_one(memory, region)
     before = region.array().tolist()
     assert memory.sweep_slots() == 1
     assert region.array().tolist() == before
 
 
-def test_a_journal_of_another_stripe_is_not_believed(memory, region, dead):
-    dead.words[Slot.STRIPE] = 9
-    with pytest.raises(SegmentError, match="damaged"):
-        commit(memory.writer, region, PIECE, ONE)
-    assert region.table[0, Stripe.SEQ] == 1
-    dead.words[Slot.STRIPE] = 0
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [(Slot.STRIPE, 9), (Slot.REGION, 77), (Slot.PROGRESS, 9), (Slot.STATE, 0), (Slot.MAGIC, 1)],
+)
+def test_a_journal_that_does_not_fit_is_not_believed(memory, region, word, value):
+    slot_id = leave_open(region, first=0, limit=8)
+    with journal.attach_slot(memory.name, slot_id) as slot:
+        slot.words(0, Slot.WORDS)[word] = value
+    with pytest.raises(SegmentError):
+        add_one(memory, region)
+    assert int(region.table[0, Stripe.SEQUENCE]) == Stripe.OPEN
+    assert is_garbage(region)
+    unlink(slot_name(memory.name, slot_id))
+
+
+def test_a_dead_writers_slot_stays_as_it_is(memory, region):
+    """Rule 1: the sweep of the node removes it; until then a restart finds its number."""
+    slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
+    with journal.attach_slot(memory.name, slot_id) as slot:
+        before = slot.bytes.tobytes()
+        recovery.recover_stripe(region, 0, memory.writer.locks)
+        assert slot.bytes.tobytes() == before
+    memory.sweep_slots()
+
+
+@pytest.fixture
+def restart(memory):
+    """Open the memory again, as a node does after a kill."""
+    opened = []
+
+    def restart() -> NodeMemory:
+        memory.close(keep=True)
+        opened.append(NodeMemory.open(memory.name, 64 << 20))
+        return opened[-1]
+
+    yield restart
+    for again in opened:
+        again.close(keep=True)
+    memory.__init__(memory.name, type(memory.superblock).own(memory.name, 64 << 20))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_restart_takes_the_number_of_a_committed_slot(memory, region, restart, is_closed):
+    row = memory.channels.claim(5, 0)
+    channel = (row.index + 1, row.serial, 9)
+    leave_open(region, first=0, limit=8, state=COMMITTED, channel=channel)
+    if is_closed:  # a local client recovers: it closes the stripe and touches no channel
+        recovery.recover_stripe(region, 0, memory.writer.locks)
+        assert row.applied == 0
+    again = restart()
+    assert again.channels.find(5, 0).applied == 9
+    assert journal.slot_ids(again.name) == [again.writer.slot_id]
+
+
+def test_a_restart_takes_no_number_of_an_armed_slot_nor_of_another_serial(
+    memory, region, make, restart
+):
+    row, other = memory.channels.claim(5, 0), make(np.zeros(4, np.uint8), "other")
+    leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 9))
+    before = (row.index + 1, row.serial - 1, 8)  # the row's use before this one
+    leave_open(other, first=0, limit=4, state=COMMITTED, channel=before)
+    again = restart()
+    assert again.channels.find(5, 0).applied == 0
 
 
 def test_a_killed_holder_frees_its_stripe(memory, region):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        LockFile(memory.name).try_lock(region.lock_byte(0)) or os._exit(1)
         held = LockFile(memory.name)
         held.try_lock(region.lock_byte(0))
         os.write(writer, b"x")
         signal.pause()
     os.read(reader, 1)
+    with pytest.raises(StripeBusy):
+        add_one(memory, region)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    commit(memory.writer, region, PIECE, ONE)
+    add_one(memory, region)
     assert region.version() == 1
     os.close(reader)
     os.close(writer)
+
+
+def test_a_writer_that_lives_is_not_swept(memory):
+    writer = Writer.create(memory.name)
+    assert memory.sweep_slots() == 0
+    writer.close()

@@ -6,10 +6,8 @@ import pytest
 from smbox import dtypes
 from smbox.errors import ConfigError
 from smbox.memory import scatter
-from smbox.memory.change import Change
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
-from smbox.memory.mapped import Piece
 
 
 def operand(places, values) -> np.ndarray:
@@ -20,25 +18,17 @@ def operand(places, values) -> np.ndarray:
 def test_rows_of_every_dtype_land_in_their_places(memory, make, name):
     dtype = dtypes.by_name(name).numpy
     region = make(np.zeros((5, 3), dtype))
-    change = Change(KernelCode.SCATTER_PUT, operand([4, 1], np.ones((2, 3), dtype)))
-    commit(memory.writer, region, Piece(0, 0, region.nbytes), change)
+    rows = operand([4, 1], np.ones((2, 3), dtype))
+    commit(memory.writer, (region,), KernelCode.SCATTER_PUT, 0, region.nbytes, rows)
     assert np.array_equal(region.array()[:, 0], np.array([0, 1, 0, 0, 1], dtype))
 
 
 def test_repeated_places_add_up_and_the_last_put_stays(memory, make):
     region = make(np.zeros((3, 2), np.float32))
-    piece = Piece(0, 8, 24)
-    values = np.array([[1, 2], [10, 20], [100, 200]], np.float32)
-    commit(
-        memory.writer,
-        region,
-        piece,
-        Change(KernelCode.SCATTER_SUM, operand([1, 0, 1], values), 2.0),
-    )
+    rows = operand([1, 0, 1], np.array([[1, 2], [10, 20], [100, 200]], np.float32))
+    commit(memory.writer, (region,), KernelCode.SCATTER_SUM, 8, 24, rows, 2.0)
     assert region.array().tolist() == [[0, 0], [20, 40], [202, 404]]
-    commit(
-        memory.writer, region, piece, Change(KernelCode.SCATTER_PUT, operand([1, 0, 1], values))
-    )
+    commit(memory.writer, (region,), KernelCode.SCATTER_PUT, 8, 24, rows)
     assert region.array().tolist() == [[0, 0], [10, 20], [100, 200]]
 
 
@@ -54,15 +44,6 @@ def test_repeated_places_add_up_and_the_last_put_stays(memory, make):
 )
 def test_a_damaged_operand_changes_nothing(memory, make, damaged):
     region = make(np.zeros((2, 2), np.float32))
-    padded = np.concatenate([damaged, np.zeros(-damaged.size % 4, np.uint8)])
     with pytest.raises(ConfigError):
-        commit(memory.writer, region, Piece(0, 0, 16), Change(KernelCode.SCATTER_SUM, padded))
+        commit(memory.writer, (region,), KernelCode.SCATTER_SUM, 0, 16, damaged, 1.0)
     assert region.version() == 0
-
-
-def test_gathered_rows_are_copies():
-    data = np.arange(7, dtype=np.int32)
-    rows = scatter.gather(data, np.array([2, 0, 2]), 8)
-    assert rows.tolist() == [[4, 5], [0, 1], [4, 5]]
-    rows[0] = -1
-    assert data[4] == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -10,198 +11,86 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from smbox import dtypes
 from smbox.memory import scatter
-from smbox.memory.kernels import KERNELS, KernelCode, native_scale
+from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.layout import Consistency, Stripe
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
+from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.orders import Back, Result
 from smbox.testing import kernels as oracle
+from smbox.testing.kernel_cases import (
+    KernelCase,
+    difference,
+    elements,
+    kernel_cases,
+    unaligned,
+)
 
 pytestmark = pytest.mark.shares  # nothing but memory of its own
 
 LENGTHS = (1, 31, 257, 2500)
-ELEMENTWISE = [
-    code for code, row in KERNELS.items() if not row.is_whole and code != KernelCode.ELASTIC
-]
-FLOATS = [dtype for dtype in dtypes.TABLE if dtype.kind == "float"]
-PAIRS = [(dtype, dtype) for dtype in dtypes.TABLE] + [
-    (dtypes.by_name("float32"), dtypes.by_name(name)) for name in ("float16", "bfloat16")
-]
-FLOAT_PAIRS = [pair for pair in PAIRS if pair[0].kind == "float"]
-SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 6e-8, 3e38, 65504.0]
-SCALES = {"float": (1, 0.3, -2.0, 0.0), "int": (1, 3, -1), "uint": (1, 3), "bool": (1,)}
-PARAMETERS = {
-    OptimizerCode.MOMENTUM: (0.1, 0.9),
-    OptimizerCode.NESTEROV: (0.1, 0.9),
-    OptimizerCode.ADAGRAD: (0.1, 1e-10),
-    OptimizerCode.ADAM: (1e-3, 0.9, 0.999, 1e-8),
-}
 
 
-def names(value) -> str | None:
-    if isinstance(value, tuple):
-        return "-".join(dtype.name for dtype in value)
-    return getattr(value, "name", None)
-
-
-def elements(dtype: dtypes.DType, count: int, seed: int) -> np.ndarray:
-    """Random bit patterns, numbers near one, and every special value that fits."""
-    rng = np.random.default_rng(seed)
-    if dtype.kind == "bool":
-        return rng.integers(0, 2, count).astype(bool)
-    found = rng.integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype.numpy).copy()
-    if dtype.kind == "float":
-        near = rng.standard_normal(count).astype(np.float32).astype(dtype.numpy)
-        found = np.where(rng.random(count) < 0.6, near, found)
-        with np.errstate(over="ignore"):
-            special = rng.permutation(np.array(SPECIAL)).astype(dtype.numpy)
-        found[: len(SPECIAL)] = special[:count]
-    return found
-
-
-def unaligned(array: np.ndarray) -> np.ndarray:
-    """Copy an array's bytes to an odd address."""
-    space = np.zeros(array.nbytes + 2, np.uint8)
-    begin = 1 + space.ctypes.data % 2
-    space[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-    return space[begin : begin + array.nbytes]
+def by_name() -> list[list[KernelCase]]:
+    key = operator.attrgetter("name")
+    cases = sorted(kernel_cases(LENGTHS), key=key)
+    return [list(group) for _, group in itertools.groupby(cases, key)]
 
 
 def same(found: np.ndarray, wanted: np.ndarray) -> None:
-    assert found.dtype == wanted.dtype
-    bits = f"u{found.itemsize}"
-    is_same = found.view(bits) == wanted.view(bits)
-    if found.dtype.kind not in "biu":
-        with np.errstate(invalid="ignore"):  # signalling ones
-            is_same |= np.isnan(found) & np.isnan(wanted)
-    (wrong,) = np.nonzero(~is_same)
-    assert not wrong.size, (wrong[:5], found[wrong[:5]], wanted[wrong[:5]])
+    told = difference(found, wanted)
+    assert told is None, told
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=names)
-@pytest.mark.parametrize("code", ELEMENTWISE, ids=names)
-def test_elementwise_kernels(native, level, code, pair):
-    dtype, operand = pair
-    scales = SCALES[dtype.kind] if KERNELS[code].has_scale else (1,)
-    for seed, (count, scale) in enumerate(itertools.product(LENGTHS, scales)):
-        c, x = elements(dtype, count, seed), elements(operand, count, seed + 99)
-        factor = native_scale(code, dtype, scale)
-        data, old = c.copy(), np.zeros_like(c)
-        region, table = native.region(data)
-        result = native.commit(
-            code,
-            [region],
-            c.nbytes,
-            unaligned(x),
-            factor,
-            operand=operand.code,
-            back=Back.OLD,
-            back_to=old.view(np.uint8),
-        )
-        assert result == Result.DONE
-        same(data, oracle.changed(code, c, x, factor))
-        assert old.tobytes() == c.tobytes()
+@pytest.mark.parametrize("cases", by_name(), ids=lambda cases: cases[0].name)
+def test_every_kernel(native, level, cases):
+    for case in cases:
+        source = unaligned(case.source)
+        check(native, case, source, None)
+        if case.back == Back.MOVED:
+            source = unaligned(case.source)
+            check(native, case, source, source)  # x moves in place
+
+
+def check(native, case: KernelCase, source: np.ndarray, back_to: np.ndarray | None) -> None:
+    arrays = [region.copy() for region in case.regions]
+    mapped = [native.region(array, (at + 1) << 20) for at, array in enumerate(arrays)]
+    parameters = np.zeros(4)
+    parameters[: len(case.parameters)] = case.parameters
+    if back_to is None and case.answer is not None:
+        back_to = unaligned(np.zeros_like(case.answer))
+    result = native.commit(
+        case.kernel,
+        [block for block, _ in mapped],
+        arrays[0].nbytes,
+        source,
+        case.scale,
+        operand=case.operand,
+        back=case.back,
+        back_to=back_to,
+        parameters=parameters if case.parameters else None,
+    )
+    assert result == Result.DONE
+    for found, wanted in zip(arrays, case.wanted, strict=True):
+        same(found, wanted)
+    if case.answer is not None:
+        same(np.frombuffer(back_to.tobytes(), case.answer.dtype), case.answer)
+    for _, table in mapped:
         assert (table[:, Stripe.SEQUENCE] == 1 << Stripe.COMMITS_SHIFT).all()
 
 
-@pytest.mark.parametrize("back", list(Back), ids=names)
-@pytest.mark.parametrize("pair", FLOAT_PAIRS, ids=names)
-def test_elastic(native, level, pair, back):
-    dtype, operand = pair
-    for count in LENGTHS:
-        check_elastic(native, dtype, operand, back, count)
-
-
-def check_elastic(native, dtype, operand, back, count):
-    c, x = elements(dtype, count, 1), elements(operand, count, 2)
-    rate = native_scale(KernelCode.ELASTIC, dtype, 0.3)
-    wanted = oracle.exchange(c, x, rate)
-    answers = {Back.NOTHING: c, Back.MOVED: wanted.x, Back.DELTA: wanted.d, Back.OLD: c}
-    for in_place in (False, True) if back == Back.MOVED else (False,):
-        source, data = unaligned(x), c.copy()
-        space = unaligned(np.zeros_like(answers[back]))
-        given = source if in_place else space
-        result = native.commit(
-            KernelCode.ELASTIC,
-            [native.region(data)[0]],
-            c.nbytes,
-            source,
-            rate,
-            operand=operand.code,
-            back=back,
-            back_to=given if back != Back.NOTHING else None,
-        )
-        assert result == Result.DONE
-        same(data, wanted.c)
-        if back != Back.NOTHING:
-            same(np.frombuffer(given.tobytes(), answers[back].dtype), answers[back])
-
-
-@pytest.mark.parametrize("pair", FLOAT_PAIRS, ids=names)
-@pytest.mark.parametrize("code", list(OptimizerCode), ids=names)
-def test_optimizers(native, level, code, pair):
-    for count in LENGTHS:
-        check_optimizer(native, code, *pair, count)
-
-
-def check_optimizer(native, code, dtype, operand, count):
-    arrays = [elements(dtype, count, 1)]
-    for seed, _ in enumerate(OPTIMIZERS[code].states):
-        arrays.append(np.abs(elements(dtype, count, seed + 2)))
-    mapped = [
-        native.region(array, address=(index + 1) << 20) for index, array in enumerate(arrays)
-    ]
-    parameters = np.zeros(4)
-    parameters[: len(PARAMETERS[code])] = PARAMETERS[code]
+def test_adam_counts_its_steps(native, level):
+    arrays = [elements(dtypes.by_name("float32"), 2500, seed) for seed in range(3)]
+    arrays[2] = np.abs(arrays[2])
+    by, g = (1e-3, 0.9, 0.999, 1e-8), elements(dtypes.by_name("float32"), 2500, 9)
+    mapped = [native.region(array, (at + 1) << 20)[0] for at, array in enumerate(arrays)]
+    source, parameters = unaligned(g), np.array(by)
     for step in (1, 2, 3):
-        g = elements(operand, count, step + 50)
         before = [array.copy() for array in arrays]
-        result = native.commit(
-            code,
-            [block for block, _ in mapped],
-            arrays[0].nbytes,
-            unaligned(g),
-            1.0,
-            operand=operand.code,
-            parameters=parameters,
+        native.commit(
+            OptimizerCode.ADAM, mapped, 10_000, source, 1.0, operand=12, parameters=parameters
         )
-        assert result == Result.DONE
-        wanted = oracle.stepped(code, before[0], before[1:], g, PARAMETERS[code], step)
+        wanted = oracle.stepped(OptimizerCode.ADAM, before[0], before[1:], g, by, step)
         for found, expected in zip(arrays, wanted, strict=True):
             same(found, expected)
-
-
-@pytest.mark.parametrize("code", [KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM], ids=names)
-@pytest.mark.parametrize("dtype", dtypes.TABLE, ids=str)
-def test_scatters(native, level, code, dtype):
-    rows, width = 9, 5
-    for scale in SCALES[dtype.kind] if KERNELS[code].has_scale else (1,):
-        c = elements(dtype, rows * width, 1)
-        places = np.array([8, 0, 3, 8, 8, 3], np.int64)
-        values = elements(dtype, places.size * width, 2).reshape(-1, width)
-        operand = scatter.pack(places, values)
-        factor, data = native_scale(code, dtype, scale), c.copy()
-        region = native.region(data)[0]
-        x = unaligned(operand)
-        assert native.commit(code, [region], c.nbytes, x, factor, operand=dtype.code) == 0
-        same(data, oracle.changed(code, c, operand, factor))
-
-
-@pytest.mark.parametrize(
-    "dtype", [d for d in dtypes.TABLE if d.kind in {"int", "uint"}], ids=str
-)
-def test_compare_and_swap(native, level, dtype):
-    for c, x in (([5], [5, 9]), ([5], [4, 9])):
-        data, source = np.array(c, dtype.numpy), np.array(x, dtype.numpy)
-        region = native.region(data)[0]
-        wanted = oracle.changed(KernelCode.COMPARE_SWAP, data, source)
-        operand = unaligned(source)
-        assert (
-            native.commit(
-                KernelCode.COMPARE_SWAP, [region], data.nbytes, operand, operand=dtype.code
-            )
-            == Result.DONE
-        )
-        same(data, wanted)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -270,7 +159,7 @@ def test_a_range_inside_the_region_changes_nothing_else(native, level, first):
     same(data, wanted)
 
 
-@pytest.mark.parametrize("back", [Back.NOTHING, Back.OLD, Back.MOVED, Back.DELTA], ids=names)
+@pytest.mark.parametrize("back", list(Back), ids=lambda back: back.name)
 def test_a_region_without_locks_computes_the_same(native, level, back):
     dtype = dtypes.by_name("float32")
     c, x = elements(dtype, 2500, 5), elements(dtype, 2500, 6)

@@ -1,0 +1,91 @@
+"""Writers and readers on several cores: what stepping cannot show, the processor's reordering."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from smbox.memory import layout
+from smbox.memory.busy import StripeBusy
+from smbox.memory.commit import commit
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import Reader
+
+STRESS_S = 3.0
+STRIPE = layout.STRIPE_NBYTES // 8
+READERS, WRITERS = 2, 2
+
+
+def write_patterns(node: str, offset: int, seed: int) -> None:
+    """Commit one value to all of a stripe, whichever is free, again and again."""
+    region, writer = MappedRegion.attach(node, offset), Writer.create(node)
+    rng = np.random.default_rng(seed)
+    while True:
+        stripe, value = int(rng.integers(2)), int(rng.integers(1 << 40))
+        source = np.full(STRIPE, value, np.int64).view(np.uint8)
+        nbytes = layout.STRIPE_NBYTES
+        first = stripe * nbytes
+        try:
+            commit(writer, (region,), KernelCode.REPLACE, first, first + nbytes, source)
+        except StripeBusy:
+            continue
+
+
+def read_patterns(node: str, offset: int, torn: np.ndarray, reads: np.ndarray) -> None:
+    region, reader = MappedRegion.attach(node, offset), Reader(LockFile(node))
+    out = np.zeros(2 * STRIPE, np.int64)
+    done = 0
+    while True:
+        try:
+            reader.read(region, 0, region.nbytes, out.view(np.uint8), done=done)
+        except StripeBusy:
+            done = reader.done
+            continue
+        done = 0
+        for stripe in out.reshape(2, STRIPE):
+            torn[0] += int((stripe != stripe[0]).any())
+        reads[0] += 1
+
+
+@pytest.fixture
+def shared():
+    """``i64[READERS, 8]`` that forked children write to."""
+    return np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64)[: READERS * 8].reshape(-1, 8)
+
+
+def forked(run, *arguments) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            run(*arguments)
+        finally:
+            os._exit(1)
+    return child
+
+
+def test_no_read_beside_writers_holds_half_of_a_commit(memory, make, shared):
+    region = make(np.zeros(2 * STRIPE, np.int64))
+    where = (memory.name, region.offset)
+    children = [forked(write_patterns, *where, seed) for seed in range(WRITERS)]
+    children += [
+        forked(read_patterns, *where, shared[i, :1], shared[i, 1:2]) for i in range(READERS)
+    ]
+    time.sleep(STRESS_S)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+    ends = {os.WTERMSIG(os.waitpid(child, 0)[1]) for child in children}
+    assert ends == {signal.SIGKILL}
+    assert shared[:, 0].tolist() == [0] * READERS
+    assert (shared[:, 1] > 10).all()
+    assert region.version() > 100
+    memory.sweep_slots()
+    for stripe in region.array().reshape(2, STRIPE):  # the last writers died somewhere
+        assert (stripe == stripe[0]).all()
