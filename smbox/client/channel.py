@@ -157,7 +157,7 @@ class Channel:
             return  # as above
         with self._entered():
             try:
-                if self.is_idle and not self._is_dirty:
+                if not self._is_dirty:
                     self._engine.connection.say_bye(next(self._engine.flight.ids))
             except TransportError:
                 pass  # the node will find out by itself
@@ -184,11 +184,13 @@ class Channel:
                 "a signal handler or finalizer cannot use the box inside another call of its"
                 " thread; let it set a flag and return"
             )
-        with self._lock:
-            self._owner = threading.get_ident()
-            try:
+        mine = threading.get_ident()
+        try:
+            with self._lock:
+                self._owner = mine
                 yield
-            finally:
+        finally:
+            if self._owner == mine:
                 self._owner = 0
 
     def _pass(self, transfer: Transfer, deadline_s: float | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final, Protocol
 
 from smbox.errors import (
@@ -12,7 +13,7 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox.transports.base import OpenTransport, Transport
-from smbox.wire.codec import Reply, Request, encode_request
+from smbox.wire.codec import Reply, Request, decode_reply, encode_request
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.ops import Op
 
@@ -106,7 +107,11 @@ class Connection:
         transport = self.transport
         bye = Request(Op.BYE, request_id, body=Empty(), generation=self.generation)
         if transport is not None and self.is_greeted and transport.send(encode_request(bye)):
-            transport.receive(FAREWELL_S)
+            limit_s = time.monotonic() + FAREWELL_S
+            while (left_s := limit_s - time.monotonic()) > 0:
+                frames = transport.receive(left_s)
+                if frames is None or decode_reply(frames).op is Op.BYE:
+                    return
 
     def abandon(self) -> None:
         """Let go in a forked child: the connection stays the parent's."""

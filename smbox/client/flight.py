@@ -68,12 +68,12 @@ class Flight:
 
     def clear(self) -> None:
         """Forget all; the next session begins anew."""
+        self.node = None
         self.messages.clear()
         self.unsent.clear()
         self._waiting.clear()
         self._pending = None
         self._source = self._copied = self._lent = self._credit = 0
-        self.node = None
 
     def cut_next(self) -> bool:
         """Number the next request and put it in flight; False: none, or no room yet."""
@@ -92,11 +92,11 @@ class Flight:
                 return False
             message.request = next(self.ids)
             message.number = self._next if message.numbers else self._next - 1
-            self._next += message.numbers
             self._pending = None
             self.messages.append(message)
             self.unsent.append(message)
             transfer.cut = message.limit
+            self._next += message.numbers
             self._count(message, 1)
             return True
         return False
@@ -145,22 +145,22 @@ class Flight:
             done = 0 if reply.error is None else message.done(reply.error.applied)
             if not transfer.is_done:
                 transfer.refused(message, reply, done)
-        if messages[0] is message:
-            messages.popleft()
-        else:
-            messages.remove(message)
-        self._count(message, -1)
-        if not messages:
-            self._credit = 0  # others may have begun before this channel does again
         if done < message.numbers:
             self._renumber(message, done)
+        else:
+            messages.remove(message)  # the first, but for a WAIT
+            self._count(message, -1)
+        if not self.messages:
+            self._credit = 0  # others may have begun before this channel does again
 
     def _renumber(self, refused: Message, done: int) -> None:
         """Cut anew what followed a refused change: all of that is a GAP at the node."""
-        self._next = refused.number + done
-        behind = [message for message in self.messages if message.before >= self._next]
-        self.messages = deque(each for each in self.messages if each.before < self._next)
-        self._recut(behind)
+        self._next = first = refused.number + done
+        before = [each for each in self.messages if each.before < first]
+        dropped = [each for each in self.messages if each.before >= first]
+        before.remove(refused)
+        self.messages = deque(before)
+        self._recut([refused, *dropped])
 
     def _recut(self, dropped: Iterable[Message]) -> None:
         """Put the transfers of messages that will never be answered back in line."""

@@ -21,8 +21,10 @@ from smbox.memory.stamps import CHANGING
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
 from smbox.wire import pieces
 from smbox.wire.codec import Reply
-from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX
+from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
+
+STAMP_NBYTES: Final = 8
 
 COPIED_READS: Final = 16
 """After a read that found its region restless, the next reads of the region are of copies."""
@@ -119,16 +121,15 @@ class LongRead(Read):
             self._stamps[first] = reply.version
             self._store(first, message.limit, reply.payload)
         elif first == self._end:
-            self._compare(np.frombuffer(reply.payload, np.uint64).tolist())
+            self._compare(reply.payload)
         else:
             self._store(*self._torn[first - self._end - 1], reply.payload)
 
-    def _compare(self, stamps: list[int]) -> None:
+    def _compare(self, payload: Buffer) -> None:
         lent = list(pieces.cut(self.first, self._end, LONG_NBYTES_MAX))
-        if len(stamps) != len(lent):
-            raise RemoteProtocolError(
-                "a stamp for each piece", given=len(stamps), due=len(lent)
-            )
+        if len(payload) != STAMP_NBYTES * len(lent):
+            raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload))
+        stamps = np.frombuffer(payload, np.uint64).tolist()
         torn = [
             piece
             for piece, stamp in zip(lent, stamps, strict=True)

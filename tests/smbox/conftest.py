@@ -1,13 +1,202 @@
-"""A memory in this process, a box on it, and somebody who holds a stripe of it."""
+"""Boxes on mapped memory, and a node in this process behind a transport without sockets."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import linecache
+import os
+import secrets
+import sys
+import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import smbox.client
+import smbox.paths
+import smbox.wire
+from memnode.node import Node
+from smbox import dtypes
+from smbox.config import ClientConfig
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.locks import LockFile
+from smbox.memory.node_memory import NodeMemory
+from smbox.paths.base import CreateRequest, Operation
+from smbox.paths.opening import open_over
+from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes
+from smbox.transports.inproc import InprocHub
+
+MEMORY_NBYTES = 256 << 20
+TRACED = tuple(
+    os.path.dirname(module.__file__) for module in (smbox.client, smbox.paths, smbox.wire)
+)
+WAIT_S = 30.0
+ADDRESS = "inproc://node"
+CONFIG = ClientConfig(ADDRESS, timeout_s=WAIT_S, resend_after_s=0.05, resend_after_max_s=0.2)
+
+_names = itertools.count()
+
+
+class InprocNode:
+    """A real node; ``is_down`` makes it deaf, ``restart`` is a kill and a start."""
+
+    def __init__(self):
+        self.name = f"paths-{os.getpid()}-{next(_names)}-{secrets.token_hex(3)}"
+        self.hub = InprocHub(self._handle)
+        self.is_down = False
+        self.seen = []
+        self._start()
+
+    def _start(self):
+        self.memory = NodeMemory.open(self.name, MEMORY_NBYTES)
+        self.node = Node(self.memory, now_s=time.monotonic())
+
+    def _handle(self, connection, frames):
+        if self.is_down:
+            return []
+        if frames:
+            self.seen.append(frames)
+        return handle(self.node, connection, frames)
+
+    def connect(self):
+        return self.hub.connect()
+
+    def restart(self, *, unlink=False):
+        self.close(unlink=unlink)
+        self._start()
+
+    def close(self, *, unlink=True):
+        self.node.close()
+        self.memory.close(keep=not unlink)
+
+
+def as_bytes(array):
+    return array.reshape(-1).view(np.uint8)
+
+
+def operation_of(x, kernel=KernelCode.SUM, scale=1, first=0):
+    source = as_bytes(x)
+    return Operation("test", kernel, scale, first, first + source.size, source)
+
+
+class Client:
+    """Control and data path to one node, with the few verbs that the tests need."""
+
+    as_bytes = staticmethod(as_bytes)
+    operation = staticmethod(operation_of)
+
+    def __init__(self, open_transport, config=CONFIG):
+        remote = open_over(open_transport, ADDRESS, config)
+        self.control, self.data = remote.control, remote.data
+
+    def create(self, count, dtype="float32", kind=RegionKind.ARRAY, **fields):
+        name = fields.pop("name", f"r-{secrets.token_hex(4)}")
+        spec = CreateRequest(
+            name, kind, dtypes.by_name(dtype), (count,), Consistency.STRIPE, **fields
+        )
+        return self.control.create(spec, WAIT_S)
+
+    def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
+        operation = operation_of(x, kernel, scale, first)
+        return self.data.change(info, operation, sink)
+
+    def finish(self, work):
+        assert work.advance(time.monotonic() + WAIT_S)
+
+    def get(self, info):
+        out = np.empty(info.shape, info.dtype.numpy)
+        self.finish(self.data.read(info, 0, info.nbytes, as_bytes(out)))
+        return out
+
+    def close(self):
+        self.data.close()
+        self.control.close()
+
+
+@pytest.fixture
+def node():
+    made = InprocNode()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clients(node):
+    """Opens clients, over a transport of their own if given, and closes them."""
+    opened = []
+
+    def open_client(open_transport=None, **settings):
+        opened.append(Client(open_transport or node.connect, replace(CONFIG, **settings)))
+        return opened[-1]
+
+    yield open_client
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def client(clients):
+    return clients()
+
+
+@pytest.fixture
+def boxes(node):
+    """Opens boxes over messages, through a transport of their own if given."""
+    opened = []
+
+    def open_box(open_transport=None, config=CONFIG):
+        opened.append(inproc_box(open_transport or node.connect, config))
+        return opened[-1]
+
+    yield open_box
+    for box in opened:
+        box.close()
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the nth line that runs in the client, paths or wire.
+
+    Lines that take or give back a mutex are left out: tracing could strike between the end
+    of the block and the giving back, where CPython itself never looks for signals.
+    """
+
+    def __init__(self, nth):
+        self.left = nth
+
+    def __call__(self, frame, event, argument):
+        return self.line if frame.f_code.co_filename.startswith(TRACED) else None
+
+    def line(self, frame, event, argument):
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not line.lstrip().startswith("with "):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self.line
+
+    def run(self, function):
+        sys.settrace(self)
+        try:
+            return function()
+        finally:
+            sys.settrace(None)
+
+
+@pytest.fixture
+def interrupted():
+    """Runs a function, interrupted at its nth line: (result, whether that was reached)."""
+
+    def run(nth, function):
+        try:
+            return Interrupter(nth).run(function), False
+        except KeyboardInterrupt:
+            return None, True
+
+    return run
 
 
 @pytest.fixture

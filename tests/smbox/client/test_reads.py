@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import RegionFreedError, RequestTimeoutError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.locks import LockFile
+from smbox.testing.faults import FaultScript
+from smbox.wire.codec import decode_request
+from smbox.wire.ops import Op
+
+STRIPE = STRIPE_NBYTES // 4
+COUNT = 5 * STRIPE + 3
+ONES = np.ones(COUNT, np.float32)
+
+
+def requests_of(node, op):
+    return [frames for frames in node.seen if decode_request(frames).op is op]
+
+
+@pytest.fixture(params=["request", "reply"])
+def script(request):
+    """Loses the second message of an op on this side, with its connection."""
+    return lambda op: FaultScript().cut(op, nth=2, side=request.param)
+
+
+def test_a_change_from_a_region_happens_once(node, boxes, script):
+    fault = script(Op.FROM)
+    box = boxes(fault.around(node.connect))
+    to, source = box.create("to", init=ONES), box.create("source", init=ONES)
+    to.accumulate_from(source, scale=2.0)
+    assert fault.is_over()
+    assert (to.get() == 3).all()
+    assert to.version == 6 + 6  # its first contents were put
+
+
+def test_a_step_happens_once(node, boxes, script):
+    fault = script(Op.UPDATE)
+    box = boxes(fault.around(node.connect))
+    region = box.create("p", shape=COUNT)
+    optimizer = box.optimizer(region, "momentum", lr=1.0, momentum=0.5)
+    optimizer.step(ONES)
+    assert fault.is_over()
+    assert (region.get() == -1).all()
+    assert (optimizer.states["momentum"].get() == 1).all()
+
+
+def test_lost_rows_are_asked_for_again(node, boxes, script):
+    fault = script(Op.GATHER)
+    box = boxes(fault.around(node.connect))
+    x = np.arange(COUNT // 8 * 8, dtype=np.float32).reshape(-1, 8)
+    index = np.random.default_rng(1).permutation(len(x))
+    region = box.create("r", init=x)
+    assert np.array_equal(region.rows(index).get(), x[index])
+    assert fault.is_over()
+
+
+def test_only_rows_travel(node, boxes):
+    box = boxes()
+    region = box.create("r", shape=(1000, 8))
+    region.rows([3, 999, 3]).accumulate(np.ones((3, 8), np.float32))
+    region.rows([3, 999]).get()
+    (asked,) = requests_of(node, Op.GATHER)
+    assert sum(len(frame) for frame in asked) == 64 + 8 + 2 * 8
+    (batch,) = requests_of(node, Op.BATCH)
+    assert len(batch[1]) == 32 + 16 + 3 * (8 + 32)
+    assert not requests_of(node, Op.GET)
+
+
+def test_a_source_that_was_freed_is_told_to_who_waits_and_to_flush(node, boxes):
+    box = boxes()
+    to, source = box.create("to", shape=COUNT), box.create("source", init=ONES)
+    to.accumulate_from(source)
+    box.free(source)
+    with pytest.raises(RegionFreedError):
+        to.accumulate_from(source)
+    to.accumulate_from_nb(source)
+    with pytest.raises(RegionFreedError):
+        box.flush()
+    assert (to.get() == 1).all()
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+def test_a_lost_snapshot_is_asked_for_again(node, boxes, side):
+    fault = FaultScript().cut(Op.SNAPSHOT, side=side)
+    region = boxes(fault.around(node.connect)).create("r", init=ONES)
+    assert np.array_equal(region.get(snapshot=True), ONES)
+    assert fault.is_over()
+
+
+def test_a_snapshot_that_timed_out_leaves_no_copy_at_the_node(node, boxes):
+    box = boxes()
+    region = box.create("r", init=ONES)
+    region.get()
+    locks = LockFile(node.name)
+    assert locks.try_lock(node.memory.regions[int(region.info.address)].lock_byte(0))
+    try:
+        with pytest.raises(RequestTimeoutError) as caught:
+            region.get(snapshot=True, timeout_s=0.05)
+    finally:
+        locks.close()
+    assert caught.value.handle.outcome() == "none"
+    assert len(node.memory.regions) == 2
+    region.get()  # any use of the channel
+    assert len(node.memory.regions) == 1

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from smbox.errors import PeerLostError, RegionFreedError
+from smbox.memory.kernels import KernelCode
+from smbox.wire.codec import decode_request
+from smbox.wire.header import LONG_NBYTES_MAX
+from smbox.wire.messages import Hello
+from smbox.wire.ops import Op
+
+WAIT_S = 30.0
+PIECE = LONG_NBYTES_MAX // 4
+
+
+def channels(node):
+    requests = [decode_request(frames) for frames in node.seen]
+    return {r.body.channel for r in requests if r.op is Op.HELLO and isinstance(r.body, Hello)}
+
+
+def test_the_transport_is_named(client):
+    assert client.data.transport == "inproc"
+    assert client.data.view(client.create(4)) is None
+
+
+def test_versions_count_commits(client):
+    info = client.create(4)
+    before = client.data.version(info)
+    client.finish(client.change(info, np.ones(4, np.float32)))
+    assert client.data.version(info) == before + 1
+    client.control.free(info.address, WAIT_S)
+    with pytest.raises(RegionFreedError):
+        client.data.version(info)
+
+
+def test_a_threads_operations_take_effect_in_order(client):
+    info = client.create(1 << 20)
+    x, out = np.ones(1 << 20, np.float32), np.empty(1 << 20, np.float32)
+    client.change(info, x)
+    client.change(info, 4 * x, KernelCode.MAX)
+    reading = client.data.read_now(info, 0, info.nbytes, client.as_bytes(out))
+    client.finish(reading)
+    client.finish(client.data.change_now(info, client.operation(x), None))
+    assert (out == 4).all()
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 5).all()
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join(WAIT_S)
+
+
+def test_each_living_thread_has_its_channel_and_dead_ones_leave_theirs(node, client):
+    info = client.create(4)
+    client.get(info)
+    for _ in range(3):
+        in_thread(lambda: client.get(info))
+    assert channels(node) == {0, 1, 2}
+
+
+def test_flush_completes_what_other_threads_began(client):
+    info = client.create(1 << 20)
+    x = np.ones(1 << 20, np.float32)
+    in_thread(lambda: client.change(info, x))
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 1).all()
+
+
+def test_flush_gives_up_at_its_deadline_and_goes_on_later(node, client):
+    info = client.create(4)
+    client.get(info)
+    node.is_down = True
+    client.change(info, np.ones(4, np.float32))
+    assert not client.data.flush(time.monotonic() + 0.01)
+    node.is_down = False
+    assert client.data.flush(time.monotonic() + WAIT_S)
+    assert (client.get(info) == 1).all()
+
+
+def test_a_closed_path_begins_nothing(client):
+    info = client.create(4)
+    client.get(info)
+    client.data.close()
+    with pytest.raises(PeerLostError):
+        client.change(info, np.ones(4, np.float32))
+
+
+def test_a_forked_child_lets_go_and_the_parent_goes_on(client):
+    info = client.create(PIECE)
+    work = client.change(info, np.ones(PIECE, np.float32))
+    child = os.fork()
+    if child == 0:
+        client.data.abandon()
+        client.control.abandon()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    client.finish(work)
+    assert (client.get(info) == 1).all()
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
+    info = client.create(PIECE)
+    work = client.change(info, np.ones(PIECE, np.float32))
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with work._channel._lock:
+            held.set()
+            go_on.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        client.data.abandon()
+        client.control.abandon()
+        try:
+            work.advance(time.monotonic())
+        except PeerLostError:
+            os._exit(0)
+        os._exit(1)
+    try:
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        go_on.set()
+        holder.join()
+    client.finish(work)
