@@ -19,17 +19,14 @@ from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import NoSegmentError
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
+from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, step_of
 from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.local_work import (
-    LocalBatch,
-    LocalChange,
+from smbox.paths.local_reads import (
     LocalFailure,
-    LocalFrom,
     LocalRead,
     LocalRows,
     LocalSnapshot,
     LocalWait,
-    step_of,
 )
 from smbox.paths.proof import check_not_another, check_still_shared
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted

@@ -67,7 +67,7 @@ def test_close_waits_for_no_request_and_ends_it(box, held):
         box.close()
     with pytest.raises(PeerLostError, match="closed") as caught:
         handle.wait()
-    assert caught.value.facts["outcome"] == "not-sent"
+    assert caught.value.facts["outcome"] == "none"
 
 
 def test_a_client_maps_no_region_of_which_it_knows_that_it_was_freed(solo, box):

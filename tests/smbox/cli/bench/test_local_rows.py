@@ -27,12 +27,12 @@ def test_changes_are_held_to_the_goals_of_the_kernels_there_are(lab):
 
 def test_unlocked_changes_have_goals_of_their_own(lab):
     found = list(local_rows.local_unlocked(lab))
-    assert [result.goal.least for result in found] == [0.9, 0.9, 0.8]
+    assert [result.goal.least for result in found] == [0.95, 0.9, 0.8]
 
 
 def test_small_calls_are_held_to_microseconds(lab):
     found = list(local_rows.local_small(lab))
-    assert [(result.unit, result.goal.most) for result in found] == [("us", 5.0), ("us", 12.0)]
+    assert [(result.unit, result.goal.most) for result in found] == [("us", 2.0), ("us", 3.0), ("us", 3.0), ("us", 3.5)]
 
 
 def test_every_verb_does_what_it_is_named_for(lab):
