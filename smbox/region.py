@@ -13,9 +13,7 @@ and every verb may raise
     LayoutMismatchError, TypeError  x does not fit; nothing was sent
     ConfigError                     the operation makes no sense for the dtype; nothing was sent
     RegionFreedError                the region was freed; stripes before that are changed
-    RequestTimeoutError             of a blocking verb: it is over, x is not read any more, and
-                                    ``.handle.outcome()`` tells its effect; of ``Handle.wait``:
-                                    still under way, arrays untouchable, wait again
+    RequestTimeoutError             the verb is over: ``.handle.outcome()`` tells its effect
     PeerLostError                   the box was closed meanwhile, or the memory is another's
 """
 

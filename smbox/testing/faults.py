@@ -1,7 +1,7 @@
 """Faults by script: a transport that drops, doubles, delays or cuts the messages it is told to.
 
     script = FaultScript().drop(Op.PUT, nth=2).cut(Op.FETCH, side="reply")
-    link = Link(script.around(open_transport), ...)
+    remote = open_over(script.around(open_transport), ...)
     ...
     assert script.is_over()
 

@@ -1,4 +1,4 @@
-"""The client's session against a model of the node that refuses, drops and is interrupted.
+"""The channel against a model of the node that refuses, drops and is interrupted.
 
 The model is the rules of docs/protocol.md, "Numbers", as short as they can be written. Whatever
 goes wrong in between: each change happens exactly as its reply says, in program order.
@@ -7,263 +7,203 @@ goes wrong in between: each change happens exactly as its reply says, in program
 from __future__ import annotations
 
 import contextlib
-import sys
+import itertools
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hypothesis import given, settings, strategies as st
 
-import smbox.wire
+from smbox.client.channel import Channel
+from smbox.client.reads import Read
+from smbox.client.transfer import Change, ChannelWork
+from smbox.config import ClientConfig
 from smbox.errors import RegionFreedError
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing.welcome import welcome
-from smbox.wire.call import Call
-from smbox.wire.codec import (
-    Reply,
-    Request,
-    decode_request,
-    encode_reply,
-    encode_request,
-    reply_to,
-)
+from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.messages import Hello
 from smbox.wire.ops import CHANGES, Op
-from smbox.wire.plain import expected_head, plain_payload
 from smbox.wire.refusal import refuse
-from smbox.wire.session import ClientSession
 from smbox.wire.status import Status
 
 FREED = RegionFreedError("gone")
-WIRE = str(Path(smbox.wire.__file__).parent)
-
-
-def change(session: ClientSession, op: Op, numbers: int) -> Call:
-    return session.begin(Request(op, nbytes=numbers, payload=bytes(numbers)), numbers)
+CONFIG = ClientConfig("inproc://model", resend_after_s=1e-6, resend_after_max_s=1e-6)
+REGION = 1 << 30  # bytes between the addresses of two requests: the address names the work
 
 
 @dataclass
 class ModelNode:
-    """Rules 1-7 of docs/protocol.md, for one channel; ``log`` is what really happened."""
+    """Rules 1-7 of docs/protocol.md, for one channel; ``log`` is what really happened.
+
+    Attributes:
+        fates: what happens to the messages to come: "refuse first", "drop reply", ...
+    """
 
     applied: int = 0
-    log: list[tuple[int, int]] = field(default_factory=list)  # (request, part); reads: -1
-    inbox: deque[Request] = field(default_factory=deque)
-    outbox: deque[list] = field(default_factory=deque)
+    generation: int = 0
+    log: list[tuple[int, int]] = field(default_factory=list)  # (work, stripe); reads: -1
     known: bool = False
+    fates: deque[str] = field(default_factory=deque)
 
-    def hello(self, frames) -> None:
-        asked = decode_request(frames)
-        self.inbox.clear()
-        self.outbox.clear()
+    def connect(self) -> ModelTransport:
+        return ModelTransport(self)
+
+    def hello(self, asked: Request) -> Reply:
+        assert asked.generation > self.generation
+        self.generation = asked.generation
         body = welcome(applied=self.applied, resumed=self.known)
         self.known = True
-        self.outbox.append(encode_reply(Reply(Op.HELLO, request=asked.request, body=body)))
+        return Reply(Op.HELLO, request=asked.request, body=body)
 
-    def step(self, refuses_at: int) -> None:
-        """Execute the next request; refuse its commit ``refuses_at`` if it is a new one."""
-        if not self.inbox:
-            return
-        request = self.inbox.popleft()
-        self.outbox.append(encode_reply(self._reply(request, refuses_at)))
-
-    def _reply(self, request: Request, refuses_at: int) -> Reply:
+    def answer(self, request: Request, fate: str) -> Reply:
+        if request.op is Op.HELLO:
+            return self.hello(request)
+        if request.generation != self.generation:
+            return refuse(request, FREED, status=Status.NO_SESSION)
         changes = request.op in CHANGES
         if request.number > self.applied + changes:
             return refuse(request, FREED, applied=self.applied, status=Status.GAP)
+        work, first = divmod(request.address, REGION)
         if not changes:
-            self.log.append((request.request, -1))
-        for part in range(request.nbytes if changes else 0):
+            self.log.append((work, -1))
+        for part in range(request.numbers):
             if request.number + part <= self.applied:
                 continue
-            if part == refuses_at:
-                return refuse(request, FREED, applied=self.applied)
+            if fate == f"refuse {part}":
+                old = bytes(part * STRIPE_NBYTES) if request.op is Op.FETCH else b""
+                return refuse(request, FREED, applied=self.applied, old=old)
             self.applied += 1
-            self.log.append((request.request, part))
+            self.log.append((work, first // STRIPE_NBYTES + part))
         payload = b"" if request.op is Op.PUT else bytes(request.nbytes)
-        return Reply(
-            request.op,
-            request=request.request,
-            number=request.number,
-            nbytes=request.nbytes,
-            payload=payload,
-        )
+        reply = Reply(request.op, request=request.request, number=request.number)
+        reply.nbytes, reply.payload = request.nbytes, payload
+        return reply
 
 
-ACTIONS = [
-    *("put", "put two", "fetch two", "get", "pipeline"),
-    *("send", "send", "send", "full", "lost in the hand", "sent unknown"),
-    *("work", "work", "work", "refuse first", "refuse second"),
-    *("reply", "reply", "reply", "drop reply", "reconnect"),
-    *("lone", "lone late", "lone lined up", "lone refused", "lone full", "lone cut off"),
-    "perhaps lone",
-]
-PIPELINE = {"pipeline": ("put", "put two", "get", "send", "send", "send", "refuse first")}
-BEGINS = {
-    "put": lambda session: change(session, Op.PUT, 1),
-    "put two": lambda session: change(session, Op.PUT, 2),
-    "fetch two": lambda session: change(session, Op.FETCH, 2),
-    "get": lambda session: session.begin(Request(Op.GET, nbytes=1)),
-}
+class ModelTransport:
+    """A connection of the model; "lose request" and "lose reply" cut it."""
 
+    def __init__(self, node: ModelNode) -> None:
+        self.name = "inproc"
+        self._node = node
+        self._inbox: deque[list] = deque()
+        self._is_cut = False
 
-def act(action: str, session: ClientSession, node: ModelNode) -> Call | None:
-    if action in BEGINS:
-        return BEGINS[action](session)
-    if action.startswith("lone"):
-        drain(session, node)
-        return ask(action, session, node)
-    if action == "perhaps lone":
-        return ask(action, session, node)
-    if action in {"work", "refuse first", "refuse second"}:
-        node.step({"work": -1, "refuse first": 0, "refuse second": 1}[action])
-    elif action == "reply" and node.outbox:
-        session.receive(node.outbox.popleft())
-    elif action == "drop reply" and node.outbox:
-        node.outbox.popleft()
-    elif action == "reconnect":
-        node.hello(session.hello())
-    elif action in {"send", "full", "lost in the hand", "sent unknown"}:
-        hand_over(action, session, node)
-    return None
-
-
-def ask(action: str, session: ClientSession, node: ModelNode) -> Call | None:
-    """Change something by a request that is alone, if it is; one cut off has no reply."""
-    request = Request(Op.PUT, nbytes=1, payload=b"x")
-    if not session.offer_lone(request, 1):
-        return None
-    call = Call(request, 1)
-    if action == "lone full":
-        session.unsent()
-        return None
-    node.inbox.append(decode_request(encode_request(request)))
-    if action == "lone late":
-        node.step(-1)
-    if action in {"lone late", "lone lined up"}:
-        session.line_up_lone(call)
-        return call
-    node.step(0 if action == "lone refused" else -1)
-    if action == "lone cut off":
-        return call
-    frames = node.outbox.popleft()
-    if plain_payload(request, expected_head(request), frames) is None:
-        session.line_up_lone(call)
-        session.receive(frames)
-    else:
-        session.settle_lone(request)
-        call.reply = reply_to(request)
-    return call
-
-
-def hand_over(action: str, session: ClientSession, node: ModelNode) -> None:
-    call = session.next_to_send()
-    if call is None:
-        return
-    if action in {"send", "sent unknown"}:
-        node.inbox.append(decode_request(call.frames()))
-    if action == "send":
-        session.sent()
-    elif action == "full":
-        session.unsent()
-
-
-def drain(session: ClientSession, node: ModelNode) -> None:
-    for _ in range(1000):
-        if session.is_all_sent and not (session.is_unanswered or session.needs_hello):
-            return
-        if session.needs_hello or not (node.inbox or node.outbox or session.next_to_send()):
-            node.hello(session.hello())
-        else:
-            session.unsent()
-        for action in ("send", "work", "reply"):
-            act(action, session, node)
-    raise AssertionError("never idle")
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.sampled_from(ACTIONS), min_size=60, max_size=120))
-def test_every_change_happens_exactly_as_its_reply_says(actions):
-    session = ClientSession(Hello(client_id=bytes(16), channel=1))
-    node = ModelNode()
-    node.hello(session.hello())
-    steps = [step for action in actions for step in PIPELINE.get(action, (action,))]
-    calls = [call for step in steps if (call := act(step, session, node))]
-    drain(session, node)
-    wanted = [
-        (call.request.request, part)
-        for call in calls
-        if call.is_change
-        for part in range(call.done if call.reply else (call.request.request, 0) in node.log)
-    ]
-    assert [entry for entry in node.log if entry[1] >= 0] == wanted
-    assert all(call.reply for call in calls if call.offers), "but who was cut off"
-    assert session.acknowledged == node.applied == len(wanted)
-    check_reads(calls, node.log)
-
-
-def check_reads(calls: list[Call], log: list[tuple[int, int]]) -> None:
-    """Every read was done, and behind every change that was begun before it."""
-    assert all(call.is_change or (call.request.request, -1) in log for call in calls)
-    assert all(call.reply.payload for call in calls if call.done == 2 and call.needs_answer)
-    for at, entry in enumerate(log):
-        if entry[1] == -1:
-            assert all(request > entry[0] for request, part in log[at:] if part >= 0)
-
-
-STEPS = [
-    *("put", "send", "put two", "send", "get", "send", "fetch two", "send", "work", "reply"),
-    *("refuse second", "reply", "work", "reply", "put", "send", "work", "work", "reply"),
-    *("reconnect", "reply", "send", "send", "work", "reply"),
-    *("lone", "lone", "lone refused", "lone lined up", "work", "reply", "lone late", "reply"),
-    *("lone", "put", "send", "work", "reply", "reconnect", "reply"),
-]
-
-
-def interrupt_at(line: int) -> Iterator[int]:
-    """Trace the session's code; raise KeyboardInterrupt at its ``line``-th line."""
-    seen = 0
-
-    def trace(frame, event, _):
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(WIRE):
-            return None
-        seen += event == "line"
-        if seen == line and event == "line":
+    def send(self, frames, *, lent=False) -> bool:
+        fate = self._node.fates.popleft() if self._node.fates else "well"
+        if fate == "full":
+            return False
+        if fate == "interrupt before":
             raise KeyboardInterrupt
-        return trace
+        self._is_cut = self._is_cut or fate == "lose request"
+        if not self._is_cut:
+            reply = self._node.answer(decode_request(frames), fate)
+            self._is_cut = fate == "lose reply"
+            if fate not in {"lose reply", "drop reply"}:
+                self._inbox.append(encode_reply(reply))
+        if fate == "interrupt after":
+            raise KeyboardInterrupt
+        return True
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield seen
-    finally:
-        sys.settrace(before)
+    def receive(self, timeout_s):
+        return self._inbox.popleft() if self._inbox else None
+
+    def close(self) -> None:
+        self._inbox.clear()
+
+    def is_released(self, timeout_s) -> bool:
+        return True
+
+    def abandon(self) -> None:
+        self.close()
 
 
-def play(line: int) -> bool:
-    """Play STEPS with one interrupt; return whether it struck."""
-    session, node = ClientSession(Hello(client_id=bytes(16), channel=1)), ModelNode()
-    node.hello(session.hello())
-    calls, struck = [], False
-    with contextlib.contextmanager(interrupt_at)(line):
-        for step in STEPS:
-            try:
-                call = act(step, session, node)
-            except KeyboardInterrupt:
-                call, struck = None, True
-            calls += [call] if call else []
-    drain(session, node)
+class Peer:
+    def hello(self, channel, generation):
+        return Hello(client_id=bytes(16), channel=channel, generation=generation)
+
+    def admit(self, found):
+        pass
+
+
+FATES = [
+    *("well", "well", "well", "full", "refuse 0", "refuse 1", "lose request", "lose reply"),
+    *("drop reply", "interrupt before", "interrupt after"),
+]
+ACTIONS = ["put", "put two", "put many", "fetch two", "get", "drive", "drive", "leave"]
+STRIPES = {"put": 1, "put two": 2, "put many": 9, "fetch two": 2}
+
+
+def make(action: str, channel: Channel, name: int, handed: list) -> ChannelWork:
+    """Make a work whose address says which one it is."""
+    if action == "get":
+        return Read(channel, Info(name * REGION), 0, 1, Sunk())
+    op = Op.FETCH if action == "fetch two" else Op.PUT
+    span = 0, STRIPES[action] * STRIPE_NBYTES
+
+    def keep(first, limit, old):
+        assert len(old) == limit - first
+        handed.append((name, first))
+
+    template = Request(op, kernel=1)
+    sink = keep if op is Op.FETCH else None
+    return Change(channel, name * REGION, span, template, lambda a, b: bytes(b - a), sink)
+
+
+@dataclass
+class Info:
+    address: int
+
+
+class Sunk:
+    """An array that nobody looks at."""
+
+    size = 1
+
+    def __setitem__(self, *_):
+        pass
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=40),
+    st.lists(st.sampled_from(FATES), min_size=5, max_size=120),
+)
+def test_every_change_happens_exactly_as_it_is_told(actions, fates):
+    node, names, handed = ModelNode(fates=deque(fates)), itertools.count(1), []
+    channel = Channel(1, node.connect, Peer(), CONFIG)
+    works: dict[int, ChannelWork] = {}
+    for action in actions:
+        with contextlib.suppress(KeyboardInterrupt, RegionFreedError):
+            if action == "drive" and works:
+                next(reversed(works.values())).advance(0.0)
+            elif action == "leave" and works:
+                next(reversed(works.values())).cancel()
+            elif action in STRIPES or action == "get":
+                name = next(names)
+                works[name] = make(action, channel, name, handed)
+                works[name].begin()
+    node.fates.clear()
+    for work in works.values():
+        if not work.is_begun:  # an interrupt came first
+            continue
+        with contextlib.suppress(RegionFreedError):
+            assert work.advance(float("inf"))
+    check(works, node, handed)
+
+
+def check(works: dict[int, ChannelWork], node: ModelNode, handed: list) -> None:
     changes = [entry for entry in node.log if entry[1] >= 0]
-    assert len(set(changes)) == len(changes) == session.acknowledged
-    for call in calls:
-        parts = [part for request, part in changes if request == call.request.request]
-        assert parts == list(range(call.done if call.is_change else 0))
-    return struck
-
-
-def test_interrupt_at_any_line_of_the_session():
-    line = 1
-    while play(line):
-        line += 1
-    assert line > 100
+    assert changes == sorted(set(changes)), "once, and in program order"
+    assert len(changes) == node.applied
+    for name, work in works.items():
+        mine = [stripe for each, stripe in changes if each == name]
+        assert mine == list(range(len(mine)))
+        if work.is_change:
+            assert work.at == len(mine) * STRIPE_NBYTES
+            told = {0: "none", work.limit // STRIPE_NBYTES: "all"}.get(len(mine), "partial")
+            assert work.outcome() == told
+        elif work.is_done and not work.is_over:
+            later = node.log[node.log.index((name, -1)) :]
+            assert all(each > name for each, stripe in later if stripe >= 0)
+    assert len(handed) == len(set(handed))

@@ -31,11 +31,11 @@ box.create("some", init=np.full(300_000, 7, "int64"))
 """
 
 DIES_FREEING = """
-from smbox.paths.remote_call import RemoteCall
+from smbox.client.transfer import Call
 region = box.attach("some")
 def dying(*arguments, **more):
     os.kill(os.getpid(), signal.SIGKILL)
-RemoteCall.advance = dying
+Call.advance = dying
 box.free(region)
 """
 
