@@ -77,8 +77,10 @@ def _copy(context: Context, channel: Channel, request: Request) -> bool:
     check_span(target.spec, begin, nbytes)
     if channel.snapshot is None:
         span = (first, first + nbytes)
-        channel.snapshot = Snapshot(context.lock_files, region, span, target, begin)
-    return channel.snapshot.step()
+        channel.snapshot = Snapshot(
+            context.lock_files, region, span, target, begin, now_s=context.now_s
+        )
+    return channel.snapshot.step(now_s=context.now_s)
 
 
 def _created(request: Request, body: Create, region: MappedRegion) -> Reply:

@@ -12,10 +12,15 @@ from typing import Final
 import numpy as np
 
 from memnode.holding import LockFiles
+from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold, held_stripes
 from smbox.memory.mapped import MappedRegion
 
 SLICE_NBYTES: Final = 8 << 20
+
+HELD_S: Final = 5.0
+"""How long stripes are kept while another one is waited for; then others have their turn. A
+client that has given up does not say so at once."""
 
 
 class Snapshot:
@@ -27,6 +32,7 @@ class Snapshot:
         span: first byte of its data that is wanted, and the byte behind the last.
         target: the region that takes the copy.
         begin: byte of its data where the copy begins.
+        now_s: monotonic seconds.
 
     Raises:
         ConfigError: the region has no locks.
@@ -39,6 +45,8 @@ class Snapshot:
         span: tuple[int, int],
         target: MappedRegion,
         begin: int,
+        *,
+        now_s: float,
     ) -> None:
         stripes = held_stripes(region, *span)
         self._region = region
@@ -47,15 +55,22 @@ class Snapshot:
         self._files = lock_files
         self._locks = lock_files.take()
         self._hold = Hold(region, self._locks, stripes)
+        self._limit_s = now_s + HELD_S
 
-    def step(self) -> bool:
+    def step(self, *, now_s: float) -> bool:
         """Copy a slice, once all stripes are held; True when all is copied.
 
         Raises:
-            StripeBusy: another writer holds a stripe; those before it stay held.
+            StripeBusy: another writer holds a stripe; those before it stay held, for a while.
             RegionFreedError: the region was freed.
         """
-        self._hold.take()
+        try:
+            self._hold.take()
+        except StripeBusy:
+            if now_s >= self._limit_s:
+                self._hold.release()
+                self._limit_s = now_s + HELD_S
+            raise
         at, limit = self._at, min(self._at + SLICE_NBYTES, self._limit)
         out = self._target.data[at + self._ahead : limit + self._ahead]
         np.copyto(out, self._region.data[at:limit])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode.snapshots import SLICE_NBYTES
+from memnode.snapshots import HELD_S, SLICE_NBYTES
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
@@ -99,6 +99,21 @@ def test_a_snapshot_that_waits_learns_that_its_region_was_freed(
     assert bench.peer().ask(Op.FREE, body=Free(address=plain)).status is Status.OK
     assert peer.reply().status is Status.REGION_FREED
     assert not bench.memory.writer.locks.is_held(lock_byte)
+
+
+def test_a_snapshot_that_waits_for_long_gives_others_their_turn(
+    bench, peer, plain, stage, held
+):
+    locks = held(plain, 2)
+    peer.begin(Op.SNAPSHOT, **copy_to(plain, stage))
+    assert bench.waiting(peer)
+    bench.now_s += HELD_S
+    bench.node.tick(now_s=bench.now_s)
+    assert not is_held(bench, plain, 0)
+    bench.node.tick(now_s=bench.now_s)
+    assert is_held(bench, plain, 0)
+    locks.close()
+    assert peer.reply().status is Status.OK
 
 
 def test_a_snapshot_is_of_one_moment(bench, peer, plain, stage, held):
