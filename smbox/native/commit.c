@@ -415,7 +415,8 @@ u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *cons
         return DONE;
     }
     u64 first = load_relaxed(&slot->first), progress = load_acquire(&slot->progress);
-    if (progress > region->stripe_nbytes || first + progress > region->nbytes)
+    if (first / region->stripe_nbytes != stripe || first > region->nbytes ||
+        progress > region->nbytes - first || first % region->stripe_nbytes + progress > region->stripe_nbytes)
         return BAD_ORDER;
     memcpy(region->data + first, old[at], progress);
     u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;

@@ -8,16 +8,14 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import layout, superblock
+from smbox.memory import journal, layout, superblock
 from smbox.memory.journal import Writer
-from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Consistency, RegionHeader, RegionState
-from smbox.memory.locks import LockFile
+from smbox.memory.layout import RegionState, Slot
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import DIRECTORY, listing
-from smbox.memory.wide import WideChange, _intend
+from smbox.testing.dead_writer import leave_open
 
 
 def spec(count: int, name: str = "r") -> RegionSpec:
@@ -78,61 +76,11 @@ def test_half_made_and_half_freed_regions_are_swept_at_start(memory, make):
     assert [n for n in listing(f"smbox.{memory.name}.") if "region" in n or "build" in n] == []
 
 
-@pytest.fixture
-def begun(memory, make):
-    """A whole change that has begun: its region, its staging and its writer."""
-    region = make(np.zeros(2, np.float32), consistency=Consistency.REGION)
-    staging = make(np.full(2, 7, np.float32), name="staging")
-    staging.header[RegionHeader.STATE] = RegionState.BUILDING
-    writer = Writer.create(memory.name)
-    _intend(writer, region, WideChange(0, 8, KernelCode.REPLACE, 1, staging), None)
-    region.header[RegionHeader.WIDE] = writer.slot_id
-    assert writer.locks.try_lock(region.lock_byte(0))
-    return region, staging, writer
-
-
-@pytest.mark.parametrize("how", ["restart", "free"])
-def test_staging_stays_until_the_change_that_needs_it_has_ended(memory, begun, how):
-    region, staging, writer = begun
-    name = staging.segment.name
-    if how == "restart":
-        reopen(memory)
-    else:
-        memory.free(staging)
-    assert list(memory.regions) == [region.address]
-    assert memory.sweep_slots() == 0
-    assert listing(name) == [name]
-    writer.abandon()  # it dies
-    assert memory.sweep_slots() == 1
-    assert memory.regions[region.address].array().tolist() == [7, 7]
-    assert listing(name) == []
-
-
-@pytest.mark.parametrize("how", ["restart", "free"])
-def test_staging_that_its_client_has_locked_stays(memory, make, how):
-    staging = make(np.full(2, 7, np.float32), name="staging")
-    staging.header[RegionHeader.STATE] = RegionState.BUILDING
-    name, locks = staging.segment.name, LockFile(memory.name)
-    client = MappedRegion.attach(memory.name, staging.offset)
-    locks.try_lock(staging.lock_byte(0))
-    if how == "restart":
-        reopen(memory)
-    else:
-        memory.free(staging)
-    assert memory.regions == {}
-    memory.sweep_slots()
-    assert client.state == RegionState.FREED
-    assert client.array().tolist() == [7, 7]
-    assert listing(name) == [name]
-    locks.close()
-    memory.sweep_slots()
-    assert listing(name) == []
-
-
-def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(memory, begun, caplog):
-    region, staging, writer = begun
-    writer.abandon()
-    staging.segment.unlink()
+def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(memory, make, caplog):
+    region = make(np.arange(2, dtype=np.float32))
+    slot_id = leave_open(region, first=0, limit=8)
+    with journal.attach_slot(memory.name, slot_id) as slot:
+        slot.words(0, 16)[Slot.PROGRESS] = 9
     others = [Writer.create(memory.name) for _ in range(4)]
     for other in others:
         other.abandon()

@@ -9,13 +9,14 @@ import pytest
 
 from smbox.address import GlobalAddress
 from smbox.client.remote import RemotePath
+from smbox.client.transfer import ChannelWork
 from smbox.dtypes import by_name
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, DataPath, RegionInfo, Work
 from smbox.paths.control import RemoteControl
-from smbox.paths.lane import LaneWork
 from smbox.paths.local import LocalPath
-from smbox.paths.local_work import LocalBatch, LocalWait
+from smbox.paths.local_queue import LocalWork
+from smbox.paths.local_reads import LocalWait
 from smbox.testing.solo import SoloControl
 
 PAIRS = [
@@ -23,8 +24,8 @@ PAIRS = [
     (DataPath, RemotePath),
     (ControlPath, RemoteControl),
     (ControlPath, SoloControl),
-    (Work, LaneWork),
-    (Work, LocalBatch),
+    (Work, LocalWork),
+    (Work, ChannelWork),
     (Work, LocalWait),
 ]
 

@@ -7,7 +7,6 @@ import pytest
 
 from smbox.cli.bench.lab import FULL, QUICK, ones, open_lab
 from smbox.errors import ConnectError, RegionFreedError
-from smbox.memory import accel
 
 pytestmark = pytest.mark.shares
 
@@ -37,20 +36,6 @@ def test_calls_are_timed_with_the_cpu_of_all_processes(lab):
     timing = lab.time({"sum": lambda: sum(range(1000))}, rounds=3)["sum"]
     assert len(timing.samples) == 3
     assert timing.seconds > 0
-
-
-@pytest.mark.skipif(accel.load() is None, reason="no compiled kernels on this machine")
-def test_the_node_has_its_compiled_kernels_after_the_warm_up(lab):
-    assert not lab.remote.stats()["compiled_kernels"]
-    lab.warm_up()
-    assert lab.remote.stats()["compiled_kernels"]
-
-
-def test_without_compiled_kernels_there_is_nothing_to_warm_up_for(lab, monkeypatch):
-    monkeypatch.setattr(accel, "load", lambda: None)
-    before = lab.remote.stats()["received_nbytes"]
-    lab.warm_up()
-    assert lab.remote.stats()["received_nbytes"] == before
 
 
 def test_what_was_started_is_stopped():
