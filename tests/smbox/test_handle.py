@@ -148,8 +148,6 @@ def test_an_outcome_that_is_known_is_not_asked_for():
         request.finish(0.0)
     assert request.outcome() == "partial"
     assert request.ranges_done() == [(0, 8)]
-    script.known = "not-sent"
-    assert request.outcome() == "none"
 
 
 def test_an_unknown_outcome_is_asked_for():

@@ -1,4 +1,4 @@
-"""Writers and readers on several cores: what stepping cannot show, the processor's reordering."""
+"""Writers and readers on several cores: stepping cannot show what a processor reorders."""
 
 from __future__ import annotations
 

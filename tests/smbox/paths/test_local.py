@@ -164,14 +164,14 @@ def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
     own = slots(solo)
     with held(region):
         handle = region.put_nb(np.ones(4, np.float32))
-        lane = box._paths.data()._lane()
+        queue = box._paths.data()._queue()
         box._paths.abandon()
     with pytest.raises(PeerLostError):
         handle.wait()
     region.put(np.full(4, 2, np.float32))
     assert region.get().tolist() == [2, 2, 2, 2]
     assert own < slots(solo)
-    lane.writer.segment.unlink()
+    queue.writer.segment.unlink()
 
 
 @pytest.mark.parametrize("verb", ["put", "accumulate", "batch", "put_nb", "fetch"])

@@ -80,24 +80,3 @@ def test_a_node_that_does_not_answer_is_asked_for_one_only(node, client, monkeyp
     monkeypatch.setattr(client.control, "free", usual)
     staging.lease(client.control, F32, 5, WAIT_S)
     assert len(node.memory.regions) == 2
-
-
-def test_a_signal_handler_inside_a_lease_gets_one_of_its_own(client, monkeypatch):
-    staging, nested = Staging(), []
-    usual = staging._take
-
-    def struck(dtype, count):
-        found = usual(dtype, count)
-        if not nested:
-            nested.append(staging.lease(client.control, F32, count, WAIT_S))
-            nested[0].give()
-        return found
-
-    staging.lease(client.control, F32, 4, WAIT_S).give()
-    monkeypatch.setattr(staging, "_take", struck)
-    outer = staging.lease(client.control, F32, 4, WAIT_S)
-    assert outer.info != nested[0].info
-    assert staging.lease(client.control, F32, 4, WAIT_S).info not in {
-        outer.info,
-        nested[0].info,
-    }
