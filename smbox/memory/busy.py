@@ -10,7 +10,7 @@ from smbox.memory.mapped import MappedRegion
 class StripeBusy(Exception):
     """The lock of a stripe is held by another writer; nothing was changed.
 
-    The commit never waits: a local caller tries again until its timeout, the node's lane
+    The commit never waits: a local caller tries again until its timeout, the node
     goes on with other channels.
 
     Args:

@@ -1,6 +1,6 @@
 """A writer's journal slot: what recovery needs to undo or finish its last commit.
 
-One slot per writer: the node's lane, or one thread of a local client. The slot outlives its
+One slot per writer: the node, or one thread of a local client. The slot outlives its
 process. A lock byte that the writer holds tells everybody whether it still lives.
 """
 

@@ -30,7 +30,7 @@ class NodeMemory:
     Attributes:
         name: of the node.
         superblock: who owns it, and its addresses.
-        writer: the journal slot of the node's own lane.
+        writer: the node's own journal slot.
         channels: the remote channels and their applied numbers.
         regions: the mapped regions, by global address.
         cookie: the nonce whose knowledge proves a shared /dev/shm.

@@ -47,7 +47,6 @@ class Hello(Body, frozen=True):
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
         software: the client's release.
-        lane: reserved for nodes of several lanes; 0.
         generation: of this connection among those of the channel; each is larger than the
             last. Every request of the connection carries it.
     """
@@ -60,7 +59,6 @@ class Hello(Body, frozen=True):
     pid: Count = 0
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
     software: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    lane: Count = 0
     generation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
 
 

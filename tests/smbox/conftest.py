@@ -102,7 +102,15 @@ class Client:
 
     def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
         operation = operation_of(x, kernel, scale, first)
-        return self.data.change(info, operation, sink)
+        return self.begun(self.data.change(info, operation, sink))
+
+    def begun(self, work):
+        try:
+            work.begin()
+        except BaseException:
+            work.cancel()
+            raise
+        return work
 
     def finish(self, work):
         assert work.advance(time.monotonic() + WAIT_S)

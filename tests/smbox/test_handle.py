@@ -143,7 +143,7 @@ def test_a_timeout_ends_a_blocking_verb():
 
 
 def test_an_outcome_that_is_known_is_not_asked_for():
-    request, script = handle(False)
+    request, _script = handle(False)
     with pytest.raises(RequestTimeoutError):
         request.finish(0.0)
     assert request.outcome() == "partial"

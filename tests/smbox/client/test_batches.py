@@ -27,7 +27,7 @@ def batches(node):
 
 def test_many_small_changes_take_few_requests(node, client):
     info = client.create(100)
-    work = client.data.batch([item(info, n, 4 * n) for n in range(100)])
+    work = client.begun(client.data.batch([item(info, n, 4 * n) for n in range(100)]))
     client.finish(work)
     assert np.array_equal(client.get(info), np.arange(100))
     assert len(batches(node)) == 4
@@ -59,7 +59,7 @@ def test_the_first_refusal_is_raised_and_the_others_still_run(client):
     client.control.free(gone.address, WAIT_S)
     seen = []
     items = [item(info, 1, 0), item(gone, 1, 0), item(info, 2, 4, lambda *p: seen.append(p))]
-    work = client.data.batch(items)
+    work = client.begun(client.data.batch(items))
     for _ in range(2):
         with pytest.raises(RegionFreedError):
             work.advance(time.monotonic() + WAIT_S)
@@ -81,7 +81,7 @@ def test_refusals_change_no_order_while_more_is_under_way(node, client, refused)
     items = [item(gone, n, 0) if n in refused else replace(n) for n in range(1, 150)]
     if 0 in refused:
         items.insert(0, item(gone, 0, 0))
-    work = client.data.batch(items)
+    work = client.begun(client.data.batch(items))
     later = client.change(info, np.zeros(1, np.float32), KernelCode.REPLACE)
     client.finish(later)
     with pytest.raises(RegionFreedError):
@@ -98,7 +98,7 @@ def unpacked(frames):
 
 def test_later_works_do_not_overtake(client):
     info = client.create(100)
-    work = client.data.batch([item(info, 1, 4 * n) for n in range(100)])
+    work = client.begun(client.data.batch([item(info, 1, 4 * n) for n in range(100)]))
     later = client.change(info, np.zeros(100, np.float32), KernelCode.REPLACE)
     client.finish(later)
     assert work.advance(0.0)
@@ -128,7 +128,7 @@ def test_an_interrupt_in_handing_on_repeats_the_piece_it_struck_and_none_before(
         if seen == [0, 4]:
             raise KeyboardInterrupt
 
-    work = client.data.batch([item(info, 1, at, strike) for at in (0, 4, 8)])
+    work = client.begun(client.data.batch([item(info, 1, at, strike) for at in (0, 4, 8)]))
     with pytest.raises(KeyboardInterrupt):
         work.advance(time.monotonic() + WAIT_S)
     client.finish(work)

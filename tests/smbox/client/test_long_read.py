@@ -30,7 +30,7 @@ def ops(node):
 
 
 def begin(client, info, out):
-    return client.data.read(info, 0, info.nbytes, client.as_bytes(out))
+    return client.begun(client.data.read(info, 0, info.nbytes, client.as_bytes(out)))
 
 
 def filled(node, client):
@@ -75,7 +75,7 @@ def test_what_was_changed_meanwhile_is_read_again(node, client, monkeypatch):
 
     def change():  # as a local client would
         for stripe in (4, 5):
-            region.table[stripe, Stripe.SEQ] += 2
+            region.table[stripe, Stripe.SEQUENCE] += 1 << Stripe.COMMITS_SHIFT
             region.data[stripe * STRIPE_NBYTES : (stripe + 1) * STRIPE_NBYTES] = 7
 
     between(node, monkeypatch, Op.STAMPS, change)
@@ -90,9 +90,9 @@ def test_a_commit_that_is_open_at_both_looks_is_not_trusted(node, client, monkey
     region = node.memory.regions[int(info.address)]
 
     def close():
-        region.table[0, Stripe.SEQ] += 1
+        region.table[0, Stripe.SEQUENCE] &= ~np.uint64(Stripe.OPEN)
 
-    close()  # odd: open
+    region.table[0, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
     between(node, monkeypatch, Op.GET, close)
     assert np.array_equal(client.get(info), x)
     assert ops(node) == [Op.LEND] * 5 + [Op.STAMPS] + [Op.GET] * 2
@@ -159,7 +159,7 @@ def test_a_restless_region_is_read_by_copies_for_a_while(node, client, monkeypat
     region = node.memory.regions[int(info.address)]
 
     def change():
-        region.table[:, Stripe.SEQ] += 2
+        region.table[:, Stripe.SEQUENCE] += 1 << Stripe.COMMITS_SHIFT
 
     between(node, monkeypatch, Op.STAMPS, change)
     client.get(info)
@@ -180,7 +180,7 @@ def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
     def changed(connection, frames):
         if frames and decode_request(frames).op is Op.STAMPS:
             stripe = [5, 0][len(looks)]
-            region.table[stripe, Stripe.SEQ] += 2
+            region.table[stripe, Stripe.SEQUENCE] += 1 << Stripe.COMMITS_SHIFT
             region.data[stripe * STRIPE_NBYTES : (stripe + 1) * STRIPE_NBYTES] = 7
         return handle(connection, frames)
 

@@ -46,7 +46,7 @@ def test_the_op_follows_from_the_kernel_and_whether_old_bytes_are_wanted(
 )
 def test_the_scale_is_written_as_the_elements_want_it(dtype, scale):
     element = dtypes.by_name(dtype)
-    info = RegionInfo(GlobalAddress(0), "r", 1, element, (1,), element.itemsize, 1)
+    info = RegionInfo(GlobalAddress(0), "r", 1, element, (1,), element.itemsize, 1, bytes(16))
     operation = Operation("test", KernelCode.SUM, float(scale), 0, 1, np.zeros(1, np.uint8))
     assert unpack_scale(scale_of(operation, info), element.kind[0]) == scale
     assert scale_of(operation._replace(kernel=KernelCode.MIN), info) == NO_SCALE
@@ -115,7 +115,7 @@ def test_what_is_known_of_the_effect(node, client):
     assert (work.outcome(), work.ranges_done()) == ("unknown", [])
     later = client.change(info, x)
     assert later.outcome() == "none"
-    reading = client.data.read(info, 0, MIB, x[:MIB])
+    reading = client.begun(client.data.read(info, 0, MIB, x[:MIB]))
     assert reading.outcome() == "none"
     assert "silent_s" in work.facts()
     node.is_down = False
