@@ -159,14 +159,17 @@ class Flight:
         before = [each for each in self.messages if each.before < first]
         dropped = [each for each in self.messages if each.before >= first]
         before.remove(refused)
-        self.messages = deque(before)
-        self._recut([refused, *dropped])
+        self._recut(deque(before), [refused, *dropped])
 
-    def _recut(self, dropped: Iterable[Message]) -> None:
-        """Put the transfers of messages that will never be answered back in line."""
+    def _recut(self, kept: deque[Message], dropped: Iterable[Message]) -> None:
+        """Put the transfers of messages that will never be answered back in line.
+
+        Before the messages go: an interrupt leaves a transfer in both places, not in none.
+        """
         self._waiting = deque(
             dict.fromkeys([*(message.transfer for message in dropped), *self._waiting])
         )
+        self.messages = kept
         for transfer in self._waiting:
             ends = (each.limit for each in self.messages if each.transfer is transfer)
             transfer.rewind(max(ends, default=transfer.at))
@@ -211,14 +214,14 @@ class Flight:
             is_known = done == message.numbers and not message.needs_answer
             is_taken = message.first < transfer.at or transfer.is_done
             if is_taken or is_known or transfer.is_over:
-                if not is_taken:
-                    transfer.settle(message, done)
+                transfer.settle(message, done)
                 number = message.number + done if done else number
             else:
-                if not done:
+                if not done:  # behind all that is applied, in flight or not any more
+                    number = max(number, applied + 1)
                     message.number = number if message.numbers else number - 1
                 number = message.number + (message.numbers or 1)
                 kept.append(message)
-        self._next = number
-        dropped, self.messages, self.unsent = self.messages, kept, deque(kept)
-        self._recut(dropped)
+        self._next = max(number, applied + 1)
+        self._recut(kept, self.messages)
+        self.unsent = deque(kept)

@@ -87,9 +87,12 @@ class Transfer:
         """Take what the reply brings; a second time, if an interrupt cut the first off."""
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End, after taking what ``done`` commits brought before the refusal."""
-        self.settle(message, done)
+        """End, after taking what ``done`` commits brought before the refusal.
+
+        It ends first: cut off by an interrupt, the rest must not be sent behind later requests.
+        """
         self.fail(reply.raised())
+        self.settle(message, done)
         self.rewind(self.at)
 
     def end_of(self, message: Message, done: int) -> int:
@@ -108,7 +111,7 @@ class Transfer:
 
     def settle(self, message: Message, done: int) -> None:
         """Note that just ``done`` commits of a message happened, and no more ever will."""
-        if done and not self.is_done:
+        if done:
             whole = done == message.numbers
             self.advance_to(message.limit if whole else self.end_of(message, done))
 

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import smbox
-from smbox.memory import accel
-from smbox.paths import local, local_work
 from smbox.testing.solo import solo_box, solo_boxes
 
 HOME = str(Path(smbox.__file__).parent)
@@ -67,16 +65,6 @@ def interrupted(job, at, again=0):
     return False
 
 
-@pytest.fixture(params=["compiled", "numpy"])
-def way(request, monkeypatch):
-    if request.param == "compiled":
-        accel.load()
-        return
-    for module in (local, local_work):
-        monkeypatch.setattr(module, "commit_now", lambda *arguments: arguments[-1])
-
-
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("count", [3, STRIPES])
 @pytest.mark.parametrize("verb", ["elastic", "elastic_nb"])
 def test_nothing_is_lost_or_doubled(count, verb):
@@ -100,7 +88,6 @@ def test_nothing_is_lost_or_doubled(count, verb):
         assert at > 30
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("again", range(1, 13))
 def test_nor_by_a_second_interrupt_while_the_first_is_dealt_with(again):
     with solo_boxes() as opener, solo_box(opener) as box, solo_box(opener) as other:

@@ -9,10 +9,7 @@ import pytest
 STRIKES = 25
 
 INTERRUPTED = """
-from smbox.memory import accel
 count, stripe, rng = 7 * 65536 // 2, 65536, random.Random(int(sys.argv[3]))
-if rng.random() < 0.5:
-    accel.load()
 region = box.create("c", count, "float64")
 struck = 0
 zeros, eights = np.zeros(count), np.full(count, 8.0)

@@ -1,0 +1,168 @@
+"""A channel whose connections are in the hands of a test: it answers message by message."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, cast
+
+from smbox.client.channel import Channel
+from smbox.client.message import Transfer
+from smbox.client.transfer import Call, Change
+from smbox.config import ClientConfig
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.work import Bytes, Sink
+from smbox.transports.base import Frame
+from smbox.wire.codec import Reply, Request, decode_request, encode_reply
+from smbox.wire.messages import Hello, Welcome
+from smbox.wire.ops import CHANGES, Op
+
+CONFIG: Final = ClientConfig("inproc://script", resend_after_s=60.0, resend_after_max_s=60.0)
+
+
+class Wire:
+    """One connection.
+
+    Attributes:
+        name: as a transport.
+        generation: of its HELLO.
+        greeting: the HELLO, until it is answered.
+        sent: the requests that it took, oldest first; whoever handles one takes it out.
+        replies: what the client receives next.
+        is_full: it has no room for requests.
+        is_lent: it goes on reading what it was given, even closed.
+        strike: Ctrl-C comes "before" or "after" the next request is taken.
+    """
+
+    def __init__(self) -> None:
+        self.name: str = "inproc"
+        self.generation = 0
+        self.greeting: Request | None = None
+        self.sent: deque[Request] = deque()
+        self.replies: deque[list[Frame]] = deque()
+        self.is_full = self.is_lent = False
+        self.strike = ""
+
+    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+        """Take a request; see ``Transport``."""
+        request = decode_request([bytes(frame) for frame in frames])
+        if request.op is Op.HELLO:
+            self.greeting, self.generation = request, request.generation
+            return True
+        if self.is_full:
+            return False
+        strike, self.strike = self.strike, ""
+        if strike == "before":
+            raise KeyboardInterrupt
+        self.sent.append(request)
+        if strike:
+            raise KeyboardInterrupt
+        return True
+
+    def receive(self, timeout_s: float) -> list[Frame] | None:  # noqa: ARG002 -- never waits
+        """Give the next reply; see ``Transport``."""
+        return self.replies.popleft() if self.replies else None
+
+    def close(self) -> None:
+        """Let the client go; see ``Transport``."""
+
+    def is_released(self, timeout_s: float) -> bool:  # noqa: ARG002 -- never waits
+        """Say what the test says; see ``Transport``."""
+        return not self.is_lent
+
+    def abandon(self) -> None:
+        """Let the client go; see ``Transport``."""
+
+    def reply(self, reply: Reply) -> None:
+        """Answer a request."""
+        self.replies.append([bytes(frame) for frame in encode_reply(reply)])
+
+    def welcome(self, body: Welcome) -> None:
+        """Answer the HELLO."""
+        greeting, self.greeting = self.greeting, None
+        assert greeting is not None
+        self.reply(Reply(Op.HELLO, request=greeting.request, body=body))
+
+
+class _Anybody:
+    """A client that no node needs to know."""
+
+    def hello(self, channel: int, generation: int) -> Hello:
+        return Hello(client_id=bytes(16), channel=channel, generation=generation)
+
+    def admit(self, channel: int, welcome: Welcome) -> None:
+        """Take any memory."""
+
+
+class _Nothing(Transfer):
+    """Never done: driving it moves all others of its channel."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+        self.is_begun = True
+
+
+class ScriptNode:
+    """A channel of a client, and its connections.
+
+    Attributes:
+        channel: the client's.
+        wires: all connections so far; the last one is the present one.
+    """
+
+    def __init__(self) -> None:
+        self.channel = Channel(1, self._open, _Anybody(), CONFIG)
+        self.wires: list[Wire] = []
+        self.move()
+
+    @property
+    def wire(self) -> Wire:
+        """The present connection."""
+        return self.wires[-1]
+
+    def move(self) -> None:
+        """Let the channel receive what there is and send what it can; it may connect."""
+        self.channel.drive(_Nothing(), 0.0)
+
+    def transfer(self, address: int, op: Op, numbers: int = 0) -> Call | Scripted:
+        """Describe a read of one byte, or a change of one or two bytes: a stripe each."""
+        if op in CHANGES:
+            return Scripted(self.channel, address, op, numbers)
+        return Call(self.channel, Request(op, address=address, nbytes=1))
+
+    def _open(self) -> Wire:
+        self.wires.append(Wire())
+        return self.wire
+
+
+class Scripted(Change):
+    """A change of the last byte of one stripe, and of the first byte of the next one.
+
+    Attributes:
+        answers: whether old bytes come back.
+        old: those that came, by stripe.
+    """
+
+    FIRST: Final = STRIPE_NBYTES - 1
+
+    def __init__(self, channel: Channel, address: int, op: Op, numbers: int) -> None:
+        self.answers = op is Op.FETCH
+        self.old: dict[int, int] = {}
+        super().__init__(
+            channel,
+            address,
+            (self.FIRST, self.FIRST + numbers),
+            Request(op),
+            lambda first, limit: bytes(limit - first),
+            cast("Sink", self._keep) if self.answers else None,
+        )
+
+    @property
+    def done(self) -> int:
+        """How many of its stripes are known to be changed."""
+        return self.at - self.first
+
+    def _keep(self, first: int, limit: int, old: Bytes) -> None:
+        assert old.size == limit - first
+        for byte, value in enumerate(old.tolist(), first - self.FIRST):
+            self.old[byte] = value
