@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.errors import RegionFreedError
 from smbox.memory import recovery
 from smbox.memory.busy import StripeBusy
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Stripe
+from smbox.memory.layout import RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
@@ -35,6 +36,9 @@ ROW_NBYTES: Final = 64
 COUNT: Final = 2 * STRIPE_NBYTES // 4
 VALUES: Final = 256
 """So many whole numbers are exact in bfloat16: each commit writes the next one everywhere."""
+FREED_SHARE: Final = 0.1
+RETURN_MAX: Final = 40
+"""Instructions of the way out at most, behind the last look at the region's state."""
 AGAIN: Final = 40
 """Instructions between two commits of a reader that is made to take the lock."""
 
@@ -105,11 +109,13 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
                     read.run(reader, region, part)
                 except StripeBusy:
                     continue
+                except RegionFreedError:
+                    out[-1] += 1
 
         memory = NodeMemory.open(node, MEMORY_NBYTES)
         try:
             with Tracee(read_for_ever) as child:
-                writes = Writes(memory)
+                writes = Writes(memory, out)
                 found = out[: COUNT * dtypes.by_name(read.dtype).itemsize].view(
                     dtypes.by_name(read.dtype).numpy
                 )
@@ -128,10 +134,12 @@ class Writes:
 
     Args:
         memory: the node's.
+        told: what the reader writes to; its last byte counts RegionFreedErrors.
     """
 
-    def __init__(self, memory: NodeMemory) -> None:
+    def __init__(self, memory: NodeMemory, told: NDArray[np.uint8]) -> None:
         self.value = 0
+        self._told = told
         (self._region,) = memory.regions.values()
         self._memory = memory
         self._locks = LockFile(memory.name)
@@ -154,6 +162,14 @@ class Writes:
             with suppress(StripeBusy):
                 recovery.recover_stripe(self._region, 0, self._locks)
         self._memory.sweep_slots()
+
+    def set_state(self, state: int) -> None:
+        """Free the region, or take that back."""
+        self._region.header[RegionHeader.STATE] = state
+
+    def freed_reads(self) -> int:
+        """Return how often the reader said that the region was freed, in 8 bits."""
+        return int(self._told[-1])
 
     def _is_open(self) -> bool:
         return bool(int(self._region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN)
@@ -195,6 +211,10 @@ def _walk(
         if rng.random() >= share:
             continue
         first = writes.value
+        if rng.random() < FREED_SHARE:
+            if not _free(child, writes, behind, count):
+                break
+            continue
         step = rng.choice((_commit_once, _commit_again, _die_and_recover))
         if not step(child, writes, behind, count):
             break
@@ -228,6 +248,23 @@ def _die_and_recover(child: Tracee, writes: Writes, behind: int, count: Counter[
     count["dead writers"] += writes.die()
     _step(child, AGAIN, count)
     writes.recover()
+    return True
+
+
+def _free(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
+    """Free the region behind one instruction: the reader must say so in the end."""
+    told = writes.freed_reads()
+    if not _step(child, behind, count):
+        return False
+    writes.set_state(RegionState.FREED)
+    left = 0
+    while child.step():
+        left += 1
+    assert child.run_to(address_of("smbox_read"))
+    writes.set_state(RegionState.LIVE)
+    has_told = writes.freed_reads() == (told + 1) % 256
+    assert has_told or left < RETURN_MAX, f"{left} instructions behind free all seemed well"
+    count["reads of a freed region"] += 1
     return True
 
 

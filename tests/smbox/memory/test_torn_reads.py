@@ -1,4 +1,4 @@
-"""Writers and readers on several cores: stepping cannot show what a processor reorders."""
+"""Writers and readers on several cores: the reordering that stepping cannot show."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ def folder(tmp_path: Path) -> Path:
     for source in compiling.sources():
         shutil.copy(source, copy)
     (copy / "answer.c").write_text(
-        "int smbox_answer(void);\nint smbox_answer(void) { return 42; }\n"
+        '__attribute__((visibility("default"))) int smbox_answer(void);\n'
+        "int smbox_answer(void) { return 42; }\n"
     )
     return copy
 

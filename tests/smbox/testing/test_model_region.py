@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.dtypes import by_name
 from smbox.errors import LayoutMismatchError, RegionFreedError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing.model_box import ModelBox
@@ -95,3 +96,20 @@ def test_a_scalar_region():
     r.accumulate(2.0)
     assert r.get() == 2.0
     assert r.version == 1
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_float32_region_takes_narrower_operands(name: str):
+    r, x = region(init=1.0), ones().astype(by_name(name).numpy)
+    r.accumulate(x, 0.5)
+    r.elastic(x, 0.25)
+    assert r.get().tolist() == [1.375] * 4
+    assert x.astype(np.float32).tolist() == [1.125] * 4
+    with pytest.raises(LayoutMismatchError):
+        region(dtype="float64").put(x)
+
+
+def test_half_floats_are_computed_in_float32_and_rounded_once():
+    r = region(shape=1, dtype="float16", init=2048.0)
+    r.accumulate(np.array([3], np.float16), 0.5)  # 1.5 is not lost before the sum
+    assert r.get().tolist() == [2050.0]
