@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
+from smbox import verbs
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
 from smbox.paths.base import BatchItem
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
-
-
-class Target(Protocol):
-    """What a batch needs of a region."""
-
-    def put_request(self, x: Any) -> Request[None]:
-        """Describe a put."""
-
-    def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
-        """Describe an accumulate."""
-
-    def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
-        """Describe a fetch_and_op."""
-
-    def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
-        """Describe an elastic."""
+from smbox.region import Region
+from smbox.verbs import Extent
 
 
 class Batch:
@@ -51,23 +38,23 @@ class Batch:
         self._items: list[BatchItem] = []
         self._is_over = False
 
-    def put(self, region: Target, x: Any) -> None:
+    def put(self, region: Region, x: Any) -> None:
         """Add a ``Region.put``."""
-        self._add(_target(region).put_request(x))
+        self._add(verbs.put(_extent(region), x))
 
-    def accumulate(self, region: Target, x: Any, scale: float = 1.0, op: str = "sum") -> None:
+    def accumulate(self, region: Region, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Add a ``Region.accumulate``."""
-        self._add(_target(region).accumulate_request(x, scale, op))
+        self._add(verbs.accumulate(_extent(region), x, scale, op))
 
-    def elastic(self, region: Target, x: Any, moving_rate: float, delta: Any = None) -> Any:
+    def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
-        return self._add(_target(region).elastic_request(x, moving_rate, delta))
+        return self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
 
     def fetch_and_op(
-        self, region: Target, x: Any, op: str = "sum", scale: float = 1.0
+        self, region: Region, x: Any, op: str = "sum", scale: float = 1.0
     ) -> NDArray[Any]:
         """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
-        old: NDArray[Any] = self._add(_target(region).fetch_request(x, op, scale))
+        old: NDArray[Any] = self._add(verbs.fetch(_extent(region), x, op, scale))
         return old
 
     def _add(self, request: Request[Any]) -> Any:
@@ -99,7 +86,7 @@ class Batch:
             )
 
 
-def _target(region: Target) -> Target:
-    if not hasattr(region, "put_request"):
+def _extent(region: Region) -> Extent:
+    if not isinstance(region, Region):
         raise TypeError(f"a batch changes regions, not {type(region).__name__}")
-    return region
+    return region.extent

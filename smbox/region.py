@@ -34,7 +34,6 @@ from smbox.handle import Handle
 from smbox.paths import requests
 from smbox.paths.base import RegionInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 from smbox.rows import Rows
 from smbox.verbs import Extent, operand_of
 
@@ -113,11 +112,11 @@ class Region:
 
     def put(self, x: Any, *, timeout_s: float | None = None) -> None:
         """Replace the contents by ``x``; atomic by stripe."""
-        requests.change(self._paths, self.put_request(x), timeout_s)
+        requests.change(self._paths, verbs.put(self.extent, x), timeout_s)
 
     def put_nb(self, x: Any) -> Handle[None]:
         """Begin a ``put``."""
-        return requests.change_nb(self._paths, self.put_request(x))
+        return requests.change_nb(self._paths, verbs.put(self.extent, x))
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
@@ -174,11 +173,11 @@ class Region:
             op: "sum" (``c += scale * x``; of bools "or"), "min", "max" or "replace".
             timeout_s: see the module.
         """
-        requests.change(self._paths, self.accumulate_request(x, scale, op), timeout_s)
+        requests.change(self._paths, verbs.accumulate(self.extent, x, scale, op), timeout_s)
 
     def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
         """Begin an ``accumulate``."""
-        return requests.change_nb(self._paths, self.accumulate_request(x, scale, op))
+        return requests.change_nb(self._paths, verbs.accumulate(self.extent, x, scale, op))
 
     def elastic(
         self,
@@ -205,24 +204,26 @@ class Region:
             ``delta`` (None without one).
         """
         return requests.change(
-            self._paths, self.elastic_request(x, moving_rate, delta), timeout_s
+            self._paths, verbs.elastic(self.extent, x, moving_rate, delta), timeout_s
         )
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Begin an ``elastic``."""
-        return requests.change_nb(self._paths, self.elastic_request(x, moving_rate, delta))
+        return requests.change_nb(
+            self._paths, verbs.elastic(self.extent, x, moving_rate, delta)
+        )
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
-        return requests.change(self._paths, self.fetch_request(x, op, scale), timeout_s)
+        return requests.change(self._paths, verbs.fetch(self.extent, x, op, scale), timeout_s)
 
     def fetch_and_op_nb(
         self, x: Any, op: str = "sum", scale: float = 1.0
     ) -> Handle[NDArray[Any]]:
         """Begin a ``fetch_and_op``."""
-        return requests.change_nb(self._paths, self.fetch_request(x, op, scale))
+        return requests.change_nb(self._paths, verbs.fetch(self.extent, x, op, scale))
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the whole region's version is at least ``version``; return it."""
@@ -259,22 +260,6 @@ class Region:
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
         return Rows(self._paths, self.extent, index)
-
-    def put_request(self, x: Any) -> Request[None]:
-        """Check a ``put`` and describe it, for a batch."""
-        return verbs.put(self.extent, x)
-
-    def accumulate_request(self, x: Any, scale: float, op: str) -> Request[None]:
-        """Check an ``accumulate`` and describe it, for a batch."""
-        return verbs.accumulate(self.extent, x, scale, op)
-
-    def fetch_request(self, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
-        """Check a ``fetch_and_op`` and describe it, for a batch."""
-        return verbs.fetch(self.extent, x, op, scale)
-
-    def elastic_request(self, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
-        """Check an ``elastic`` and describe it, for a batch."""
-        return verbs.elastic(self.extent, x, moving_rate, delta)
 
     def _output(self, out: Any, *, is_exact: bool) -> NDArray[Any]:
         if out is None:

@@ -1,4 +1,4 @@
-"""The form of the tree: mirrored tests, small files and functions, a core without torch."""
+"""The form of the tree: tests in every folder, small files, a core without torch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 PACKAGES = {"smbox": ROOT, "memnode": ROOT, "smbox_torch": ROOT / "clients"}
 FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 60
-UNMIRRORED = {"contracts", "faults", "integration"}  # suites over many modules
-BY_SEAMS = {ROOT / "smbox" / "client"}  # packages whose tests follow what they promise
+SUITES = {"contracts", "faults", "integration"}  # over many packages
 CODE = ("smbox", "memnode", "clients", "tests", "examples", "benchmarks")
 
 WALK = """
@@ -36,25 +36,6 @@ def python_files(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
-def modules() -> dict[Path, Path]:
-    """Every source module (packages' __init__ aside) with the test file it must have."""
-    found = {}
-    for package, home in PACKAGES.items():
-        for source in sorted((home / package).rglob("*.py")):
-            if source.name in {"__init__.py", "__main__.py"} or source.parent in BY_SEAMS:
-                continue
-            inside = source.relative_to(home)
-            found[source] = ROOT / "tests" / inside.parent / f"test_{inside.name}"
-    return found
-
-
-def source_of(test: Path) -> Path:
-    """The source that a mirrored test file is about; a package's own test names the package."""
-    inside = test.relative_to(ROOT / "tests")
-    home = PACKAGES.get(inside.parts[0], ROOT)  # benchmarks/ is no package
-    return home / inside.parent / test.name.removeprefix("test_")
-
-
 def shown(paths: Iterator[Path] | list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
@@ -66,28 +47,34 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield node.name, node.end_lineno - node.lineno + 1
 
 
-def test_every_module_has_its_test_file():
-    missing = [source for source, test in modules().items() if not test.is_file()]
-    assert shown(missing) == []
-
-
-def test_every_test_file_has_its_module():
-    tests = [
-        test
-        for test in python_files("tests")
-        if test.name.startswith("test_")
-        and test.parent != ROOT / "tests"
-        and test.relative_to(ROOT / "tests").parts[0] not in UNMIRRORED
+def test_every_folder_of_sources_has_tests():
+    folders = {
+        source.parent.relative_to(home)
+        for package, home in PACKAGES.items()
+        for source in (home / package).rglob("*.py")
+        if source.name not in {"__init__.py", "__main__.py"}
+    }
+    assert len(folders) > len(PACKAGES)
+    untested = [
+        each
+        for each in sorted(folders)
+        if not any((TESTS / each).glob("test_*.py"))
+        and not any(TESTS.rglob(f"test_{each.name}.py"))
     ]
-    assert tests
+    assert untested == []
+
+
+def test_every_folder_of_tests_has_sources():
+    tested = {test.parent.relative_to(TESTS) for test in TESTS.rglob("test_*.py")}
+    homes = [ROOT, *PACKAGES.values()]
     orphans = [
-        test
-        for test in tests
-        if not source_of(test).is_file()
-        and source_of(test).parent not in BY_SEAMS
-        and not (test.name == "test_init.py" and (source_of(test).parent).is_dir())
+        each
+        for each in sorted(tested)
+        if each.parts
+        and each.parts[0] not in SUITES
+        and not any((home / each).is_dir() for home in homes)
     ]
-    assert shown(orphans) == []
+    assert orphans == []
 
 
 def test_every_test_file_holds_a_test():

@@ -45,13 +45,11 @@ def commit(  # noqa: PLR0913 - the words of one order
 ) -> None:
     """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
 
-    ``writer.done`` is the byte up to which all is committed and handed back, also when
-    something is raised: the caller goes on there by ``at``. A Python signal handler runs
-    between two calls of the library, never inside a commit.
+    Whatever is raised, ``writer.done`` tells up to which byte all is committed and handed back.
 
     Args:
         writer: the calling thread's.
-        regions: the region, and for an optimizer those of its state.
+        regions: the region, and those of an optimizer's state.
         kernel: a ``KernelCode`` or ``OptimizerCode``.
         first: first byte of the region's data, at an element.
         limit: byte behind the last.
@@ -62,21 +60,19 @@ def commit(  # noqa: PLR0913 - the words of one order
         back: what comes back, an ``orders.Back``.
         back_to: receives it, as many elements as the range has.
         parameters: an optimizer's, ``f64[4]``.
-        channel: at the node, on whose behalf; its numbers are written down with the commits.
-        number: of the commit of the range's first stripe; the next stripe's is the next.
+        channel: at the node, on whose behalf.
+        number: of the first stripe's commit; the next stripe's is the next.
 
     Raises:
-        StripeBusy: another writer holds the stripe at ``writer.done``.
-        RegionFreedError: the region was freed.
+        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or is no more.
         ConfigError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
-    region = regions[0]
     orders.pack_order(
         writer.order,
         0,
         kernel,
-        operand or region.dtype_code,
+        operand or regions[0].dtype_code,
         [each.block.address for each in regions],
         first,
         limit,
@@ -86,13 +82,10 @@ def commit(  # noqa: PLR0913 - the words of one order
         back=back,
         back_to=0 if back_to is None else orders.address_of(back_to),
         parameters=0 if parameters is None else orders.address_of(parameters),
-        channel=0 if channel is None else channel.address,
+        channel=channel.address if channel else 0,
         number=number,
     )
-    try:
-        run_order(writer, writer.order, regions, limit)
-    finally:
-        writer.done = orders.order_outcome(writer.order)[0]
+    run_order(writer, writer.order, regions, limit)
 
 
 def run_order(

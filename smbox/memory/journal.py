@@ -32,7 +32,6 @@ class Writer:
         words: the slot's header words, ``u64``.
         slot_id: the slot's.
         locks: its open lock file.
-        done: byte up to which its last order was committed.
         block: the writer for the native library.
         order: room for one order of it.
 
@@ -51,10 +50,14 @@ class Writer:
         self.locks = locks
         self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
         self.slot_id = int(self.words[Slot.ID])
-        self.done = 0
         self.order = Block(orders.ORDER_NBYTES)
         rooms = [room(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
         self.block = orders.writer_block(self.words, rooms, locks.fd, block_nbytes)
+
+    @property
+    def done(self) -> int:
+        """Byte up to which its last order was committed."""
+        return orders.order_outcome(self.order)[0]
 
     @classmethod
     def create(cls, node: str, locks: LockFile | None = None) -> Self:

@@ -18,8 +18,8 @@ ORDER_WORDS: Final = 21
 ORDER_NBYTES: Final = 8 * ORDER_WORDS
 READING_NBYTES: Final = 88
 
-_FLOAT_ORDER: Final = struct.Struct("<12Qd8Q")
-_WHOLE_ORDER: Final = struct.Struct("<12Qq8Q")
+_FLOAT_ORDER: Final = struct.Struct("<12Qd5Q24x")
+_WHOLE_ORDER: Final = struct.Struct("<12Qq5Q24x")
 _REGION: Final = struct.Struct("<9Q")
 _WRITER: Final = struct.Struct("<5QqQ")
 _CHANNEL: Final = struct.Struct("<6Q")
@@ -198,9 +198,6 @@ def pack_order(  # noqa: PLR0913, PLR0917 - the words of the struct
         channel,
         number,
         at,
-        0,
-        0,
-        0,
     )
 
 

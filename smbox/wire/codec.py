@@ -13,25 +13,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError, SmboxError
-from smbox.wire import header
+from smbox.wire import header, payload
 from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
-from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.header import NO_SCALE, Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
 from smbox.wire.operands import OPERAND_NBYTES_MAX
 from smbox.wire.ops import (
     ANSWERS,
     CONTROL,
-    NARROW_ANSWERS,
-    NARROW_ITEMSIZES,
     OP_OF,
-    OPERAND_OPS,
     OPERANDS,
-    SCATTER_KERNELS,
     SOURCES,
-    WHOLE_KERNELS,
-    WHOLE_SOURCE_NBYTES_MAX,
     Op,
-    carried_nbytes,
 )
 from smbox.wire.pieces import unit_of
 from smbox.wire.status import STATUS_OF, Status, error_of
@@ -42,7 +35,6 @@ CONTROL_NBYTES_MAX: Final = 2 << 20
 B = TypeVar("B", bound=Body)
 
 _READS: Final = frozenset({Op.GET, Op.LEND, Op.STAMPS})
-_LENGTH_OF_ITS_OWN: Final = frozenset({Op.BATCH, Op.STAMPS})
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQUEST_DECODERS: Final = {op: msgspec.msgpack.Decoder(kind) for op, kind in REQUESTS.items()}
@@ -185,15 +177,15 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
     found.numbers, found.generation, found.operand = rest
     if found.operand:
-        _check_operand(op, kernel, found.operand)
+        payload.check_operand(op, kernel, found.operand)
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
-        found.payload = _source(op, kernel, nbytes, found.operand, body)
+        found.payload = payload.source(op, kernel, nbytes, found.operand, body)
     elif op in OPERANDS:
-        found.payload = _limited(body, OPERAND_NBYTES_MAX)
+        found.payload = payload.limited(body, OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
-        found.payload = _limited(body, BATCH_NBYTES_MAX)
+        found.payload = payload.limited(body, BATCH_NBYTES_MAX)
         found.items = unpack_items(nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
@@ -246,7 +238,7 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     elif op in CONTROL:
         found.body = _body(_REPLY_DECODERS[op], body)
     elif op in ANSWERS:
-        found.payload = _answer(op, nbytes, operand, body)
+        found.payload = payload.answer(op, nbytes, operand, body)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found
@@ -274,48 +266,8 @@ def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]
     return head, op, frames[1] if len(frames) == 2 else None
 
 
-def _limited(body: Buffer | None, limit: int) -> Buffer:
-    if body is None:
-        raise RemoteProtocolError("two frames expected")
-    if len(body) > limit:
-        raise RemoteProtocolError("frame too long", nbytes=len(body), limit=limit)
-    return body
-
-
 def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
     try:
-        return decoder.decode(_limited(body, CONTROL_NBYTES_MAX))
+        return decoder.decode(payload.limited(body, CONTROL_NBYTES_MAX))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
-
-
-def _check_operand(op: Op, kernel: int, operand: int) -> None:
-    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS or kernel in SCATTER_KERNELS:
-        raise RemoteProtocolError("this request has no operand type", op=op.name)
-    if operand not in NARROW_ITEMSIZES:
-        raise RemoteProtocolError("no such operand type", operand=operand)
-
-
-def _source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
-    """Check the source bytes of a change of ``nbytes``."""
-    longest = unit_of(op)
-    source = _limited(body, longest)
-    if nbytes > longest:
-        raise RemoteProtocolError("too long a range", nbytes=nbytes)
-    if kernel in WHOLE_KERNELS:
-        return _limited(source, WHOLE_SOURCE_NBYTES_MAX)
-    if kernel in SCATTER_KERNELS:
-        return _limited(source, REQUEST_NBYTES_MAX)
-    if len(source) != carried_nbytes(nbytes, operand):
-        raise RemoteProtocolError("source and range differ", source=len(source), nbytes=nbytes)
-    return source
-
-
-def _answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
-    if op in _LENGTH_OF_ITS_OWN:
-        return _limited(body, REQUEST_NBYTES_MAX)
-    answer = _limited(body, unit_of(op))
-    wanted = carried_nbytes(nbytes, operand if op in NARROW_ANSWERS else 0)
-    if len(answer) != wanted:
-        raise RemoteProtocolError("answer and range differ", answer=len(answer), nbytes=nbytes)
-    return answer

@@ -14,7 +14,7 @@ import pytest
 
 from smbox.cli import orphans
 from smbox.memory import layout, process, segment, superblock
-from smbox.memory.channels import RingFile
+from smbox.memory.channels import Rings
 from smbox.memory.journal import Writer
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile
@@ -131,7 +131,7 @@ def killed_in_its_stop(node: str, after: int) -> bool:
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
-        RingFile.open(node, 0)
+        Rings(node, memory.channels.claim(7, 0)).ring_for(1, 1, 8)
         unlink, done = superblock.unlink, []
 
         def counted(name: str) -> None:
