@@ -189,7 +189,7 @@ class Node:
         """Keep a client away that means another memory, which had this name or address."""
         if hello.node_uuid not in {b"", self._memory.superblock.uuid}:
             raise PeerLostError(
-                "another memory answers at this address; connect again", outcome="not-sent"
+                "another memory answers at this address; connect again", outcome="none"
             )
 
     def _check_proof(self, connection: Connection, hello: Hello) -> None:

@@ -45,7 +45,7 @@ class Engine:
         self.patience = Patience(config)
 
     def add(self, transfer: Transfer) -> None:
-        """Put a transfer in line."""
+        """Queue a transfer."""
         if self.flight.is_empty:
             now_s = time.monotonic()
             if self.patience.is_stale(now_s):

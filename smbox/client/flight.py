@@ -162,7 +162,7 @@ class Flight:
         self._recut(deque(before), [refused, *dropped])
 
     def _recut(self, kept: deque[Message], dropped: Iterable[Message]) -> None:
-        """Put the transfers of messages that will never be answered back in line.
+        """Queue the transfers of messages that will never be answered again.
 
         Before the messages go: an interrupt leaves a transfer in both places, not in none.
         """

@@ -160,7 +160,7 @@ class Snapshot(Read):
             error = PeerLostError(
                 "the node has lost the copy: it was restarted, or we were silent",
                 lost="staging",
-                outcome="not-sent",
+                outcome="none",
             )
         self.fail(error)
 

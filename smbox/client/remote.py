@@ -176,7 +176,7 @@ class RemotePath:
     def _new_channel(self) -> Channel:
         with self._lock:
             if self._is_closed:
-                raise PeerLostError("the box is closed", outcome="not-sent")
+                raise PeerLostError("the box is closed", outcome="none")
             for channel in self._channels:
                 if channel.is_idle and not channel.thread.is_alive():
                     channel.thread = threading.current_thread()

@@ -123,7 +123,7 @@ def _lost(info: RegionInfo) -> PeerLostError:
         "the memory that the region lay in is gone: another one answers at this address;"
         " connect again and attach the new region",
         region=info.name,
-        outcome="not-sent",
+        outcome="none",
     )
 
 

@@ -52,4 +52,4 @@ def check_still_shared(node: NodeInfo) -> None:
     """Raise PeerLostError if the node's name has come to mean another memory."""
     why_not = why_not_shared(node)
     if why_not is not None:
-        raise PeerLostError(f"connect again: {why_not}", node=node.name, outcome="not-sent")
+        raise PeerLostError(f"connect again: {why_not}", node=node.name, outcome="none")

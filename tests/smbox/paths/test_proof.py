@@ -28,7 +28,7 @@ def test_memory_of_another_node(solo):
     assert "another node" in why_not_shared(node)
     with pytest.raises(PeerLostError, match="another node") as caught:
         check_still_shared(node)
-    assert caught.value.facts["outcome"] == "not-sent"
+    assert caught.value.facts["outcome"] == "none"
 
 
 def test_memory_of_another_format(solo):

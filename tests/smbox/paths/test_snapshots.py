@@ -23,18 +23,18 @@ class Lost:
 @pytest.mark.parametrize("times", [1, IDLE_MAX])
 def test_a_verb_whose_staging_was_lost_is_called_again(times):
     """As often as there may be another that is kept, and lost as well."""
-    assert snapshots.once_more(Lost(times, lost="staging", outcome="not-sent")) == times + 1
+    assert snapshots.once_more(Lost(times, lost="staging", outcome="none")) == times + 1
 
 
 def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
-    verb = Lost(times=99, lost="staging", outcome="not-sent")
+    verb = Lost(times=99, lost="staging", outcome="none")
     with pytest.raises(PeerLostError):
         snapshots.once_more(verb)
     assert verb.calls == IDLE_MAX + 1
 
 
 @pytest.mark.parametrize(
-    "facts", [{"outcome": "not-sent"}, {"lost": "staging", "outcome": "unknown"}]
+    "facts", [{"outcome": "none"}, {"lost": "staging", "outcome": "unknown"}]
 )
 def test_a_verb_that_may_be_done_is_not(facts):
     verb = Lost(**facts)
