@@ -13,8 +13,8 @@ from smbox.region import Region
 
 SMALL_NBYTES: Final = 4096
 TALLY_NBYTES: Final = 64
-ROUND_TRIP_GOAL: Final = 1.3
-BATCH_GOAL: Final = 10.0
+ROUND_TRIP_GOAL: Final = 1.5
+BATCH_GOAL: Final = 12.0
 BATCH_ITEMS: Final = 256
 BLOCK: Final = 20  # round trips of one turn
 

@@ -25,7 +25,7 @@ def test_local_clients_share_a_region(lab, monkeypatch):
     crowd, small = crowd_rows.local_crowd(lab)
     assert crowd.limit_name == "one client"
     assert crowd.ratio > 0
-    assert (small.unit, small.goal.most) == ("ms", 80.0)
+    assert (small.unit, small.goal.most) == ("ms", 20.0)
 
 
 def test_clients_over_tcp_stand_beside_the_best_of_four(lab, monkeypatch):
