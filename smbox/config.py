@@ -13,7 +13,6 @@ from smbox.errors import ConfigError
 VARIABLES: Final = frozenset(
     f"SMBOX_{name}"
     for name in (
-        "ACCEL",
         "ADDRESS",
         "LEND_FROM_NBYTES",
         "NO_NATIVE",

@@ -127,7 +127,7 @@ class Region:
             out: receives them; None: a new array. Of a float32 region it may be float16 or
                 bfloat16: each element is rounded to nearest.
             snapshot: all stripes as they were at one moment: writers wait for the copy. Over
-                the wire it is made at the node, in room that the region's size is added to.
+                the wire it is made at the node, and needs as much memory as the region.
             timeout_s: see the module.
 
         Returns:

@@ -137,8 +137,8 @@ class Flight:
         After a refused change, all that follows is numbered anew.
         """
         transfer, messages, done = message.transfer, self.messages, message.numbers
-        if reply.room:
-            self._credit = reply.room << 20
+        if reply.credit:
+            self._credit = reply.credit << 20
         if reply.status is Status.OK:
             transfer.answered(message, reply)
         else:

@@ -33,7 +33,7 @@ class Writer:
         slot_id: the slot's.
         locks: its open lock file.
         block: the writer for the native library.
-        order: room for one order of it.
+        order: one order of it, to be filled.
 
     Args:
         node: name of the memory node.
@@ -51,8 +51,8 @@ class Writer:
         self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
         self.slot_id = int(self.words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
-        rooms = [room(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
-        self.block = orders.writer_block(self.words, rooms, locks.fd, block_nbytes)
+        areas = [undo_area(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
+        self.block = orders.writer_block(self.words, areas, locks.fd, block_nbytes)
 
     @property
     def done(self) -> int:
@@ -94,8 +94,8 @@ class Writer:
         self.locks.close()
 
 
-def room(segment: Segment, extent: int) -> NDArray[np.uint8]:
-    """View a slot's room for the old bytes of one extent: ``u8[STRIPE_NBYTES]``."""
+def undo_area(segment: Segment, extent: int) -> NDArray[np.uint8]:
+    """View a slot's undo area, for the old bytes of one extent: ``u8[STRIPE_NBYTES]``."""
     begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES
     return segment.bytes[begin : begin + layout.STRIPE_NBYTES]
 

@@ -5,7 +5,7 @@ One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
     smbox.NAME.node              superblock: who owns this memory, high-water mark
     smbox.NAME.locks             empty file; one OFD lock byte per stripe, slot and node
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
-    smbox.NAME.slot.ID           one writer's journal slot: header page, room for a stripe
+    smbox.NAME.slot.ID           one writer's journal slot: header page, undo areas
     smbox.NAME.channels          applied numbers of the remote channels, a row each
     smbox.NAME.ring.ID           old bytes of a channel's last answers
     smbox.NAME.cookie            the nonce that proves a client shares this /dev/shm
@@ -126,11 +126,11 @@ class Stripe:
 
 
 class Slot:
-    """Words of the first page of a journal slot; rooms for the old bytes follow.
+    """Words of the first page of a journal slot; undo areas follow.
 
     A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
-    the same range of the regions that hold the optimizer's state. Each extent has a room; all
-    of them fill a huge page, without which a commit takes a quarter longer.
+    the same range of the regions that hold the optimizer's state. Each extent has an undo area;
+    all of them fill a huge page, without which a commit takes a quarter longer.
     ``smbox/native/native.h`` has the same words.
     """
 

@@ -114,11 +114,11 @@ def region_block(
 
 
 def writer_block(
-    slot: NDArray[np.uint64], rooms: list[NDArray[np.uint8]], locks: int, block_nbytes: int
+    slot: NDArray[np.uint64], areas: list[NDArray[np.uint8]], locks: int, block_nbytes: int
 ) -> Block:
-    """Describe a writer: its slot, its rooms for old bytes and its open lock file."""
+    """Describe a writer: its slot, its undo areas and its open lock file."""
     block = Block(_WRITER.size)
-    addresses = [address_of(room) for room in rooms]
+    addresses = [address_of(area) for area in areas]
     _WRITER.pack_into(block.bytes, 0, address_of(slot), *addresses, locks, block_nbytes)
     return block
 

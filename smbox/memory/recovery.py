@@ -52,11 +52,11 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
         return
     with journal.attach_slot(region.node, int(row[Stripe.WRITER])) as slot:
-        rooms = [journal.room(slot, extent) for extent in range(Slot.EXTENTS_MAX)]
+        areas = [journal.undo_area(slot, extent) for extent in range(Slot.EXTENTS_MAX)]
         ring = _ring_room(region.node, slot)
         if ring is not None:
-            rooms[0] = ring
-        addresses = np.array([orders.address_of(room) for room in rooms], np.uint64)
+            areas[0] = ring
+        addresses = np.array([orders.address_of(area) for area in areas], np.uint64)
         result = library.load().short.smbox_recover(
             region.block.address,
             stripe,

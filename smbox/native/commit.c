@@ -21,7 +21,7 @@ struct commit {
     const struct order *order;
     u64 stripe, first, limit;
     u64 number;
-    u8 *old; /* where the old bytes of extent 0 go: the slot's room, or the channel's ring */
+    u8 *old; /* where the old bytes of extent 0 go: the slot's undo area, or the channel's ring */
     kernel_fn *kernel;
     double parameters[5]; /* as the optimizer's kernel takes them */
 };
@@ -166,7 +166,7 @@ static u64 answer_offset(const struct channel *channel, u64 number) {
 static void arm_channel(struct commit *commit) {
     struct slot *slot = commit->writer->slot;
     const struct channel *channel = commit->order->channel;
-    commit->old = commit->writer->rooms[0];
+    commit->old = commit->writer->undo[0];
     store_relaxed(&slot->channel, channel ? channel->index + 1 : 0);
     store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
     store_relaxed(&slot->number, channel ? commit->number : 0);
@@ -307,7 +307,7 @@ static void change_blocks(const struct commit *commit) {
         u64 nbytes = smaller(block, commit->limit - from), saved = from - commit->first;
         memcpy(commit->old + saved, order->region[0]->data + from, nbytes);
         for (u64 at = 1; at < order->extents; at++)
-            memcpy(commit->writer->rooms[at] + saved, order->region[at]->data + from, nbytes);
+            memcpy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
         /* A recoverer that sees progress must find these old bytes. */
         store_release(&slot->progress, saved + nbytes);
         /* No store of the kernel may come before progress: it could not be undone. */

@@ -46,7 +46,7 @@ struct region_header {
 _Static_assert(offsetof(struct region_header, state) == 16, "word 2");
 enum { REGION_FREED = 3 };
 
-/* The first page of a writer's journal slot; rooms for old bytes follow it, one per extent.
+/* The first page of a writer's journal slot; undo areas for old bytes follow, one per extent.
  *
  * All extents of a commit are the same bytes [first, limit) of the same stripe of different
  * regions, so one progress word serves them all.
@@ -103,7 +103,7 @@ enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
 
 struct writer {
     struct slot *slot;
-    u8 *rooms[EXTENTS_MAX]; /* a stripe each; only as many as orders have extents */
+    u8 *undo[EXTENTS_MAX]; /* a stripe each; only as many as orders have extents */
     i64 locks;              /* descriptor of an open of the lock file that is its own */
     u64 block_nbytes;       /* saved, published and changed at a time; a multiple of 64 */
 };

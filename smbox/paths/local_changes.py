@@ -54,7 +54,7 @@ class LocalChange(LocalWork):
         commit.run_order(queue.writer, self._block, self._regions, self._operation.limit)
 
     def ended(self, queue: LocalQueue) -> None:
-        """Give the order's room back, for the thread's next one."""
+        """Give the order's block back, for the thread's next one."""
         self._done = self._done_byte()
         block, self._block = self._block, None
         if block is not None:

@@ -144,7 +144,7 @@ class LocalQueue:
         return self._blocks.pop() if self._blocks else Block(orders.ORDER_NBYTES)
 
     def give_block(self, block: Block) -> None:
-        """Take the room of an order back."""
+        """Take the block of an order back."""
         self._blocks.append(block)
 
     def begin(self, work: LocalWork) -> LocalWork:

@@ -44,7 +44,7 @@ def leave_open(
     for extent, region in enumerate(regions):
         words[Slot.REGION + extent] = region.address
         changed = region.data[first : first + saved]
-        np.copyto(journal.room(writer.segment, extent)[:saved], changed)
+        np.copyto(journal.undo_area(writer.segment, extent)[:saved], changed)
         region.table[stripe, Stripe.WRITER] = writer.slot_id
         region.table[stripe, Stripe.SEQUENCE] |= np.uint64(Stripe.OPEN)
         changed[:] = GARBAGE

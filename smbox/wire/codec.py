@@ -84,7 +84,7 @@ class Reply:
 
     Attributes:
         version: of the region, in the reply to a WAIT; the stamp of the range, to a LEND.
-        room: MiB of data that the channel may have under way from now on; 0: as before.
+        credit: MiB of data that the channel may have under way from now on; 0: as before.
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
@@ -101,7 +101,7 @@ class Reply:
     payload: Buffer = b""
     body: Body | None = None
     error: ErrorBody | None = None
-    room: int = 0
+    credit: int = 0
     operand: int = 0
 
     def raised(self) -> SmboxError:
@@ -208,7 +208,7 @@ def encode_reply(reply: Reply) -> list[Buffer]:
         address=reply.address,
         nbytes=reply.nbytes,
         version=reply.version,
-        numbers=reply.room,
+        numbers=reply.credit,
         operand=reply.operand,
     )
     if reply.status is not Status.OK:
@@ -229,10 +229,10 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
         RemoteProtocolError: anything that docs/protocol.md does not allow.
     """
     head, op, body = _frames(frames)
-    _, _, _, _, code, request, number, address, nbytes, _, version, room, _, operand = head
+    _, _, _, _, code, request, number, address, nbytes, _, version, credit, _, operand = head
     status = STATUS_OF.get(code, Status.ERROR)
     found = Reply(op, status, request, number, address, nbytes, version)
-    found.room, found.operand = room, operand
+    found.credit, found.operand = credit, operand
     if status is not Status.OK:
         found.error = _body(_ERROR_DECODER, body)
     elif op in CONTROL:

@@ -68,7 +68,7 @@ static void run(const struct request *request, int locks) {
         regions[at].stripe_nbytes = request->stripe_nbytes;
         regions[at].dtype = request->dtype;
         regions[at].consistency = request->consistency;
-        writer.rooms[at] = allocate(smaller(request->nbytes, request->stripe_nbytes));
+        writer.undo[at] = allocate(smaller(request->nbytes, request->stripe_nbytes));
         order.region[at] = &regions[at];
         if (!take(regions[at].data, request->nbytes))
             exit(6);
@@ -105,7 +105,7 @@ static void run(const struct request *request, int locks) {
         }
         free(regions[at].table);
         free(regions[at].data);
-        free(writer.rooms[at]);
+        free(writer.undo[at]);
     }
     free(source);
     free(answer);

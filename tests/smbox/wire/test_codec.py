@@ -78,7 +78,7 @@ REPLIES = [
     Reply(Op.GET, request=3, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.LEND, request=15, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.STAMPS, request=16, address=4096, nbytes=1 << 30, payload=bytes(16)),
-    Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5, room=255),
+    Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5, credit=255),
     Reply(Op.ELASTIC, request=5, number=2, address=4096, nbytes=3, version=6, payload=b"old"),
     Reply(Op.WAIT, request=6, version=12),
     Reply(Op.BATCH, request=7, number=3, nbytes=2, payload=bytes(8)),
