@@ -129,7 +129,7 @@ class Engine:
                 self.unseen = self.unseen or transfer.error
 
     def _greet(self, reply: Reply) -> None:
-        """Resume: settle by ``applied`` what was in flight, and line up the rest."""
+        """Resume: settle by ``applied`` what was in flight, and queue the rest."""
         flight = self.flight
         self.parked = {}
         found = self.connection.welcome(

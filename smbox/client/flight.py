@@ -76,7 +76,7 @@ class Flight:
         self._source = self._copied = self._lent = self._credit = 0
 
     def cut_next(self) -> bool:
-        """Number the next request and put it in flight; False: none, or no room yet."""
+        """Number the next request and put it in flight; False: none, or no credit yet."""
         while self._waiting:
             transfer = self._waiting[0]
             if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_over:
@@ -87,7 +87,7 @@ class Flight:
                 message = transfer.next_message()
             if message is None:
                 return False
-            if not self._has_room(message):
+            if not self._has_credit(message):
                 self._pending = message
                 return False
             message.request = next(self.ids)
@@ -101,7 +101,7 @@ class Flight:
             return True
         return False
 
-    def _has_room(self, message: Message) -> bool:
+    def _has_credit(self, message: Message) -> bool:
         node = self.node
         if not self.messages or node is None:
             return True  # one request may always be in flight
@@ -180,7 +180,7 @@ class Flight:
             self._count(message, 1)
 
     def resume(self, node: Welcome) -> None:
-        """Learn what the node has applied, and line up what is still wanted.
+        """Learn what the node has applied, and queue what is still wanted.
 
         Raises:
             SessionExpiredError: it does not know what it acknowledged, or this channel.
@@ -206,7 +206,7 @@ class Flight:
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
 
     def _settle(self, applied: int) -> None:
-        """Learn what was applied; number anew, and line up, what is still wanted."""
+        """Learn what was applied; number what is still wanted anew, and queue it."""
         number = self.acknowledged + 1
         kept: deque[Message] = deque()
         for message in self.messages:
