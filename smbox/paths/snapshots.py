@@ -33,7 +33,7 @@ def snapshot(
     """
     if info.consistency == Consistency.NONE:
         raise ConfigError("a region without locks has no snapshots", region=info.name)
-    data = paths.data()
+    data = paths.data(info)
     if not data.stages_snapshots(first, limit):
         return data.snapshot(info, first, limit, out, None)
     count = (limit - first) // info.dtype.itemsize
@@ -47,7 +47,7 @@ def snapshot(
 
 def _lease(paths: PathPair, info: RegionInfo, count: int, timeout_s: float | None) -> Lease:
     wait_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
-    return paths.staging.lease(paths.control(), info.dtype, count, wait_s)
+    return paths.staging.lease(paths.control(info), info.dtype, count, wait_s)
 
 
 def once_more(verb: Callable[[], T]) -> T:

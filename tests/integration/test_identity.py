@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -76,7 +77,8 @@ def test_no_verb_reaches_another_memory(place, transport):
     with ThreadPoolExecutor(1) as others:  # a thread without a channel
         others.submit(check).result()
     region, count = pickle.loads(travelled)
-    for verb in (lambda: region.put(ONES), region.get, count.add):
+    snapshot = partial(region.get, snapshot=True)
+    for verb in (lambda: region.put(ONES), region.get, snapshot, count.add):
         with pytest.raises(PeerLostError):
             verb()
     region._paths.close()
