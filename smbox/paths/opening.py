@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 import secrets
 import socket
@@ -29,7 +28,7 @@ from smbox.transports.base import OpenTransport
 from smbox.transports.resolving import why_unresolved
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
-from smbox.wire.proving import Challenge, client_proof, node_proof
+from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
 
 
 def open_remote(config: ClientConfig) -> Remote:
@@ -85,11 +84,7 @@ class Identity:
             AccessDeniedError: it does not prove that it is; nothing was sent to it.
             PeerLostError: another memory; the client uses it for nothing.
         """
-        if not hmac.compare_digest(welcome.proof, self._expected.get(channel, b"")):
-            raise AccessDeniedError(
-                "what answers here is not the node that it says it is; nothing was sent to it",
-                node_name=welcome.node_name,
-            )
+        check_welcome(welcome, self._expected.get(channel, b""))
         self._node_uuid = self._node_uuid or welcome.node_uuid
         if self._node_uuid != welcome.node_uuid:
             raise PeerLostError(

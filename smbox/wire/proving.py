@@ -70,8 +70,8 @@ def node_proof(cookie: bytes, challenge: Challenge, hello: Hello) -> bytes:
 
 
 def check_welcome(welcome: Welcome, wanted: bytes) -> None:
-    """Raise AccessDeniedError unless a WELCOME brings the proof that is wanted, if one is."""
-    if wanted and not hmac.compare_digest(welcome.proof, wanted):
+    """Raise AccessDeniedError unless a WELCOME brings the proof that is wanted, or none."""
+    if not hmac.compare_digest(welcome.proof, wanted):
         raise AccessDeniedError(
             "what answers here is not the node that it says it is; nothing was sent to it",
             node_name=welcome.node_name,
