@@ -17,9 +17,10 @@ from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Gather, Read, Snapshot
 from smbox.client.transfer import Change, change_of, scale_of
 from smbox.config import ClientConfig
-from smbox.errors import PeerLostError, SmboxError
+from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.base import BatchItem
+from smbox.paths.draining import drain_all
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
 from smbox.wire import operands, pieces
@@ -137,16 +138,7 @@ class RemotePath:
 
     def flush(self, deadline_s: float) -> bool:
         """Drive what every thread has under way; see DataPath."""
-        is_complete = True
-        first_error: SmboxError | None = None
-        for channel in self._all():
-            try:
-                is_complete = channel.drain(deadline_s) and is_complete
-            except SmboxError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
-        return is_complete
+        return drain_all(self._all(), deadline_s)
 
     def close(self) -> None:
         """Say goodbye on every channel and close it."""

@@ -19,6 +19,7 @@ from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import NoSegmentError
 from smbox.paths.base import BatchItem, Bytes, NodeInfo, Operation, RegionInfo, Sink, Work
+from smbox.paths.draining import drain_all
 from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, step_of
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.local_reads import (
@@ -135,18 +136,9 @@ class LocalPath:
 
     def flush(self, deadline_s: float) -> bool:
         """Drive what every thread has queued; see DataPath."""
-        is_complete = True
-        first_error: SmboxError | None = None
         with self._mutex:
             queues = list(self._queues)
-        for queue in queues:
-            try:
-                is_complete = queue.drain(deadline_s) and is_complete
-            except SmboxError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
-        return is_complete
+        return drain_all(queues, deadline_s)
 
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
