@@ -270,3 +270,8 @@ def connect(make_peer):
     for client in sockets:
         client.close()
     context.term()
+
+
+@pytest.fixture
+def peer(bench):
+    return bench.peer()

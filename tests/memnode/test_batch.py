@@ -22,11 +22,6 @@ def floats(*values):
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w", (4 * STRIPE,), init=1.0).body.address
 

@@ -1,15 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Stats
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
-
-
-@pytest.fixture
-def peer(bench):
-    return bench.peer()
 
 
 def test_ping(peer):

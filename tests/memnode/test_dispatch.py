@@ -25,11 +25,6 @@ def floats(*values):
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w").body.address
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
@@ -15,11 +14,6 @@ from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 STRIPE = STRIPE_NBYTES // 4
-
-
-@pytest.fixture
-def peer(bench):
-    return bench.peer()
 
 
 def region_of(peer, name, count=3 * STRIPE, **fields):

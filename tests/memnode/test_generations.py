@@ -13,11 +13,6 @@ from smbox.wire.status import Status
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w").body.address
 

@@ -15,11 +15,6 @@ NBYTES = 2 * LONG_NBYTES_MAX + STRIPE_NBYTES
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w", (NBYTES // 4,), init=1.0).body.address
 

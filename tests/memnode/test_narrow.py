@@ -26,11 +26,6 @@ def dtype(request):
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w", (3 * STRIPE,), init=1.0).body.address
 

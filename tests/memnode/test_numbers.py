@@ -34,11 +34,6 @@ def numbered(peer, op):
     return address, send
 
 
-@pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
 @pytest.fixture(params=[Op.FROM, Op.UPDATE], ids=lambda op: op.name)
 def op(request):
     return request.param

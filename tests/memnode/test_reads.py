@@ -13,11 +13,6 @@ STRIPE = STRIPE_NBYTES // 4
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def address(peer):
     return peer.create("w", (3 * STRIPE,), init=1.0).body.address
 

@@ -19,11 +19,6 @@ NBYTES = 4 * COUNT
 
 
 @pytest.fixture
-def peer(bench):
-    return bench.peer()
-
-
-@pytest.fixture
 def plain(peer):
     return peer.create("p", (COUNT,), init=1.0).body.address
 
