@@ -19,7 +19,7 @@ from memnode.handlers import HANDLERS
 from memnode.handlers_reads import end_wait
 from memnode.sessions import ChannelKey, Connection, Session
 from memnode.unsent import nobody
-from memnode.waits import Wait, Waits
+from memnode.waits import POLL_S, Wait, Waits
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
@@ -73,7 +73,7 @@ class Dispatcher:
         parks = {channel.park for channel in self._parked.values()}
         if len(self._context.unattended) or Park.SLICE in parks:
             return 0.0
-        return 0.001 if Park.BUSY in parks or len(self.waits) else None
+        return POLL_S if Park.BUSY in parks or len(self.waits) else None
 
     @property
     def is_at_rest(self) -> bool:

@@ -20,7 +20,7 @@ from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.wire.batch import Item
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS, Op
+from smbox.wire.ops import ANSWERS, Op, carried_nbytes
 from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
@@ -103,7 +103,9 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
         if item is not None and _is_moved(item):
             yield narrow.moved(old, item.source, item.scale, item.operand)
         elif item is None and _is_moved(request):
-            source = request.payload[at // 2 : (at + old.size) // 2]
+            begin = carried_nbytes(at, request.operand)
+            end = carried_nbytes(at + old.size, request.operand)
+            source = request.payload[begin:end]
             yield narrow.moved(old, source, request.scale, request.operand)
         else:
             yield old

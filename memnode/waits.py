@@ -11,7 +11,7 @@ from smbox.errors import LimitError, RemoteError
 from smbox.wire.codec import Request
 
 POLL_S: Final = 0.001
-"""How often versions are looked at while somebody waits, in seconds."""
+"""How often versions and locked stripes are looked at while somebody waits, in seconds."""
 
 WAITS_MAX: Final = 64
 """Waits that one connection may have under way."""

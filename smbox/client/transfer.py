@@ -217,9 +217,7 @@ def change_of(
 ) -> Change:
     """Make the transfer of an operation; its source is not copied."""
     op, source, begin = op_of(operation.kernel, sink), operation.source, operation.first
-    is_whole = KERNELS[operation.kernel].is_whole
-
-    operand = operation.operand
+    is_whole, operand = KERNELS[operation.kernel].is_whole, operation.operand
 
     def payload(first: int, limit: int) -> Buffer:
         if is_whole:

@@ -34,8 +34,6 @@ requests take a sixth less time."""
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 """Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
 
-GENERATION_MAX: Final = (1 << 32) - 1
-
 _LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQBIB2x")
 _SCALES: Final = {
     kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)
