@@ -19,7 +19,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.segment import Segment, listing
 
-BLOCK_NBYTES: Final = 16 * 1024
+BLOCK_NBYTES: Final = 4 * 1024
 """Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
 
 

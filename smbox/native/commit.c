@@ -257,64 +257,49 @@ static u64 back_itemsize(const struct order *order) {
     return smbox_itemsize(order->back == BACK_MOVED ? order->operand : order->region[0]->dtype);
 }
 
-/* Bytes that an elementwise kernel computes at a time while the next block is fetched: alone, the
- * processor's own prefetcher stops at every page, and so would each block (measured: a quarter). */
-enum { STEP_NBYTES = 512, LINE_NBYTES = 64 };
-
-static void fetch(const u8 *at, u64 nbytes) {
-    for (u64 line = 0; line < nbytes; line += LINE_NBYTES)
-        __builtin_prefetch(at + line);
-}
-
-/* Run the kernel on bytes [from, from + nbytes); those from ``ahead`` bytes on are next. */
-static void run_kernel(const struct commit *commit, u64 from, u64 nbytes, u64 ahead) {
+/* Run the kernel on bytes [from, from + nbytes) of the range. */
+static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
-    u64 itemsize = smbox_itemsize(order->region[0]->dtype);
-    u64 x_itemsize = smbox_itemsize(order->operand), back_size = back_itemsize(order);
-    u64 step = is_whole(order->kernel) ? nbytes : STEP_NBYTES, count = step / itemsize;
+    u64 itemsize = smbox_itemsize(order->region[0]->dtype), ahead = from - order->first;
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
-    struct operation operation = {.count = count, .back_kind = order->back};
+    struct operation operation = {.count = nbytes / itemsize, .back_kind = order->back};
     operation.parameters = commit->parameters;
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
     if (!is_whole(order->kernel))
-        operation.source += scaled(from - order->first, itemsize, x_itemsize);
+        operation.source += scaled(ahead, itemsize, smbox_itemsize(order->operand));
     if (order->back_to)
-        operation.back = order->back_to + scaled(from - order->first, itemsize, back_size);
-    for (u64 done = 0; done < nbytes; done += step) {
-        operation.count = smaller(step, nbytes - done) / itemsize;
-        if (done + step <= ahead) {
-            fetch(at[0] + nbytes, step);
-            fetch(operation.source + nbytes / itemsize * x_itemsize, step / itemsize * x_itemsize);
-        }
-        commit->kernel(at, &operation);
-        for (u64 extent = 0; extent < order->extents; extent++)
-            at[extent] += step;
-        operation.source += count * x_itemsize;
-        if (operation.back)
-            operation.back += count * back_size;
-    }
+        operation.back = order->back_to + scaled(ahead, itemsize, back_itemsize(order));
+    commit->kernel(at, &operation);
 }
 
-static void change_blocks(const struct commit *commit) {
+/* Save the old bytes of a block, so that a recoverer can undo what the kernel does to it. */
+static void save(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
     struct slot *slot = commit->writer->slot;
+    u64 saved = from - commit->first;
+    memcpy(commit->old + saved, order->region[0]->data + from, nbytes);
+    for (u64 at = 1; at < order->extents; at++)
+        memcpy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
+    /* A recoverer that sees progress must find these old bytes. */
+    store_release(&slot->progress, saved + nbytes);
+    /* No store of the kernel may come before progress: it could not be undone. */
+    atomic_thread_fence(memory_order_release);
+}
+
+/* Blocks are small, so that a block's bytes are read from memory once: what was saved is still in
+ * the first cache when the kernel comes. Whole kernels see all of their range at once. */
+static void change_blocks(const struct commit *commit, int is_saved) {
+    const struct order *order = commit->order;
     u64 block = is_whole(order->kernel) ? commit->limit - commit->first
                                         : commit->writer->block_nbytes;
     for (u64 from = commit->first; from < commit->limit; from += block) {
-        u64 nbytes = smaller(block, commit->limit - from), saved = from - commit->first;
-        memcpy(commit->old + saved, order->region[0]->data + from, nbytes);
-        for (u64 at = 1; at < order->extents; at++)
-            memcpy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
-        /* A recoverer that sees progress must find these old bytes. */
-        store_release(&slot->progress, saved + nbytes);
-        /* No store of the kernel may come before progress: it could not be undone. */
-        atomic_thread_fence(memory_order_release);
-        run_kernel(commit, from, nbytes, smaller(block, commit->limit - from - nbytes));
-        if (order->back == BACK_OLD && order->back_to)
-            memcpy(order->back_to + (from - order->first), commit->old + saved, nbytes);
+        u64 nbytes = smaller(block, commit->limit - from);
+        if (is_saved)
+            save(commit, from, nbytes);
+        run_kernel(commit, from, nbytes);
     }
 }
 
@@ -326,7 +311,10 @@ static enum result commit_locked(struct commit *commit, struct order *order) {
         return result;
     prepare_parameters(commit);
     arm(commit);
-    change_blocks(commit);
+    change_blocks(commit, 1);
+    if (order->back == BACK_OLD && order->back_to)
+        memcpy(order->back_to + (commit->first - order->first), commit->old,
+               commit->limit - commit->first);
     close_commit(commit);
     unlock_extents(commit, ranks, order->extents);
     return DONE;
@@ -348,7 +336,7 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     }
     if (order->back == BACK_OLD && keep)
         memcpy(keep, region->data + commit->first, commit->limit - commit->first);
-    run_kernel(commit, commit->first, commit->limit - commit->first, 0);
+    change_blocks(commit, 0);
     atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
                               memory_order_release);
     if (entry)
