@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import secrets
 import time
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest, Operation, RegionInfo
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
 
 WITHDRAW_TIMEOUT_S: Final = 5.0
@@ -112,9 +111,11 @@ def _run(
     """Run a barrier kernel; return the words from before."""
     source = np.array([member], np.uint64)
     old = np.empty(info.shape, np.uint64)
-    operation = Operation("barrier", kernel, 1, 0, info.nbytes, as_bytes(source))
-    request: Request[NDArray[Any]] = Request(info, operation, OldSink(0, as_bytes(old)), old)
-    arrival = requests.change_nb(paths, request)  # its arrays are our own
+    sink = OldSink(0, as_bytes(old))
+    operation = Operation(
+        info, "barrier", kernel, 1, 0, info.nbytes, as_bytes(source), sink=sink
+    )
+    arrival = requests.change_nb(paths, operation, lambda: old)  # its arrays are our own
     arrival.wait(timeout_s)
     return arrival.result()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smbox import verbs
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
-from smbox.paths.base import BatchItem
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
+from smbox.paths.work import Operation
 from smbox.region import Region
 from smbox.verbs import Extent
 
@@ -35,7 +35,7 @@ class Batch:
         self._paths = paths
         paths.seconds(timeout_s)  # before anything is collected
         self._timeout_s = timeout_s
-        self._items: list[BatchItem] = []
+        self._operations: list[Operation] = []
         self._is_over = False
 
     def put(self, region: Region, x: Any) -> None:
@@ -48,25 +48,27 @@ class Batch:
 
     def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
-        return self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
+        self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
+        return delta
 
     def fetch_and_op(
         self, region: Region, x: Any, op: str = "sum", scale: float = 1.0
     ) -> NDArray[Any]:
         """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
-        old: NDArray[Any] = self._add(verbs.fetch(_extent(region), x, op, scale))
+        extent = _extent(region)
+        old = np.empty(extent.shape, extent.dtype)
+        self._add(verbs.fetch(extent, x, op, scale, old))
         return old
 
-    def _add(self, request: Request[Any]) -> Any:
+    def _add(self, operation: Operation) -> None:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
-        self._paths.data(request.info)  # or the region is none of this node
-        self._items.extend(requests.batch_items(request))
-        return request.result
+        self._paths.data(operation.info)  # or the region is none of this node
+        self._operations.extend(requests.cut(operation))
 
     def __len__(self) -> int:
         """Count the commits collected so far."""
-        return len(self._items)
+        return len(self._operations)
 
     def __enter__(self) -> Self:
         return self
@@ -79,8 +81,8 @@ class Batch:
     ) -> None:
         """Send and wait; raises the first failure, or RequestTimeoutError with a handle."""
         self._is_over = True
-        if kind is None and self._items:
-            work = self._paths.data().batch(self._items)
+        if kind is None and self._operations:
+            work = self._paths.data().batch(self._operations)
             Handle("batch", work, requests.nothing, self._paths.timeout_s).finish(
                 self._timeout_s
             )

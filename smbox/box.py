@@ -23,7 +23,6 @@ from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 from smbox.region import Region
 
 INT64: Final = dtypes.by_name("int64")
@@ -231,8 +230,9 @@ class Box:
         self._paths.seconds(timeout_s)
         source = bytes_of(x)
         info, first = self._locate(address, source.size)
-        operation = Operation("put", KernelCode.REPLACE, 1, first, first + source.size, source)
-        requests.change(self._paths, Request(info, operation, None, None), timeout_s)
+        limit = first + source.size
+        operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
+        requests.change(self._paths, operation, timeout_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None

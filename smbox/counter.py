@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,9 @@ from smbox.errors import LayoutMismatchError, RequestTimeoutError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
-from smbox.paths.base import Operation, RegionInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
+from smbox.paths.work import Operation, RegionInfo
 
 INT64 = np.dtype(np.int64)
 NBYTES = INT64.itemsize
@@ -75,13 +73,14 @@ class Counter:
             TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
-        request = self._request("counter.add", KernelCode.SUM, amount)
-        return int(requests.change(self._paths, request, timeout_s)[0])
+        operation, old = self._operation("counter.add", KernelCode.SUM, amount)
+        requests.change(self._paths, operation, timeout_s)
+        return int(old[0])
 
     def add_nb(self, amount: int = 1) -> Handle[int]:
         """Begin an ``add``."""
-        request = self._request("counter.add", KernelCode.SUM, amount)
-        return requests.begin(self._paths, request, lambda: int(request.result[0]))
+        operation, old = self._operation("counter.add", KernelCode.SUM, amount)
+        return requests.change_nb(self._paths, operation, lambda: int(old[0]))
 
     def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
         """Set the value to ``new`` if it is ``old``; tell whether it was.
@@ -90,13 +89,14 @@ class Counter:
             TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
-        request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
-        return bool(requests.change(self._paths, request, timeout_s)[0] == old)
+        operation, found = self._swap(old, new)
+        requests.change(self._paths, operation, timeout_s)
+        return bool(found[0] == old)
 
     def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
         """Begin a ``compare_and_swap``."""
-        request = self._request("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
-        return requests.begin(self._paths, request, lambda: bool(request.result[0] == old))
+        operation, found = self._swap(old, new)
+        return requests.change_nb(self._paths, operation, lambda: bool(found[0] == old))
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
         """Wait until the value is ``at_least`` or more; return it.
@@ -129,11 +129,17 @@ class Counter:
             error.facts.update(found)
             raise
 
-    def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
-        source = np.array([whole_number(number) for number in numbers], INT64)
+    def _swap(self, old: int, new: int) -> tuple[Operation, NDArray[np.int64]]:
+        return self._operation("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
+
+    def _operation(
+        self, op: str, kernel: KernelCode, *numbers: int
+    ) -> tuple[Operation, NDArray[np.int64]]:
+        """Describe a change of the number; return also what its old value goes to."""
+        source = as_bytes(np.array([whole_number(number) for number in numbers], INT64))
         old = np.empty(1, INT64)
-        operation = Operation(op, kernel, 1, 0, NBYTES, as_bytes(source))
-        return Request(self.info, operation, OldSink(0, as_bytes(old)), old)
+        sink = OldSink(0, as_bytes(old))
+        return Operation(self.info, op, kernel, 1, 0, NBYTES, source, sink=sink), old
 
     def __repr__(self) -> str:
         return f"Counter({self.name!r})"

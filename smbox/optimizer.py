@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from smbox.array import source_array
+from smbox.array import as_bytes, source_array
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.handle import Handle
 from smbox.memory.layout import Consistency
 from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.paths import creating, requests
 from smbox.paths.pair import PathPair
-from smbox.paths.special import OptimizerStep
+from smbox.paths.work import Operation
 from smbox.region import Region
 from smbox.verbs import operand_of
 
@@ -91,15 +91,19 @@ class Optimizer:
         )
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
-        siblings = tuple(state.info for state in self.states.values())
-        data = self._paths.data(info)
-        if info.nbytes == 0:
-            work = data.wait_version(info, 0)
-        else:
-            operand = operand_of(info.dtype, array)
-            step = OptimizerStep(self._code, siblings, parameters, array, operand)
-            work = data.step(info, step)
-        return requests.handle_of(self._paths, "step", work, requests.nothing)
+        operation = Operation(
+            info,
+            "step",
+            self._code,
+            1.0,
+            0,
+            info.nbytes,
+            as_bytes(array),
+            operand_of(info.dtype, array),
+            states=tuple(state.info for state in self.states.values()),
+            parameters=parameters,
+        )
+        return requests.change_nb(self._paths, operation, requests.nothing)
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""

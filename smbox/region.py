@@ -73,7 +73,7 @@ class Region:
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
         self._first = first
         self._limit = first + self.nbytes
-        self.extent = Extent(info, self.shape, first, self._limit)
+        self.extent = Extent(info, self.dtype, self.shape, first, self._limit)
 
     @property
     def name(self) -> str:
@@ -116,7 +116,7 @@ class Region:
 
     def put_nb(self, x: Any) -> Handle[None]:
         """Begin a ``put``."""
-        return requests.change_nb(self._paths, verbs.put(self.extent, x))
+        return requests.change_nb(self._paths, verbs.put(self.extent, x), requests.nothing)
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
@@ -177,7 +177,8 @@ class Region:
 
     def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
         """Begin an ``accumulate``."""
-        return requests.change_nb(self._paths, verbs.accumulate(self.extent, x, scale, op))
+        operation = verbs.accumulate(self.extent, x, scale, op)
+        return requests.change_nb(self._paths, operation, requests.nothing)
 
     def elastic(
         self,
@@ -203,27 +204,31 @@ class Region:
         Returns:
             ``delta`` (None without one).
         """
-        return requests.change(
-            self._paths, verbs.elastic(self.extent, x, moving_rate, delta), timeout_s
-        )
+        operation = verbs.elastic(self.extent, x, moving_rate, delta)
+        requests.change(self._paths, operation, timeout_s)
+        return delta
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Begin an ``elastic``."""
-        return requests.change_nb(
-            self._paths, verbs.elastic(self.extent, x, moving_rate, delta)
-        )
+        operation = verbs.elastic(self.extent, x, moving_rate, delta)
+        return requests.change_nb(self._paths, operation, lambda: delta)
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
-        return requests.change(self._paths, verbs.fetch(self.extent, x, op, scale), timeout_s)
+        old = np.empty(self.shape, self.dtype)
+        operation = verbs.fetch(self.extent, x, op, scale, old)
+        requests.change(self._paths, operation, timeout_s)
+        return old
 
     def fetch_and_op_nb(
         self, x: Any, op: str = "sum", scale: float = 1.0
     ) -> Handle[NDArray[Any]]:
         """Begin a ``fetch_and_op``."""
-        return requests.change_nb(self._paths, verbs.fetch(self.extent, x, op, scale))
+        old = np.empty(self.shape, self.dtype)
+        operation = verbs.fetch(self.extent, x, op, scale, old)
+        return requests.change_nb(self._paths, operation, lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the whole region's version is at least ``version``; return it."""

@@ -21,7 +21,7 @@ from smbox.memory.kernels import KernelCode, scale_of
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.row_items import RowChange, row_items
-from smbox.paths.special import RowsWanted
+from smbox.paths.work import RowsWanted
 from smbox.verbs import Extent
 from smbox.wire.header import REQUEST_NBYTES_MAX
 

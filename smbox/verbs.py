@@ -1,4 +1,4 @@
-"""What each verb of a region asks of a path: checked values, described as requests."""
+"""What each verb of a region asks of a path: checked values, described as operations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.paths import requests
-from smbox.paths.base import Operation, RegionInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
+from smbox.paths.work import Operation, RegionInfo, Sink
 
 KERNEL_OF: Final = {
     "sum": KernelCode.SUM,
@@ -33,54 +32,56 @@ class Extent(NamedTuple):
 
     Attributes:
         info: what the whole region is.
+        dtype: numpy's.
         shape: of the slice.
         first: byte of the region's data where it begins.
         limit: byte behind it.
     """
 
     info: RegionInfo
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     first: int
     limit: int
 
 
-def put(extent: Extent, x: Any) -> Request[None]:
+def put(extent: Extent, x: Any) -> Operation:
     """Check and describe a ``put``."""
-    return Request(extent.info, _operation(extent, "put", KernelCode.REPLACE, x), None, None)
+    array = source_array(x, extent.dtype, extent.shape, may_be_narrower=True)
+    return _operation(extent, "put", KernelCode.REPLACE, array)
 
 
-def accumulate(extent: Extent, x: Any, scale: float, op: str) -> Request[None]:
+def accumulate(extent: Extent, x: Any, scale: float, op: str) -> Operation:
     """Check and describe an ``accumulate``."""
     kernel = kernel_of(extent.info, op, scale)
-    operation = _operation(extent, "accumulate", kernel, x, scale)
-    return Request(extent.info, operation, None, None)
+    array = source_array(x, extent.dtype, extent.shape, may_be_narrower=True)
+    return _operation(extent, "accumulate", kernel, array, scale)
 
 
-def fetch(extent: Extent, x: Any, op: str, scale: float) -> Request[NDArray[Any]]:
-    """Check and describe a ``fetch_and_op``."""
+def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> Operation:
+    """Check and describe a ``fetch_and_op`` whose old elements go to ``old``."""
     kernel = kernel_of(extent.info, op, scale)
-    operation = _operation(extent, "fetch_and_op", kernel, x, scale)
-    old = np.empty(extent.shape, extent.info.dtype.numpy)
-    return Request(extent.info, operation, OldSink(extent.first, as_bytes(old)), old)
+    array = source_array(x, extent.dtype, extent.shape, may_be_narrower=True)
+    sink = OldSink(extent.first, as_bytes(old))
+    return _operation(extent, "fetch_and_op", kernel, array, scale, sink)
 
 
-def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Request[Any]:
+def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation:
     """Check and describe an ``elastic``."""
-    info, shape = extent.info, extent.shape
+    info, dtype, shape = extent.info, extent.dtype, extent.shape
     rate = scale_of(KernelCode.ELASTIC, info.dtype, moving_rate)
     sink: MoveSink | DeltaSink
     if delta is None:
-        array = output_array(x, info.dtype.numpy, shape, called="x", may_be_narrower=True)
-        sink = MoveSink(extent.first, array.reshape(-1), rate, info.dtype.itemsize)
+        array = output_array(x, dtype, shape, called="x", may_be_narrower=True)
+        sink = MoveSink(extent.first, array.reshape(-1), rate, dtype.itemsize)
     else:
-        array = source_array(x, info.dtype.numpy, shape, may_be_narrower=True)
-        array = array.astype(info.dtype.numpy, copy=False)  # d comes in the region's type
-        out = output_array(delta, info.dtype.numpy, shape, called="delta")
+        array = source_array(x, dtype, shape, may_be_narrower=True)
+        array = array.astype(dtype, copy=False)  # d comes in the region's type
+        out = output_array(delta, dtype, shape, called="delta")
         if np.may_share_memory(array, out):
             raise ConfigError("delta must not share memory with x", region=info.name)
         sink = DeltaSink(extent.first, array.reshape(-1), rate, out.reshape(-1))
-    operation = _operation(extent, "elastic", KernelCode.ELASTIC, array, moving_rate)
-    return Request(info, operation, sink, delta)
+    return _operation(extent, "elastic", KernelCode.ELASTIC, array, moving_rate, sink)
 
 
 def begin_from(
@@ -105,12 +106,14 @@ def begin_from(
             source=source.info.name,
         )
     nothing = np.empty(0, np.uint8)
-    operation = Operation("accumulate_from", kernel, scale, extent.first, extent.limit, nothing)
+    operation = Operation(
+        extent.info, "accumulate_from", kernel, scale, extent.first, extent.limit, nothing
+    )
     data = paths.data(extent.info)
     if extent.first == extent.limit:
         work = data.wait_version(extent.info, 0)
     else:
-        work = data.change_from(extent.info, operation, source.info, source.first)
+        work = data.change_from(operation, source.info, source.first)
     return requests.handle_of(paths, operation.op, work, requests.nothing)
 
 
@@ -129,12 +132,16 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
 
 
 def _operation(
-    extent: Extent, op: str, kernel: KernelCode, x: Any, scale: float = 1
+    extent: Extent,
+    op: str,
+    kernel: KernelCode,
+    array: NDArray[Any],
+    scale: float = 1,
+    sink: Sink | None = None,
 ) -> Operation:
-    dtype = extent.info.dtype
-    array = source_array(x, dtype.numpy, extent.shape, may_be_narrower=True)
-    source, operand = as_bytes(array), operand_of(dtype, array)
-    return Operation(op, kernel, scale, extent.first, extent.limit, source, operand)
+    info, dtype, _, first, limit = extent
+    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
+    return Operation(info, op, kernel, scale, first, limit, as_bytes(array), operand, sink)
 
 
 def operand_of(dtype: DType, array: NDArray[Any]) -> int:

@@ -10,8 +10,7 @@ from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.transfer import ChannelWork, op_of, scale_of
 from smbox.errors import SmboxError
-from smbox.paths.base import BatchItem
-from smbox.paths.work import ByteRange
+from smbox.paths.work import ByteRange, Operation
 from smbox.wire import batch
 from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
@@ -25,14 +24,14 @@ class Batch(ChannelWork):
 
     Args:
         channel: of the thread that begins it.
-        items: each within one stripe.
+        operations: each within one stripe.
     """
 
     is_change = True
 
-    def __init__(self, channel: Channel, items: Sequence[BatchItem]) -> None:
-        super().__init__(channel, 0, len(items))
-        self._items = items
+    def __init__(self, channel: Channel, operations: Sequence[Operation]) -> None:
+        super().__init__(channel, 0, len(operations))
+        self._operations = operations
         self._taken = 0  # items whose old bytes are handed on
         self._refusals: set[int] = set()
         self._first_error: SmboxError | None = None
@@ -59,8 +58,8 @@ class Batch(ChannelWork):
 
     def _fitting(self, first: int) -> Iterator[batch.Item]:
         sources = answers = REQUEST_NBYTES_MAX
-        for item in self._items[first : first + batch.ITEMS_MAX]:
-            packed = _packed(item)
+        for operation in self._operations[first : first + batch.ITEMS_MAX]:
+            packed = _packed(operation)
             sources -= len(packed.source)
             answers -= packed.answer_nbytes
             if min(sources, answers) < 0:
@@ -74,12 +73,12 @@ class Batch(ChannelWork):
     def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
         at = 0
         old = np.frombuffer(payload, np.uint8)
-        for index, item in enumerate(self._items[first:limit], first):
-            if item.sink is None:
+        for index, operation in enumerate(self._operations[first:limit], first):
+            if operation.sink is None:
                 continue
-            nbytes = _packed(item).answer_nbytes
+            nbytes = _packed(operation).answer_nbytes
             if index >= self._taken:
-                item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
+                operation.sink(operation.first, operation.limit, old[at : at + nbytes])
                 self._taken = index + 1
             at += nbytes
 
@@ -102,7 +101,7 @@ class Batch(ChannelWork):
     def ranges_done(self) -> list[ByteRange]:
         """List the ranges that are certainly done, change by change."""
         done = (n for n in range(self.at) if n not in self._refusals)
-        operations = [self._items[index].operation for index in done]
+        operations = [self._operations[index] for index in done]
         return [(operation.first, operation.limit) for operation in operations]
 
     def outcome(self) -> str:
@@ -111,14 +110,13 @@ class Batch(ChannelWork):
         return "partial" if found == "all" and self._refusals else found
 
 
-def _packed(item: BatchItem) -> batch.Item:
-    operation = item.operation
+def _packed(operation: Operation) -> batch.Item:
     return batch.Item(
-        op_of(operation.kernel, item.sink),
+        op_of(operation),
         operation.kernel,
-        int(item.info.address) + operation.first,
+        int(operation.info.address) + operation.first,
         operation.limit - operation.first,
         operation.source.data,  # copied into the frame, and not read again
-        scale_of(operation, item.info),
+        scale_of(operation),
         operation.operand,
     )

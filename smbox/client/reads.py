@@ -8,8 +8,7 @@ from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.transfer import Call, ChannelWork
 from smbox.errors import PeerLostError, RegionFreedError, SmboxError
-from smbox.paths.special import Lease, RowsWanted
-from smbox.paths.work import ByteRange, Bytes, RegionInfo
+from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted
 from smbox.wire import operands, pieces
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer

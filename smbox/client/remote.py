@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from smbox.client.batches import Batch
@@ -19,13 +18,11 @@ from smbox.client.transfer import Change, change_of, scale_of
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.base import BatchItem
-from smbox.paths.draining import drain_all
-from smbox.paths.special import Lease, OptimizerStep, RowsWanted
-from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.waiting import drain_all
+from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work
 from smbox.wire import operands, pieces
 from smbox.wire.codec import Request
-from smbox.wire.ops import Op, carried_nbytes
+from smbox.wire.ops import Op
 
 OpenChannel = Callable[[int], Channel]
 """Makes a channel, given its number; nothing is sent yet."""
@@ -65,45 +62,28 @@ class RemotePath:
         restless.note_copied(info)
         return Read(channel, info, first, limit, out, operand)
 
-    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
+    def change(self, operation: Operation) -> Work:
         """Describe a change; see DataPath."""
-        return change_of(self._channel(), info, operation, sink)
+        return change_of(self._channel(), operation)
 
-    def batch(self, items: Sequence[BatchItem]) -> Work:
+    def batch(self, operations: Sequence[Operation]) -> Work:
         """Describe many changes; see DataPath."""
-        return Batch(self._channel(), items)
+        return Batch(self._channel(), operations)
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
         """Describe a read of rows; see DataPath."""
         return Gather(self._channel(), info, wanted)
 
-    def change_from(
-        self, info: RegionInfo, operation: Operation, source: RegionInfo, source_first: int
-    ) -> Work:
+    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change from another region; see DataPath."""
         ahead = int(source.address) + source_first - operation.first
-        template = Request(Op.FROM, kernel=operation.kernel, scale=scale_of(operation, info))
+        scale = scale_of(operation)
+        template = Request(Op.FROM, kernel=operation.kernel, scale=scale)
 
         def payload(first: int, _limit: int) -> bytes:
             return operands.pack_address(ahead + first)
 
-        span = operation.first, operation.limit
-        return Change(self._channel(), int(info.address), span, template, payload)
-
-    def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
-        """Describe a step of an optimizer; see DataPath."""
-        siblings = [int(sibling.address) for sibling in step.siblings]
-        gradient = step.gradient.reshape(-1).view(np.uint8)
-
-        def payload(first: int, limit: int) -> bytes:
-            part = gradient[
-                carried_nbytes(first, step.operand) : carried_nbytes(limit, step.operand)
-            ]
-            return operands.pack_update(siblings, step.parameters, part.data)
-
-        template = Request(Op.UPDATE, kernel=step.optimizer, operand=step.operand)
-        span = 0, info.nbytes
-        return Change(self._channel(), int(info.address), span, template, payload)
+        return Change(self._channel(), operation, template, payload)
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None

@@ -15,13 +15,13 @@ from smbox.client.channel import Channel
 from smbox.client.message import Message, Transfer
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import ByteRange, Operation, RegionInfo, Sink
-from smbox.wire import pieces
+from smbox.paths.work import ByteRange, Operation
+from smbox.wire import operands, pieces
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import NO_SCALE, Buffer, pack_scale
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes
 
-_CHANGES: Final = {
+_CHANGES: Final[dict[int, Op]] = {
     KernelCode.REPLACE: Op.PUT,
     KernelCode.SCATTER_PUT: Op.PUT,
     KernelCode.ELASTIC: Op.ELASTIC,
@@ -31,18 +31,20 @@ Payload = Callable[[int, int], Buffer]
 """Makes the second frame of the request for ``[first, limit)``."""
 
 
-def op_of(kernel: KernelCode, sink: Sink | None) -> Op:
-    """Return the op that runs ``kernel``, with the old bytes in its reply for a sink."""
-    if sink is None:
-        return _CHANGES.get(kernel, Op.ACCUMULATE)
-    return Op.ELASTIC if kernel == KernelCode.ELASTIC else Op.FETCH
+def op_of(operation: Operation) -> Op:
+    """Return the op that does an operation, with the old bytes in its reply for a sink."""
+    if operation.states:
+        return Op.UPDATE
+    if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
+        return _CHANGES.get(operation.kernel, Op.ACCUMULATE)
+    return Op.FETCH
 
 
-def scale_of(operation: Operation, info: RegionInfo) -> bytes:
+def scale_of(operation: Operation) -> bytes:
     """Write the scale of an operation as the wire wants it for the region's elements."""
-    if not KERNELS[operation.kernel].has_scale:
+    if operation.states or not KERNELS[KernelCode(operation.kernel)].has_scale:
         return NO_SCALE
-    kind = info.dtype.kind
+    kind = operation.info.dtype.kind
     return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
 
 
@@ -146,11 +148,9 @@ class Change(ChannelWork):
 
     Args:
         channel: of the thread that begins it.
-        address: of the region's first byte.
-        span: first byte of its data, and the byte behind the last.
+        operation: what is done.
         template: op, kernel and scale of the requests.
         payload: of each request.
-        sink: takes the old bytes, if the op answers.
     """
 
     is_change = True
@@ -158,17 +158,15 @@ class Change(ChannelWork):
     def __init__(
         self,
         channel: Channel,
-        address: int,
-        span: ByteRange,
+        operation: Operation,
         template: Request,
         payload: Payload,
-        sink: Sink | None = None,
     ) -> None:
-        super().__init__(channel, *span)
-        self._address = address
+        super().__init__(channel, operation.first, operation.limit)
+        self._address = int(operation.info.address)
         self._template = template
         self._payload = payload
-        self._sink = sink
+        self._sink = operation.sink
         self._unit = pieces.unit_of(template.op)
 
     def next_message(self) -> Message:
@@ -212,20 +210,19 @@ class Change(ChannelWork):
             self._sink(first, limit, np.frombuffer(old, np.uint8))
 
 
-def change_of(
-    channel: Channel, info: RegionInfo, operation: Operation, sink: Sink | None
-) -> Change:
+def change_of(channel: Channel, operation: Operation) -> Change:
     """Make the transfer of an operation; its source is not copied."""
-    op, source, begin = op_of(operation.kernel, sink), operation.source, operation.first
-    is_whole, operand = KERNELS[operation.kernel].is_whole, operation.operand
+    kernel, operand, source = operation.kernel, operation.operand, operation.source
+    states = [int(state.address) for state in operation.states]
+    is_whole = not states and KERNELS[KernelCode(kernel)].is_whole
 
     def payload(first: int, limit: int) -> Buffer:
         if is_whole:
             return source.data
-        ahead, end = first - begin, limit - begin
-        return source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
+        ahead, end = first - operation.first, limit - operation.first
+        part = source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
+        return operands.pack_update(states, operation.parameters, part) if states else part
 
-    scale = scale_of(operation, info)
-    template = Request(op, kernel=operation.kernel, scale=scale, operand=operand)
-    span = operation.first, operation.limit
-    return Change(channel, int(info.address), span, template, payload, sink)
+    scale = scale_of(operation)
+    template = Request(op_of(operation), kernel=kernel, scale=scale, operand=operand)
+    return Change(channel, operation, template, payload)

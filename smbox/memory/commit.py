@@ -85,26 +85,29 @@ def commit(  # noqa: PLR0913 - the words of one order
         channel=channel.address if channel else 0,
         number=number,
     )
-    run_order(writer, writer.order, regions, limit)
+    run_order(writer, writer.order, regions, limit - first)
 
 
 def run_order(
-    writer: Writer, block: Block, regions: tuple[MappedRegion, ...], limit: int
+    writer: Writer, block: Block, regions: tuple[MappedRegion, ...], nbytes: int
 ) -> None:
     """Run the first order of a block to its end; its outcome tells how far it is, always.
+
+    Args:
+        writer: the calling thread's.
+        block: holds the order.
+        regions: its regions.
+        nbytes: of its range, by which the call keeps the GIL or not.
 
     Raises:
         StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``; call again to
             go on.
     """
-    run = _run(limit - orders.order_outcome(block)[0])
-    while True:
-        run(writer.block.address, block.address, 1)
-        done, result, met, stripe = orders.order_outcome(block)
-        if result != _DONE:
+    run = _run(nbytes)
+    while not run(writer.block.address, block.address, 1):
+        _, result, met, stripe = orders.order_outcome(block)
+        if result != _DONE:  # else the library has paused, for signals to come through
             clear_obstacle(writer, regions, result, met, stripe)
-        elif done >= limit:
-            return
 
 
 def clear_obstacle(

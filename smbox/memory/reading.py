@@ -40,7 +40,6 @@ class Reader:
         first: int,
         limit: int,
         out: NDArray[np.uint8],
-        *,
         operand: int = 0,
         done: int = 0,
     ) -> None:

@@ -18,16 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from smbox.dtypes import DType
-from smbox.paths.special import Lease, OptimizerStep, RowsWanted
-from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, Sink, Work
+from smbox.paths.work import (
+    ByteRange,
+    Bytes,
+    Lease,
+    Operation,
+    RegionInfo,
+    RowsWanted,
+    Sink,
+    Work,
+)
 
 __all__ = [
-    "BatchItem",
     "ByteRange",
     "Bytes",
     "ControlPath",
@@ -82,14 +89,6 @@ class NodeInfo:
     incarnation: int
 
 
-class BatchItem(NamedTuple):
-    """One change of a batch, within one stripe; ``sink`` takes its old bytes, if wanted."""
-
-    info: RegionInfo
-    operation: Operation
-    sink: Sink | None = None
-
-
 class DataPath(Protocol):
     """Moves bytes between this process and the regions of one node."""
 
@@ -97,8 +96,8 @@ class DataPath(Protocol):
     def transport(self) -> str:
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
 
-    def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
-        """Make a change; with a sink its old bytes come back.
+    def change(self, operation: Operation) -> Work:
+        """Make a change.
 
         The work may be done on return; else it takes effect once it is begun or waited for.
         """
@@ -119,13 +118,8 @@ class DataPath(Protocol):
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
         """Read rows; as ``change``."""
 
-    def change_from(
-        self, info: RegionInfo, operation: Operation, source: RegionInfo, source_first: int
-    ) -> Work:
+    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Make a change whose operand is as many bytes of ``source``, read by stripes."""
-
-    def step(self, info: RegionInfo, step: OptimizerStep) -> Work:
-        """Take a step of an optimizer: parameters and state together, stripe by stripe."""
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
@@ -143,8 +137,8 @@ class DataPath(Protocol):
     def stages_snapshots(self, first: int, limit: int) -> bool:
         """Tell whether ``snapshot`` needs staging for a range."""
 
-    def batch(self, items: Sequence[BatchItem]) -> Work:
-        """Make many small changes, in order; no transaction; as ``change``."""
+    def batch(self, operations: Sequence[Operation]) -> Work:
+        """Make many changes of one stripe each, in order; no transaction; as ``change``."""
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Return how many commits the region has seen, by the timeout or the box's."""

@@ -26,7 +26,6 @@ from smbox.memory.region_limits import check_same_layout
 from smbox.paths import requests
 from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.requests import Request
 
 STRIPE: Final = Consistency.STRIPE
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
@@ -136,8 +135,8 @@ def _fill(
     control_s = paths.seconds(timeout_s)
     try:
         source = as_bytes(values)
-        operation = Operation("create", KernelCode.REPLACE, 1, 0, source.size, source)
-        requests.change(paths, Request(ours, operation, None, None), timeout_s)
+        operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
+        requests.change(paths, operation, timeout_s)
         return paths.control().publish(ours, control_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):
         raise  # ours is gone

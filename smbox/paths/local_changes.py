@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smbox.errors import SmboxError
 from smbox.memory import commit, orders
 from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.mapped import MappedRegion, Piece, pieces
 from smbox.memory.orders import Block
-from smbox.paths.base import BatchItem, ByteRange, Operation, Sink
 from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.special import OptimizerStep
+from smbox.paths.work import ByteRange, Operation, RegionInfo
+
+_ADDRESS: Final = attrgetter("block.address")
 
 
 class LocalChange(LocalWork):
@@ -23,42 +24,47 @@ class LocalChange(LocalWork):
 
     Args:
         queue: of the thread that begins it.
-        regions: mapped; the region, and for an optimizer those of its state.
         operation: what is done.
-        sink: says what comes back, and where to.
-        parameters: of an optimizer, ``f64[4]``.
     """
 
-    __slots__ = ("_block", "_done", "_operation", "_parameters", "_regions", "_sink")
+    _block: Block | None = None  # the order: packed by the first step, and true from then on
+    _regions: tuple[MappedRegion, ...] = ()
+    _parameters = np.zeros(0)
 
-    def __init__(
-        self,
-        queue: LocalQueue,
-        regions: tuple[MappedRegion, ...],
-        operation: Operation,
-        sink: Sink | None = None,
-        parameters: NDArray[np.float64] | None = None,
-    ) -> None:
-        super().__init__(queue)
-        self._regions = regions
+    def __init__(self, queue: LocalQueue, operation: Operation) -> None:
+        self._queue = queue
         self._operation = operation
-        self._sink = sink
-        self._parameters = parameters
         self._done = operation.first
-        self._block: Block | None = queue.take_block()
-        pack(self._block, 0, regions, operation, sink, parameters)
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left."""
-        assert self._block is not None, "it has not ended"
-        commit.run_order(queue.writer, self._block, self._regions, self._operation.limit)
+        block = self._block or self._pack(queue)
+        nbytes = self._operation.limit - self._operation.first
+        commit.run_order(queue.writer, block, self._regions, nbytes)
+
+    def _pack(self, queue: LocalQueue) -> Block:
+        operation = self._operation
+        region = queue.regions.region(operation.info)
+        regions: tuple[MappedRegion, ...] = region.alone
+        parameters = 0
+        if operation.states:
+            regions = (region, *map(queue.regions.region, operation.states))
+            self._parameters = np.zeros(4)
+            self._parameters[: len(operation.parameters)] = operation.parameters
+            parameters = orders.address_of(self._parameters)
+        block = queue.blocks.pop() if queue.blocks else Block(orders.ORDER_NBYTES)
+        self._operation = pack(block, 0, regions, operation, parameters)
+        self._regions = regions
+        self._block = block
+        return block
 
     def ended(self, queue: LocalQueue) -> None:
         """Give the order's block back, for the thread's next one."""
-        self._done = self._done_byte()
+        self._done = self._operation.limit if self.error is None else self._done_byte()
         block, self._block = self._block, None
+        self._regions = ()
         if block is not None:
-            queue.give_block(block)
+            queue.blocks.append(block)
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
@@ -74,29 +80,35 @@ def pack(
     place: int,
     regions: tuple[MappedRegion, ...],
     operation: Operation,
-    sink: Sink | None = None,
-    parameters: NDArray[np.float64] | None = None,
-) -> None:
-    """Write an operation as the order of index ``place``; its arrays must stay."""
+    parameters: int = 0,
+) -> Operation:
+    """Write an operation as the order of index ``place``.
+
+    Returns:
+        The operation, to be kept as long as the order may run. An operand that lies in the
+        region itself is copied: blocks of it change before their turn.
+    """
     region = regions[0]
-    _, kernel, scale, first, limit, source, operand = operation
-    is_plain = scale == 1
-    scale = region.unit_scale if is_plain else native_scale(kernel, region.spec.dtype, scale)
+    _, _, kernel, scale, first, limit, source, operand, sink, _, _ = operation
+    if kernel != KernelCode.ELASTIC and region.may_hold(source):
+        source = source.copy()
+        operation = operation._replace(source=source)
     orders.pack_order(
         block,
         place,
         kernel,
         operand or region.dtype_code,
-        [each.block.address for each in regions],
+        tuple(map(_ADDRESS, regions)),
         first,
         limit,
         source,
-        scale,
+        region.unit_scale if scale == 1 else native_scale(kernel, region.spec.dtype, scale),
         first,
         0 if sink is None else sink.back,
         0 if sink is None else sink.address(operation),
-        0 if parameters is None else orders.address_of(parameters),
+        parameters,
     )
+    return operation
 
 
 class LocalFrom(LocalWork):
@@ -104,29 +116,21 @@ class LocalFrom(LocalWork):
 
     Args:
         queue: of the thread that begins it.
-        region: mapped; changed.
         operation: what is done; its source is empty.
-        source: mapped; read.
-        ahead: where a byte's operand lies in the source: its own place, plus this.
+        source: read.
+        source_first: where in its data the operand begins.
     """
 
-    __slots__ = ("_ahead", "_at", "_open", "_operation", "_region", "_source")
+    _open: LocalChange | None = None
 
     def __init__(
-        self,
-        queue: LocalQueue,
-        region: MappedRegion,
-        operation: Operation,
-        source: MappedRegion,
-        ahead: int,
+        self, queue: LocalQueue, operation: Operation, source: RegionInfo, source_first: int
     ) -> None:
-        super().__init__(queue)
-        self._region = region
+        self._queue = queue
         self._operation = operation
         self._source = source
-        self._ahead = ahead
+        self._ahead = source_first - operation.first
         self._at = operation.first
-        self._open: LocalChange | None = None
 
     def step(self, queue: LocalQueue) -> None:
         """Read an operand and commit it, stripe by stripe."""
@@ -150,9 +154,11 @@ class LocalFrom(LocalWork):
     def _change(self, queue: LocalQueue, piece: Piece) -> LocalChange:
         first, limit = piece.first, piece.limit
         operand = np.empty(limit - first, np.uint8)
-        queue.reader.read(self._source, first + self._ahead, limit + self._ahead, operand)
-        operation = self._operation._replace(first=first, limit=limit, source=operand)
-        return LocalChange(queue, (self._region,), operation)
+        source = queue.regions.region(self._source)
+        queue.reader.read(source, first + self._ahead, limit + self._ahead, operand)
+        return LocalChange(
+            queue, self._operation._replace(first=first, limit=limit, source=operand)
+        )
 
 
 class LocalBatch(LocalWork):
@@ -160,31 +166,30 @@ class LocalBatch(LocalWork):
 
     Args:
         queue: of the thread that begins it.
-        items: within one stripe each.
-        regions: mapped, one for each item; or why an item's region cannot be.
+        operations: within one stripe each.
     """
 
-    __slots__ = ("_block", "_failed", "_items", "_next", "_regions")
-
-    def __init__(
-        self,
-        queue: LocalQueue,
-        items: Sequence[BatchItem],
-        regions: Sequence[MappedRegion | SmboxError],
-    ) -> None:
-        super().__init__(queue)
-        self._items = items
-        self._regions = regions
+    def __init__(self, queue: LocalQueue, operations: Sequence[Operation]) -> None:
+        self._queue = queue
+        self._operations = list(operations)
         self._failed: set[int] = set()
         self._next = 0
-        self._block = Block(max(1, len(items)) * orders.ORDER_NBYTES)
-        for place, (item, region) in enumerate(zip(items, regions, strict=True)):
-            if isinstance(region, MappedRegion):
-                pack(self._block, place, (region,), item.operation, item.sink)
+        self._block = Block(max(1, len(operations)) * orders.ORDER_NBYTES)
+        self._regions = [self._pack(place) for place in range(len(operations))]
+
+    def _pack(self, place: int) -> MappedRegion | SmboxError:
+        """Write an order; return its region, or why there is none: that fails in its turn."""
+        operation = self._operations[place]
+        try:
+            region = self._queue.regions.region(operation.info)
+        except SmboxError as error:
+            return error
+        self._operations[place] = pack(self._block, place, region.alone, operation)
+        return region
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left."""
-        while self._advance_over_done() < len(self._items):
+        while self._advance_over_done() < len(self._operations):
             try:
                 self._run(queue)
             except SmboxError as error:
@@ -194,20 +199,16 @@ class LocalBatch(LocalWork):
             raise self.error
 
     def _run(self, queue: LocalQueue) -> None:
-        first = self._next
+        """Run the orders up to the next one that has no region."""
+        first = limit = self._next
         region = self._regions[first]
         if not isinstance(region, MappedRegion):
             raise region
+        nbytes = 0
+        while limit < len(self._regions) and isinstance(self._regions[limit], MappedRegion):
+            nbytes += self._operations[limit].source.size
+            limit += 1
         writer = queue.writer
-        limit = next(
-            (
-                place
-                for place in range(first, len(self._items))
-                if not isinstance(self._regions[place], MappedRegion)
-            ),
-            len(self._items),
-        )
-        nbytes = sum(self._items[at].operation.source.size for at in range(first, limit))
         self._next = commit.run_orders(writer, self._block, first, limit, nbytes)
         if self._next < limit:
             _, result, met, stripe = orders.order_outcome(self._block, self._next)
@@ -216,10 +217,10 @@ class LocalBatch(LocalWork):
             commit.clear_obstacle(writer, (stopped,), result, met, stripe)
 
     def _advance_over_done(self) -> int:
-        """Pass the items that are done, also those of an interrupted call."""
-        while self._next < len(self._items):
+        """Pass the orders that are done, also those of an interrupted call."""
+        while self._next < len(self._operations):
             done = orders.order_outcome(self._block, self._next)[0]
-            is_done = done == self._items[self._next].operation.limit
+            is_done = done == self._operations[self._next].limit
             is_mapped = isinstance(self._regions[self._next], MappedRegion)
             if self._next not in self._failed and not (is_done and is_mapped):
                 break
@@ -228,32 +229,8 @@ class LocalBatch(LocalWork):
 
     def ranges_done(self) -> list[ByteRange]:
         """List the ranges done, change by change."""
-        operations = [self._items[at].operation for at in range(self._advance_over_done())]
         return [
-            (operation.first, operation.limit)
-            for at, operation in enumerate(operations)
+            (self._operations[at].first, self._operations[at].limit)
+            for at in range(self._advance_over_done())
             if at not in self._failed
         ]
-
-
-def step_of(
-    queue: LocalQueue, regions: tuple[MappedRegion, ...], step: OptimizerStep
-) -> LocalChange:
-    """Make the request of an optimizer's step: one order over region and state.
-
-    Raises:
-        ConfigError: regions of state and region do not fit.
-    """
-    gradient = step.gradient.reshape(-1)
-    parameters = np.zeros(4)
-    parameters[: len(step.parameters)] = step.parameters
-    operation = Operation(
-        "step",
-        cast("KernelCode", step.optimizer),  # numbers of one table in the native library
-        1.0,
-        0,
-        regions[0].nbytes,
-        gradient.view(np.uint8),
-        step.operand,
-    )
-    return LocalChange(queue, regions, operation, None, parameters)

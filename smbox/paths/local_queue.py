@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from functools import cached_property
 from threading import get_ident
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
-from smbox.memory import orders
 from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.reading import Reader
-from smbox.paths.pause import Pause
+from smbox.paths.mappings import Mappings
+from smbox.paths.waiting import Pause
 from smbox.paths.work import ByteRange
 
 
@@ -29,18 +30,12 @@ class LocalWork:
         is_done: it ended, well or not.
         error: what it failed with.
         busy: the stripe that stopped its last step.
-
-    Args:
-        queue: of the thread that begins it.
     """
 
-    __slots__ = ("_queue", "busy", "error", "is_done")
-
-    def __init__(self, queue: LocalQueue) -> None:
-        self._queue = queue
-        self.is_done = False
-        self.error: SmboxError | None = None
-        self.busy: StripeBusy | None = None
+    is_done = False
+    error: SmboxError | None = None
+    busy: StripeBusy | None = None
+    _queue: LocalQueue  # of the thread that begins it
 
     def step(self, queue: LocalQueue) -> None:
         """Go on as far as possible; StripeBusy where that is not the end.
@@ -108,44 +103,33 @@ class LocalQueue:
 
     Attributes:
         thread: whose it is.
+        regions: that this process maps.
         reader: of the thread; needs no memory of the node's.
-
-    Args:
-        node: name of the memory node.
+        blocks: of one order each, for changes to take and to give back.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, regions: Mappings) -> None:
         self.thread = threading.current_thread()
-        self._node = node
-        self._locks = LockFile(node)
+        self.regions = regions
+        self._locks = LockFile(regions.node.name)
         self.reader = Reader(self._locks)
         self._writer: Writer | None = None
-        self._blocks: list[Block] = []
+        self.blocks: list[Block] = []
         self._works: deque[LocalWork] = deque()
         self._lock = threading.Lock()
         self._owner = 0  # the thread inside, while the lock is held
         self._is_closed = False
         self._unseen: LocalWork | None = None
 
-    @property
+    @cached_property
     def writer(self) -> Writer:
         """The thread's writer, made when it first changes something; for ``step`` only.
 
         Raises:
             OutOfMemoryError: no room for its journal slot.
         """
-        writer = self._writer
-        if writer is None:
-            writer = self._writer = Writer.create(self._node)
-        return writer
-
-    def take_block(self) -> Block:
-        """Return room for one order, to be given back when it is done."""
-        return self._blocks.pop() if self._blocks else Block(orders.ORDER_NBYTES)
-
-    def give_block(self, block: Block) -> None:
-        """Take the block of an order back."""
-        self._blocks.append(block)
+        self._writer = Writer.create(self.regions.node.name)
+        return self._writer
 
     def begin(self, work: LocalWork) -> LocalWork:
         """Append a request and try it at once; one that an exception cuts off is dropped."""

@@ -4,50 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from smbox.errors import PeerLostError, SmboxError
+from smbox.errors import PeerLostError
 from smbox.memory.hold import Hold, held_stripes, read_held
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.pause import Pause
-from smbox.paths.special import RowsWanted
-from smbox.paths.work import ByteRange, Bytes, Waiting
+from smbox.paths.waiting import Pause
+from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Waiting
 
 
 class LocalRead(LocalWork):
     """A read of a range; ``out`` holds as many elements, of the operand's type."""
 
-    __slots__ = ("_done", "_first", "_limit", "_operand", "_out", "_region")
+    _done = 0
 
     def __init__(
         self,
         queue: LocalQueue,
-        region: MappedRegion,
+        info: RegionInfo,
         first: int,
         limit: int,
         out: Bytes,
         operand: int = 0,
     ) -> None:
-        super().__init__(queue)
-        self._region = region
+        self._queue = queue
+        self._info = info
         self._first = first
         self._limit = limit
         self._out = out
         self._operand = operand
-        self._done = 0
 
     def step(self, queue: LocalQueue) -> None:
         """Read what is left."""
-        reader = queue.reader
+        region, reader = queue.regions.region(self._info), queue.reader
+        first, limit, operand = self._first, self._limit, self._operand
         try:
-            reader.read(
-                self._region,
-                self._first,
-                self._limit,
-                self._out,
-                operand=self._operand,
-                done=self._done,
-            )
+            reader.read(region, first, limit, self._out, operand, self._done)
         finally:
             self._done = reader.done
 
@@ -59,72 +51,52 @@ class LocalRead(LocalWork):
 class LocalRows(LocalWork):
     """A read of rows."""
 
-    __slots__ = ("_done", "_region", "_wanted")
+    _done = 0
 
-    def __init__(self, queue: LocalQueue, region: MappedRegion, wanted: RowsWanted) -> None:
-        super().__init__(queue)
-        self._region = region
+    def __init__(self, queue: LocalQueue, info: RegionInfo, wanted: RowsWanted) -> None:
+        self._queue = queue
+        self._info = info
         self._wanted = wanted
-        self._done = 0
 
     def step(self, queue: LocalQueue) -> None:
         """Read the rows that are left."""
-        wanted = self._wanted
+        wanted, reader = self._wanted, queue.reader
+        region, out = queue.regions.region(self._info), wanted.out.reshape(-1)
         try:
-            queue.reader.read_rows(
-                self._region,
-                wanted.first,
-                wanted.places,
-                wanted.row_nbytes,
-                wanted.out.reshape(-1),
-                done=self._done,
+            reader.read_rows(
+                region, wanted.first, wanted.places, wanted.row_nbytes, out, done=self._done
             )
         finally:
-            self._done = queue.reader.done
+            self._done = reader.done
 
 
 class LocalSnapshot(LocalWork):
-    """A read of a range at one moment; it holds stripes while somebody waits for it.
+    """A read of a range at one moment; it holds stripes while somebody waits for it."""
 
-    Raises:
-        ConfigError: the region has no locks.
-    """
-
-    __slots__ = ("_first", "_hold", "_limit", "_locks", "_out", "_region")
+    _hold: Hold | None = None
 
     def __init__(
-        self, queue: LocalQueue, region: MappedRegion, first: int, limit: int, out: Bytes
+        self, queue: LocalQueue, info: RegionInfo, first: int, limit: int, out: Bytes
     ) -> None:
-        super().__init__(queue)
-        self._region = region
+        self._queue = queue
+        self._info = info
         self._first = first
         self._limit = limit
         self._out = out
-        # An open file of its own: the thread's other requests would pass through its locks.
-        self._locks = LockFile(region.node)
-        self._hold = Hold(region, self._locks, held_stripes(region, first, limit))
 
-    def step(self, queue: LocalQueue) -> None:  # noqa: ARG002 - LocalWork's form
+    def step(self, queue: LocalQueue) -> None:
         """Copy the range once all its stripes are held."""
-        read_held(self._region, self._hold, self._first, self._limit, self._out)
+        region, first, limit = queue.regions.region(self._info), self._first, self._limit
+        if self._hold is None:
+            # An open file of its own: the thread's other requests would pass through its locks.
+            locks = LockFile(region.node)
+            self._hold = Hold(region, locks, held_stripes(region, first, limit))
+        read_held(region, self._hold, first, limit, self._out)
 
     def rested(self) -> None:
         """Release what is held."""
-        self._hold.release()
-
-
-class LocalFailure(LocalWork):
-    """A request that cannot even begin; it fails when its turn comes."""
-
-    __slots__ = ("_reason",)
-
-    def __init__(self, queue: LocalQueue, reason: SmboxError) -> None:
-        super().__init__(queue)
-        self._reason = reason
-
-    def step(self, queue: LocalQueue) -> None:  # noqa: ARG002 - LocalWork's form
-        """Fail."""
-        raise self._reason
+        if self._hold is not None:
+            self._hold.release()
 
 
 class LocalWait(Waiting):

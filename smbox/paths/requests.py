@@ -5,73 +5,47 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from smbox.handle import Handle, check_seconds
-from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
 from smbox.paths import snapshots
-from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo, Sink, Work
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
+from smbox.paths.work import Bytes, Operation, RegionInfo, Work
+from smbox.wire.ops import carried_nbytes
 
 T = TypeVar("T")
-U = TypeVar("U")
-
-
-@dataclass(slots=True)
-class Request(Generic[T]):
-    """One change as a verb wants it; its arrays are untouchable until it is done.
-
-    Args:
-        info: the region.
-        operation: what is done to it.
-        sink: takes the old bytes, if the verb needs them.
-        result: what the verb returns once the change is complete.
-    """
-
-    info: RegionInfo
-    operation: Operation
-    sink: Sink | None
-    result: T
 
 
 def nothing() -> None:
     """Be the result of verbs that have none."""
 
 
-def change(paths: PathPair, request: Request[T], timeout_s: float | None) -> T:
-    """Do a change and return the verb's result, as a blocking verb does."""
-    operation = request.operation
+def change(paths: PathPair, operation: Operation, timeout_s: float | None) -> None:
+    """Do a change, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    work = _change(paths, request)
+    work = _change(paths, operation)
     if not work.is_done or work.error is not None:
         Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
-    return request.result
 
 
-def change_nb(paths: PathPair, request: Request[T]) -> Handle[T]:
-    """Begin a change; the handle's result is the request's."""
-    return begin(paths, request, lambda: request.result)
-
-
-def begin(paths: PathPair, request: Request[T], result: Callable[[], U]) -> Handle[U]:
+def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) -> Handle[T]:
     """Begin a change; its result is made when it is complete."""
-    return handle_of(paths, request.operation.op, _change(paths, request), result)
+    return handle_of(paths, operation.op, _change(paths, operation), result)
 
 
-def _change(paths: PathPair, request: Request[T]) -> Work:
-    operation, data = request.operation, paths.data(request.info)
+def _change(paths: PathPair, operation: Operation) -> Work:
+    data = paths.data(operation.info)
     if operation.first == operation.limit:  # no byte to commit: only see that it still lives
-        return data.wait_version(request.info, 0)
-    return data.change(request.info, operation, request.sink)
+        return data.wait_version(operation.info, 0)
+    return data.change(operation)
 
 
-def handle_of(paths: PathPair, op: str, work: Work, result: Callable[[], U]) -> Handle[U]:
+def handle_of(paths: PathPair, op: str, work: Work, result: Callable[[], T]) -> Handle[T]:
     """Begin a request and return its handle; one that is cut off is left again."""
     try:
         work.begin()
@@ -148,20 +122,17 @@ def wait_version(
     Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 
-def batch_items(request: Request[T]) -> list[BatchItem]:
-    """Cut a request into the commits it is made of."""
-    operation, source = request.operation, request.operation.source
-    if 0 < operation.limit - operation.first <= STRIPE_NBYTES - operation.first % STRIPE_NBYTES:
-        return [BatchItem(request.info, operation, request.sink)]
-    is_whole = KERNELS[operation.kernel].is_whole
-    items = []
-    for piece in pieces(operation.first, operation.limit):
-        part = slice(piece.first - operation.first, piece.limit - operation.first)
-        cut = operation._replace(
-            first=piece.first, limit=piece.limit, source=source if is_whole else source[part]
-        )
-        items.append(BatchItem(request.info, cut, request.sink))
-    return items
+def cut(operation: Operation) -> list[Operation]:
+    """Cut an operation into those of one stripe each that a batch is made of."""
+    begin, limit, source = operation.first, operation.limit, operation.source
+    if 0 < limit - begin <= STRIPE_NBYTES - begin % STRIPE_NBYTES:
+        return [operation]
+    parts = []
+    for _, first, end in pieces(begin, limit):
+        at = carried_nbytes(first - begin, operation.operand)
+        behind = carried_nbytes(end - begin, operation.operand)
+        parts.append(operation._replace(first=first, limit=end, source=source[at:behind]))
+    return parts
 
 
 def look_s(deadline_s: float) -> float:

@@ -12,7 +12,7 @@ from smbox.memory import scatter
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
-from smbox.paths.base import BatchItem, Bytes, Operation, RegionInfo
+from smbox.paths.work import Bytes, Operation, RegionInfo
 from smbox.wire.header import REQUEST_NBYTES_MAX
 
 
@@ -36,7 +36,7 @@ class RowChange(NamedTuple):
     values: NDArray[Any]
 
 
-def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[BatchItem]:
+def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Operation]:
     """Cut a change of rows into commits within one stripe each.
 
     Changes of one row keep their order; a row's place decides which kind of commit it takes.
@@ -63,23 +63,23 @@ def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Batch
             yield _scattered(info, change, first, group[at : at + most])
 
 
-def _torn(info: RegionInfo, change: RowChange, begin: int, at: int) -> Iterator[BatchItem]:
+def _torn(info: RegionInfo, change: RowChange, begin: int, at: int) -> Iterator[Operation]:
     source: Bytes = change.values[at].reshape(-1).view(np.uint8)
     for piece in pieces(begin, begin + source.size):
         part = source[piece.first - begin : piece.limit - begin]
-        operation = Operation(
-            change.op, change.plain, change.scale, piece.first, piece.limit, part
+        yield Operation(
+            info, change.op, change.plain, change.scale, piece.first, piece.limit, part
         )
-        yield BatchItem(info, operation)
 
 
 def _scattered(
     info: RegionInfo, change: RowChange, first: int, group: NDArray[np.intp]
-) -> BatchItem:
+) -> Operation:
     places, values = change.places[group], change.values[group]
     row_nbytes = values.nbytes // group.size
     low, high = int(places.min()), int(places.max())
-    operation = Operation(
+    return Operation(
+        info,
         change.op,
         change.scatter,
         change.scale,
@@ -87,4 +87,3 @@ def _scattered(
         first + (high + 1) * row_nbytes,
         scatter.pack(places - low, values),
     )
-    return BatchItem(info, operation)

@@ -9,9 +9,8 @@ from smbox.errors import ConfigError, PeerLostError
 from smbox.memory.layout import Consistency
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
-from smbox.paths.special import Lease
 from smbox.paths.staging import IDLE_MAX
-from smbox.paths.work import Bytes, RegionInfo, Work
+from smbox.paths.work import Bytes, Lease, RegionInfo, Work
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from typing import Final
 from smbox.dtypes import DType
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.memory.layout import Consistency, RegionKind
-from smbox.paths.base import ControlPath, CreateRequest, RegionInfo
-from smbox.paths.special import Lease
+from smbox.paths.base import ControlPath, CreateRequest
+from smbox.paths.work import Lease, RegionInfo
 
 IDLE_MAX: Final = 4
 """Staging regions that a client keeps unused."""

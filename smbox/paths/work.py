@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,9 +13,18 @@ from smbox.address import GlobalAddress
 from smbox.dtypes import DType
 from smbox.errors import SmboxError
 from smbox.handle import Work
-from smbox.memory.kernels import KernelCode
 
-__all__ = ["ByteRange", "Bytes", "Operation", "RegionInfo", "Sink", "Waiting", "Work"]
+__all__ = [
+    "ByteRange",
+    "Bytes",
+    "Lease",
+    "Operation",
+    "RegionInfo",
+    "RowsWanted",
+    "Sink",
+    "Waiting",
+    "Work",
+]
 
 Bytes = NDArray[np.uint8]
 ByteRange = tuple[int, int]
@@ -45,30 +55,6 @@ class RegionInfo:
     node_uuid: bytes
 
 
-class Operation(NamedTuple):
-    """One change of a range of a region's data, before it is cut into commits.
-
-    Args:
-        op: its name for errors and statistics: "put", "accumulate", "elastic", ...
-        kernel: what is done.
-        scale: a Python number, exact in the region's dtype.
-        first: byte of the region's data where the range begins, on an element boundary.
-        limit: byte behind the range.
-        source: ``limit - first`` bytes, C-contiguous; for the whole kernels
-            (COMPARE_SWAP, ARRIVE, WITHDRAW) their few words.
-        operand: dtype code of the source where it is narrower than the region's elements:
-            the source is that much shorter; else 0.
-    """
-
-    op: str
-    kernel: KernelCode
-    scale: float
-    first: int
-    limit: int
-    source: Bytes
-    operand: int = 0
-
-
 class Sink(Protocol):
     """Takes the old bytes of a change, committed piece by committed piece, in order."""
 
@@ -88,6 +74,54 @@ class Sink(Protocol):
         interrupt) left the last call half done, the same piece is given again: so a sink
         gives the same result when it is called twice with the same piece.
         """
+
+
+class Operation(NamedTuple):
+    """One change of a range of a region's data; its arrays are untouchable until it is done.
+
+    Args:
+        info: the region.
+        op: its name for errors and statistics: "put", "accumulate", "elastic", ...
+        kernel: what is done: a ``KernelCode``, or an ``OptimizerCode``.
+        scale: a Python number, exact in the region's dtype.
+        first: byte of the region's data where the range begins, on an element boundary.
+        limit: byte behind the range.
+        source: ``limit - first`` bytes, C-contiguous; for the whole kernels
+            (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length.
+        operand: dtype code of the source where it is narrower than the region's elements:
+            the source is that much shorter; else 0.
+        sink: takes the old bytes, if they are wanted.
+        states: regions of an optimizer's state, in the order of its row in ``OPTIMIZERS``.
+        parameters: of an optimizer, in the order of that row.
+    """
+
+    info: RegionInfo
+    op: str
+    kernel: int
+    scale: float
+    first: int
+    limit: int
+    source: Bytes
+    operand: int = 0
+    sink: Sink | None = None
+    states: tuple[RegionInfo, ...] = ()
+    parameters: tuple[float, ...] = ()
+
+
+class RowsWanted(NamedTuple):
+    """A read of rows.
+
+    Args:
+        first: byte of the region's data where row 0 begins.
+        row_nbytes: of each row; 1 to 1 MiB.
+        places: ``i64[count]``, count at least 1, all inside the region.
+        out: ``u8[count, row_nbytes]``.
+    """
+
+    first: int
+    row_nbytes: int
+    places: NDArray[np.int64]
+    out: Bytes
 
 
 class Waiting:
@@ -110,3 +144,38 @@ class Waiting:
     def ranges_done(self) -> list[ByteRange]:
         """Waiting changes nothing."""
         return []
+
+
+class Lease:
+    """A staging region while one work uses it.
+
+    Attributes:
+        info: of the region.
+
+    Args:
+        info: of the region.
+        end: takes it back: to be used again, or (False) to be freed.
+    """
+
+    def __init__(self, info: RegionInfo, end: Callable[[RegionInfo, bool], None]) -> None:
+        self.info = info
+        self._end = end
+        self._is_over = False
+
+    def give(self) -> None:
+        """Let the next operation have it; after the first ending nothing happens."""
+        self._over(is_sound=True)
+
+    def drop(self) -> None:
+        """Let nobody have it again; after the first ending nothing happens."""
+        self._over(is_sound=False)
+
+    def holds(self, address: object) -> bool:
+        """Tell whether ``address`` lies in it."""
+        begin = int(self.info.address)
+        return isinstance(address, int) and begin <= address < begin + self.info.nbytes
+
+    def _over(self, *, is_sound: bool) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._end(self.info, is_sound)

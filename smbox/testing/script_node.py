@@ -6,12 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, cast
 
+import numpy as np
+
+from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
 from smbox.client.message import Transfer
 from smbox.client.transfer import Call, Change
 from smbox.config import ClientConfig
-from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Bytes, Sink
+from smbox.dtypes import by_name
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.paths.work import Bytes, Operation, RegionInfo, Sink
 from smbox.transports.base import Frame
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.messages import Hello, Welcome
@@ -148,13 +153,22 @@ class Scripted(Change):
     def __init__(self, channel: Channel, address: int, op: Op, numbers: int) -> None:
         self.answers = op is Op.FETCH
         self.old: dict[int, int] = {}
+        shape, consistency = (2 * STRIPE_NBYTES,), Consistency.STRIPE
+        info = RegionInfo(
+            GlobalAddress(address), "test", 1, by_name("uint8"), shape, *shape, consistency, b""
+        )
+        operation = Operation(
+            info,
+            "test",
+            KernelCode.REPLACE,
+            1,
+            self.FIRST,
+            self.FIRST + numbers,
+            np.zeros(numbers, np.uint8),
+            sink=cast("Sink", self._keep) if self.answers else None,
+        )
         super().__init__(
-            channel,
-            address,
-            (self.FIRST, self.FIRST + numbers),
-            Request(op),
-            lambda first, limit: bytes(limit - first),
-            cast("Sink", self._keep) if self.answers else None,
+            channel, operation, Request(op), lambda first, limit: bytes(limit - first)
         )
 
     @property

@@ -78,9 +78,10 @@ def as_bytes(array):
     return array.reshape(-1).view(np.uint8)
 
 
-def operation_of(x, kernel=KernelCode.SUM, scale=1, first=0):
+def operation_of(info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
     source = as_bytes(x)
-    return Operation("test", kernel, scale, first, first + source.size, source)
+    limit = first + source.size
+    return Operation(info, "test", kernel, scale, first, limit, source, sink=sink)
 
 
 class Client:
@@ -101,8 +102,8 @@ class Client:
         return self.control.create(spec, WAIT_S)
 
     def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
-        operation = operation_of(x, kernel, scale, first)
-        return self.begun(self.data.change(info, operation, sink))
+        operation = operation_of(info, x, kernel, scale, first, sink)
+        return self.begun(self.data.change(operation))
 
     def begun(self, work):
         try:

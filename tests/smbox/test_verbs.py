@@ -20,11 +20,10 @@ def test_an_extent_knows_its_bytes(extent):
 def test_verbs_are_described(extent):
     x = np.ones((2, 2), np.float32)
     put, added = verbs.put(extent, x), verbs.accumulate(extent, x, 0.5, "sum")
-    assert put.operation[:5] == ("put", KernelCode.REPLACE, 1, 8, 24)
-    assert added.operation[:5] == ("accumulate", KernelCode.SUM, 0.5, 8, 24)
-    old = verbs.fetch(extent, x, "max", 1.0)
-    assert (old.result.shape, old.operation.kernel) == ((2, 2), KernelCode.MAX)
-    assert verbs.elastic(extent, x, 0.5, None).result is None
+    assert put[:6] == (extent.info, "put", KernelCode.REPLACE, 1, 8, 24)
+    assert added[:6] == (extent.info, "accumulate", KernelCode.SUM, 0.5, 8, 24)
+    fetched = verbs.fetch(extent, x, "max", 1.0, np.empty_like(x))
+    assert (fetched.op, fetched.kernel) == ("fetch_and_op", KernelCode.MAX)
 
 
 def test_what_makes_no_sense_is_refused(extent):

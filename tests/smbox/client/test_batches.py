@@ -8,7 +8,7 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.base import BatchItem, Operation
+from smbox.paths.work import Operation
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op
@@ -18,7 +18,7 @@ WAIT_S = 30.0
 
 def item(info, value, at, sink=None):
     source = np.array([value], np.float32).view(np.uint8)
-    return BatchItem(info, Operation("test", KernelCode.SUM, 1, at, at + 4, source), sink)
+    return Operation(info, "test", KernelCode.SUM, 1, at, at + 4, source, sink=sink)
 
 
 def batches(node):
@@ -49,7 +49,7 @@ def test_sinks_get_the_old_bytes_of_their_own_item(client):
 def test_large_items_share_requests_as_they_fit(node, client):
     info = client.create(STRIPE_NBYTES, "uint8")
     x = np.ones(STRIPE_NBYTES, np.uint8)
-    client.finish(client.data.batch([BatchItem(info, client.operation(x))] * 5))
+    client.finish(client.data.batch([client.operation(info, x)] * 5))
     assert (client.get(info) == 5).all()
     assert len(batches(node)) == 3
 
@@ -75,8 +75,8 @@ def test_refusals_change_no_order_while_more_is_under_way(node, client, refused)
     before = []
 
     def replace(n):
-        operation = item(info, n, 0).operation._replace(kernel=KernelCode.REPLACE)
-        return BatchItem(info, operation, lambda *old: before.append(old[2].view("f4")[0]))
+        operation = item(info, n, 0, lambda *old: before.append(old[2].view("f4")[0]))
+        return operation._replace(kernel=KernelCode.REPLACE)
 
     items = [item(gone, n, 0) if n in refused else replace(n) for n in range(1, 150)]
     if 0 in refused:

@@ -10,11 +10,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
-from smbox.client.transfer import Change
+from smbox.client.transfer import change_of
 from smbox.config import WINDOW_MAX, ClientConfig
+from smbox.dtypes import by_name
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Consistency
+from smbox.paths.work import Operation, RegionInfo
 from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.codec import Request, decode_request, encode_request
@@ -226,8 +230,9 @@ def test_no_call_outlasts_its_timeout_by_more_than_a_second():
 
     channel = Channel(1, open_transport, Nobody(), ClientConfig("tcp://127.0.0.1:9"))
     x = np.ones(PIECE, np.float32).view(np.uint8)
-    template = Request(Op.PUT, kernel=1)
-    work = Change(channel, 0, (0, x.size), template, lambda first, limit: x[first:limit].data)
+    shape, stripe = (x.size,), Consistency.STRIPE
+    info = RegionInfo(GlobalAddress(0), "r", 1, by_name("uint8"), shape, x.size, stripe, b"")
+    work = change_of(channel, Operation(info, "put", KernelCode.REPLACE, 1, 0, x.size, x))
     begun_s = time.monotonic()
     assert not work.advance(begun_s + 0.1)
     work.cancel()

@@ -46,7 +46,7 @@ def test_a_threads_operations_take_effect_in_order(client):
     client.change(info, 4 * x, KernelCode.MAX)
     reading = client.data.read(info, 0, info.nbytes, client.as_bytes(out))
     client.finish(reading)
-    client.finish(client.data.change(info, client.operation(x), None))
+    client.finish(client.data.change(client.operation(info, x)))
     assert (out == 4).all()
     assert client.data.flush(time.monotonic() + WAIT_S)
     assert (client.get(info) == 5).all()

@@ -6,13 +6,13 @@ import time
 import numpy as np
 import pytest
 
-from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.client.transfer import op_of, scale_of
+from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.base import Operation, RegionInfo
+from smbox.paths.work import Operation, RegionInfo
 from smbox.wire.codec import decode_request, encode_reply
 from smbox.wire.header import NO_SCALE, unpack_scale
 from smbox.wire.ops import Op
@@ -23,6 +23,11 @@ MIB = 1 << 20
 
 def sink(first, limit, old):
     pass
+
+
+def operation(element, kernel, scale=1.0):
+    info = RegionInfo(GlobalAddress(0), "r", 1, element, (1,), element.itemsize, 1, bytes(16))
+    return Operation(info, "test", kernel, scale, 0, 1, np.zeros(1, np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -37,19 +42,19 @@ def sink(first, limit, old):
 def test_the_op_follows_from_the_kernel_and_whether_old_bytes_are_wanted(
     kernel, plain, answering
 ):
-    assert op_of(kernel, None) is plain
-    assert op_of(kernel, sink) is answering
+    wanted = operation(by_name("int64"), kernel)
+    assert op_of(wanted) is plain
+    assert op_of(wanted._replace(sink=sink)) is answering
 
 
 @pytest.mark.parametrize(
     ("dtype", "scale"), [("float32", 0.5), ("int32", -3), ("uint8", 2), ("bool", 1)]
 )
 def test_the_scale_is_written_as_the_elements_want_it(dtype, scale):
-    element = dtypes.by_name(dtype)
-    info = RegionInfo(GlobalAddress(0), "r", 1, element, (1,), element.itemsize, 1, bytes(16))
-    operation = Operation("test", KernelCode.SUM, float(scale), 0, 1, np.zeros(1, np.uint8))
-    assert unpack_scale(scale_of(operation, info), element.kind[0]) == scale
-    assert scale_of(operation._replace(kernel=KernelCode.MIN), info) == NO_SCALE
+    element = by_name(dtype)
+    scaled = operation(element, KernelCode.SUM, float(scale))
+    assert unpack_scale(scale_of(scaled), element.kind[0]) == scale
+    assert scale_of(scaled._replace(kernel=KernelCode.MIN)) == NO_SCALE
 
 
 def data_requests(node):

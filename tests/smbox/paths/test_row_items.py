@@ -22,7 +22,7 @@ def items_of(info, places, row=ROW, first=0):
     values = np.zeros((len(places), row // 4), np.float32)
     codes = KernelCode.SCATTER_SUM, KernelCode.SUM
     change = RowChange("accumulate", *codes, 1.0, np.array(places, np.int64), values)
-    return [item.operation for item in row_items(info, first, change)]
+    return list(row_items(info, first, change))
 
 
 def test_rows_of_a_stripe_travel_together_over_no_more_than_they_need(info):

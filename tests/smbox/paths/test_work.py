@@ -1,22 +1,30 @@
 from __future__ import annotations
 
-import numpy as np
+import pytest
 
-from smbox.memory.kernels import KernelCode
-from smbox.paths import base, work
+from smbox.paths.work import Lease, Waiting
 
 
-def test_operations_are_cut_by_replacing():
-    whole = work.Operation("put", KernelCode.REPLACE, 1, 0, 8, np.zeros(8, np.uint8))
-    part = whole._replace(first=4, source=whole.source[4:])
-    assert (part.limit - part.first, part.op) == (part.source.size, "put")
+@pytest.fixture
+def info(client):
+    return client.create(4)
 
 
 def test_waiting_changes_nothing():
-    waiting = work.Waiting()
+    waiting = Waiting()
     assert (waiting.progress(), waiting.outcome(), waiting.ranges_done()) == (0, "none", [])
 
 
-def test_the_words_are_those_of_the_paths():
-    for name in ("Bytes", "ByteRange", "Operation", "RegionInfo", "Sink", "Work"):
-        assert getattr(base, name) is getattr(work, name)
+def test_a_lease_ends_once(info):
+    ends = []
+    lease = Lease(info, lambda region, is_sound: ends.append((region, is_sound)))
+    lease.give()
+    lease.drop()
+    assert ends == [(info, True)]
+
+
+def test_a_lease_knows_its_addresses(info):
+    lease = Lease(info, lambda *_: None)
+    begin = int(info.address)
+    assert [lease.holds(begin + at) for at in (-1, 0, 15, 16)] == [False, True, True, False]
+    assert not lease.holds(None)
