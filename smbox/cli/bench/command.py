@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from smbox.cli import output
-from smbox.cli.bench import crowd_rows, local_rows, small_rows, tcp_rows
+from smbox.cli.bench import crowd_rows, first_rows, local_rows, small_rows, tcp_rows
 from smbox.cli.bench.lab import FULL, QUICK, Lab, open_lab
 from smbox.cli.bench.result import Result
 from smbox.errors import ConfigError
@@ -20,6 +20,7 @@ from smbox.errors import ConfigError
 Row = Callable[[Lab], Iterator[Result]]
 
 ROWS: Final[dict[str, Row]] = {
+    "first-calls": first_rows.first_calls,
     "local-get": local_rows.local_get,
     "local-change": local_rows.local_changes,
     "local-unlocked": local_rows.local_unlocked,
@@ -27,10 +28,12 @@ ROWS: Final[dict[str, Row]] = {
     "local-crowd": crowd_rows.local_crowd,
     "tcp-transfer": tcp_rows.tcp_transfers,
     "tcp-elastic": tcp_rows.tcp_elastic,
+    "tcp-narrow": tcp_rows.tcp_narrow,
     "tcp-small": small_rows.tcp_small,
     "tcp-batch": small_rows.tcp_batch,
     "tcp-crowd": crowd_rows.tcp_crowd,
     "node-growth": crowd_rows.node_growth,
+    "node-memory": crowd_rows.node_memory,
 }
 """Rows by the name that ``--only`` takes, in the order in which they run."""
 

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from smbox.cli.bench.result import (
     figure_at_most,
     size_name,
 )
-from smbox.cli.bench.worker import Job, Share
+from smbox.cli.bench.worker import VERBS, Job, Share
 
 LOCAL_CLIENTS: Final = 4
 TCP_CLIENTS: Final = 8
@@ -32,6 +32,8 @@ TCP_NBYTES: Final = 16 * MEBIBYTE
 SMALL_NBYTES: Final = 4096
 P99_GOAL_MS: Final = 20.0
 GROWTH_GOAL_MIB: Final = 32.0
+MEMORY_GOAL_MIB: Final = 64.0
+MIXED_NBYTES: Final = 1 << 30
 SAMPLE_S: Final = 0.01
 SETTLE_S: Final = 0.5
 SETTLE_MAX_S: Final = 20.0
@@ -107,6 +109,29 @@ def node_growth(lab: Lab) -> Iterator[Result]:
             limit=before / MEBIBYTE,
             limit_name="before, with one client served",
         )
+
+
+def node_memory(lab: Lab) -> Iterator[Result]:
+    """Look at a fresh node's own memory after four clients have moved a gigabyte."""
+    nbytes = min(TCP_NBYTES, lab.scale.big_nbytes)
+    least = min(MIXED_NBYTES, 10 * lab.scale.big_nbytes)
+    with open_lab(lab.scale) as fresh, ExitStack() as opened:
+        region = opened.enter_context(fresh.region(fresh.remote, nbytes))
+        jobs = [Job(fresh.address, "tcp", region.name, verb, nbytes) for verb in VERBS]
+        crowds = [opened.enter_context(crowd(job, 1)) for job in jobs]
+        moved = 0
+        while moved < least:
+            for each in crowds:
+                each.begin(lab.scale.crowd_s, 1)
+            moved += sum(each.end(1)[0].nbytes for each in crowds)
+        most = anonymous_nbytes(fresh.node_pid)
+    yield Result(
+        row="node memory",
+        case=f"after {moved >> 20} MiB of {len(crowds)} clients, a verb each",
+        figure=most / MEBIBYTE,
+        unit="MiB",
+        goal=figure_at_most(MEMORY_GOAL_MIB),
+    )
 
 
 def _growth(lab: Lab, verb: str, *, pauses: bool) -> tuple[int, int]:

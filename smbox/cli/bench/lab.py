@@ -86,12 +86,14 @@ class Lab:
         bare: the bare ZeroMQ limit.
         node_pid: process id of the memory node.
         address: of the memory node.
+        zmq_port: where the peer of the bare ZeroMQ limit listens.
     """
 
     def __init__(self, scale: Scale, node: dict[str, Any], peer: dict[str, Any]) -> None:
         self.scale = scale
         self.address: str = node["address"]
         self.node_pid: int = node["pid"]
+        self.zmq_port: int = peer["zmq_port"]
         self._peer_pid: int = peer["pid"]
         with ExitStack() as opened:
             self.local: Box = opened.enter_context(
@@ -102,7 +104,7 @@ class Lab:
             )
             self.stream = RawStream(peer["tcp_port"])
             opened.callback(self.stream.close)
-            self.bare = BareZmq(peer["zmq_port"])
+            self.bare = BareZmq(self.zmq_port)
             opened.callback(self.bare.close)
             self._opened = opened.pop_all()
 

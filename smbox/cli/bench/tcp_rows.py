@@ -12,8 +12,10 @@ from smbox.cli.bench.limits import CALL_NBYTES, Bytes
 from smbox.cli.bench.local_rows import MOVING_RATE
 from smbox.cli.bench.measure import Timing
 from smbox.cli.bench.result import GIGABYTE, Result, at_least, size_name
+from smbox.dtypes import by_name
 from smbox.region import Region
 
+NARROW_GOAL: Final = 1.5
 ZMQ_GOAL: Final = {"get": 0.75, "put": 0.8, "accumulate": 0.9, "elastic": 0.8}
 STREAM_GOAL: Final = {"get": 0.5, "put": 0.5, "accumulate": 0.45}
 
@@ -100,4 +102,27 @@ def tcp_elastic(lab: Lab) -> Iterator[Result]:
         limit=nbytes / bare.seconds / GIGABYTE,
         limit_name="bare pyzmq both ways",
         cpu_s_per_gb=smbox.cpu_s * GIGABYTE / nbytes,
+    )
+
+
+def tcp_narrow(lab: Lab) -> Iterator[Result]:
+    """Exchange the same elements as bfloat16 and as float32, with a region of float32."""
+    nbytes = lab.scale.big_nbytes
+    wide = ones(nbytes)
+    narrow = wide.astype(by_name("bfloat16").numpy)
+    with lab.region(lab.remote, nbytes) as region:
+        timings = lab.time(
+            {
+                "narrow": lambda: region.elastic(narrow, MOVING_RATE),
+                "wide": lambda: region.elastic(wide, MOVING_RATE),
+            }
+        )
+    yield Result(
+        row="tcp narrow",
+        case=f"elastic {wide.size >> 20} Mi elements, bfloat16",
+        figure=wide.size / timings["narrow"].seconds / 1e6,
+        unit="M/s",
+        goal=at_least(NARROW_GOAL),
+        limit=wide.size / timings["wide"].seconds / 1e6,
+        limit_name="float32",
     )

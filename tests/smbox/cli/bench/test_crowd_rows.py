@@ -56,3 +56,9 @@ def test_a_process_has_memory_of_its_own():
     held.write(os.urandom(1) * len(held))
     assert crowd_rows.anonymous_nbytes(os.getpid()) > before + (32 << 20)
     held.close()
+
+
+def test_the_node_is_looked_at_after_every_verb(lab):
+    (found,) = crowd_rows.node_memory(lab)
+    assert "4 clients" in found.case
+    assert 1 < found.figure < 1000

@@ -26,3 +26,9 @@ def test_the_exchange_stands_beside_both_ways(lab):
     (found,) = tcp_rows.tcp_elastic(lab)
     assert found.limit_name == "bare pyzmq both ways"
     assert found.ratio > 0
+
+
+def test_half_the_bytes_stand_beside_all_of_them(lab):
+    (found,) = tcp_rows.tcp_narrow(lab)
+    assert (found.limit_name, found.goal.least) == ("float32", 1.5)
+    assert found.ratio > 0
