@@ -49,8 +49,8 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 	mkdir -p out
 	$(BIN)/smbox demo --picture out/demo.png
 
-test: $(BUILT)  ## run every test, the core's first (minutes)
-	$(BIN)/python -m pytest
+test: $(BUILT)  ## run every test, the core's first, a process for each core (minutes)
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
