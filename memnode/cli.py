@@ -12,7 +12,6 @@ from importlib import metadata
 from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
-from memnode.heap import keep_freed_memory
 from memnode.server import NodeServer
 from smbox.errors import (
     ConfigError,
@@ -21,6 +20,7 @@ from smbox.errors import (
     SmboxError,
     TransportError,
 )
+from smbox.transports.heap import learn_large_blocks
 
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
-    keep_freed_memory()
+    learn_large_blocks()  # memory of one message serves the next
     server = NodeServer(config)
     with server.opened():
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)

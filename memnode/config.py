@@ -106,9 +106,6 @@ class NodeConfig:
         keep: leave the memory in place on a clean stop.
         insecure: allow addresses that other hosts can reach.
         parent_pid: stop when this process ends; None never.
-        session_expiry_s: forget a client after so many silent seconds.
-        regions_max: how many regions there may be.
-        sessions_max: how many channels may be connected.
     """
 
     binds: tuple[Bind, ...]
@@ -117,9 +114,6 @@ class NodeConfig:
     keep: bool = False
     insecure: bool = False
     parent_pid: int | None = None
-    session_expiry_s: float = 300.0
-    regions_max: int = 65_536
-    sessions_max: int = 1024
 
     def __post_init__(self) -> None:
         if not self.binds:

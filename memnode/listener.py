@@ -1,15 +1,22 @@
-"""One listening ROUTER socket: frames in, frames out, never waiting for anybody."""
+"""One listening ROUTER socket: frames in, frames out, never waiting for anybody.
+
+ZeroMQ binds an ipc address over whatever file is there, and leaves its own behind: so the file
+is looked at before, and removed after.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import socket
+import stat
 from collections.abc import Sequence
 from typing import Final
 
 import zmq
 
 from memnode.config import Bind
-from memnode.ipc_path import SocketFile, check_free
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.transports.resolving import why_unresolved
@@ -142,3 +149,58 @@ class Listener:
 def _reason(error: zmq.ZMQError, address: str) -> str:
     unresolved = why_unresolved(address) if error.errno == errno.ENODEV else None
     return unresolved or error.strerror or str(error)
+
+
+def check_free(path: str, address: str) -> None:
+    """See that a unix socket may be made at ``path``; one that nobody listens on may go.
+
+    An abstract name (``@...``) is no file; binding tells whether it is taken.
+
+    Raises:
+        ConnectError: somebody listens there, or it is no socket; nothing was changed.
+    """
+    if path.startswith("@"):
+        return
+    try:
+        is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:  # nothing there, or no way to it: which binding will tell
+        return
+    if not is_socket:
+        raise ConnectError("cannot listen: a file of another kind is there", address=address)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(0.0)
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError:  # its queue is full, or it is another user's: somebody is there
+            pass
+    raise ConnectError("cannot listen: somebody else does already", address=address)
+
+
+class SocketFile:
+    """The file that a bound socket has made, known by its inode.
+
+    Args:
+        path: of the ipc address.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._identity = _identity(path)
+
+    def remove(self) -> None:
+        """Remove it if it is still the same."""
+        if self._identity is not None and _identity(self._path) == self._identity:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    if path.startswith("@"):
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

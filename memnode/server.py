@@ -17,11 +17,9 @@ import zmq
 from memnode.config import NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
-from memnode.parent import ParentWatch
 from memnode.sessions import Connection
-from memnode.signals import StopSignal
-from memnode.waker import Waker
-from smbox.memory import layout
+from memnode.wakeup import Wakeup
+from smbox.memory import layout, process
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes, size
 
@@ -50,9 +48,9 @@ class NodeServer:
         self.name = ""
         self.addresses: list[str] = []
         self._listeners: list[Listener] = []
-        self._stop = StopSignal()
-        self._waker = Waker()
-        self._parent = None if config.parent_pid is None else ParentWatch(config.parent_pid)
+        self._wakeup = Wakeup()
+        # pids are used again, pids and start times are not
+        self._parent_started = process.started(config.parent_pid) if config.parent_pid else 0
         self._parent_seen_s = 0.0
         self._node: Node | None = None
 
@@ -71,7 +69,7 @@ class NodeServer:
         """
         _raise_file_limit()
         with ExitStack() as stack:
-            stack.enter_context(self._stop.installed())
+            stack.enter_context(self._wakeup.catching_signals())
             memory = self._own(stack)
             try:
                 yield
@@ -84,13 +82,14 @@ class NodeServer:
         """Serve until a signal comes or the parent ends."""
         node = self._node
         assert node is not None, "run belongs inside opened"
-        self._warn()
-        sources = self._sources()
+        wanted = int(zmq.POLLIN)
+        sources: list[tuple[zmq.Socket[bytes] | int, int]] = [(self._wakeup.fd, wanted)]
+        sources += [(listener.socket, wanted) for listener in self._listeners]
         ways: dict[object, int] = {
             listener.socket: way for way, listener in enumerate(self._listeners)
         }
         looked_s, patience_s = -math.inf, 0.0
-        while not self._stop.number:
+        while not self._wakeup.signal:
             now_s = time.monotonic()
             if now_s - looked_s >= patience_s or not node.is_at_rest:
                 if self._has_lost_its_parent(now_s):
@@ -101,15 +100,9 @@ class NodeServer:
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
                 if source in ways:  # one each: to ask for a second that is not
                     self._take(node, ways[source])  # there costs more than a poll
-                elif source == self._waker.fd:
-                    self._waker.clear()
-        _LOG.info("stopping on signal %d", self._stop.number)
-
-    def _sources(self) -> list[tuple[zmq.Socket[bytes] | int, int]]:
-        """Return what is waited for, as ``zmq_poll`` takes it."""
-        wanted = int(zmq.POLLIN)
-        listening = [(listener.socket, wanted) for listener in self._listeners]
-        return [(self._stop.fd, wanted), (self._waker.fd, wanted), *listening]
+                else:
+                    self._wakeup.clear()
+        _LOG.info("stopping on signal %d", self._wakeup.signal)
 
     def _own(self, stack: ExitStack) -> NodeMemory:
         """Settle the name, take the memory and the addresses.
@@ -126,7 +119,13 @@ class NodeServer:
         try:
             if not self._listeners:
                 self._listen(stack)
-            self._node = self._new_node(memory)
+            binds = enumerate(self.config.binds)
+            self._node = Node(
+                memory,
+                now_s=time.monotonic(),
+                open_binds=frozenset(index for index, bind in binds if not bind.is_private),
+                wake=self._wakeup.ring,
+            )
         except BaseException:
             self._let_go(memory, keep=memory.superblock.incarnation > 1)
             raise
@@ -159,16 +158,22 @@ class NodeServer:
                 node.metrics.replies_dropped += 1
 
     def _patience_s(self, node: Node) -> float:
-        return node.patience_s if self._parent is None else min(node.patience_s, PARENT_S)
+        is_watching = self.config.parent_pid is not None
+        return min(node.patience_s, PARENT_S) if is_watching else node.patience_s
 
     def _has_lost_its_parent(self, now_s: float) -> bool:
-        parent = self._parent
-        if parent is None or now_s - self._parent_seen_s < PARENT_S:
+        """Tell whether the process that this node was started for has ended.
+
+        PR_SET_PDEATHSIG is not enough: it follows the thread that forked, and a node may have
+        been started for a process that is not its parent.
+        """
+        pid = self.config.parent_pid
+        if pid is None or now_s - self._parent_seen_s < PARENT_S:
             return False
         self._parent_seen_s = now_s
-        if not parent.has_ended():
+        if process.is_alive(pid, self._parent_started):
             return False
-        _LOG.warning("stopping: process %d, which this node serves, ended", parent.pid)
+        _LOG.warning("stopping: process %d, which this node serves, ended", pid)
         return True
 
     def _listen(self, stack: ExitStack) -> None:
@@ -179,20 +184,12 @@ class NodeServer:
             stack.callback(listener.close)
             self._listeners.append(listener)
             self.addresses.append(listener.address)
-
-    def _new_node(self, memory: NodeMemory) -> Node:
-        config = self.config
-        return Node(
-            memory,
-            now_s=time.monotonic(),
-            expiry_s=config.session_expiry_s,
-            sessions_max=config.sessions_max,
-            regions_max=config.regions_max,
-            open_binds=frozenset(
-                index for index, bind in enumerate(config.binds) if not bind.is_private
-            ),
-            wake=self._waker.ring,
-        )
+            if not bind.is_private:
+                _LOG.warning(
+                    "INSECURE: anybody who reaches %s may read and write all memory of this"
+                    " node; nothing is encrypted",
+                    listener.address,
+                )
 
     def _let_go(self, memory: NodeMemory, *, keep: bool) -> None:
         if self._node is not None:
@@ -203,27 +200,14 @@ class NodeServer:
     def _memory_nbytes(self, name: str) -> int:
         if self.config.memory_nbytes is not None:
             return self.config.memory_nbytes
-        return _used_nbytes(name) + int(room_nbytes() * MEMORY_SHARE)
-
-    def _warn(self) -> None:
-        for bind in self.config.binds:
-            if not bind.is_private:
-                _LOG.warning(
-                    "INSECURE: anybody who reaches %s may read and write all memory of this"
-                    " node; nothing is encrypted",
-                    bind.address,
-                )
+        used_nbytes = sum(map(size, listing(f"{layout.PREFIX}{name}.")))  # by an earlier run
+        return used_nbytes + int(room_nbytes() * MEMORY_SHARE)
 
 
 def _fresh_name(port: str) -> str:
     """Name a node after the port that it happened to get, but never adopt old memory."""
     taken = bool(listing(layout.node_name(port)))
     return f"{port}-{os.getpid()}" if taken else port
-
-
-def _used_nbytes(name: str) -> int:
-    """Return the bytes that an earlier run of the node has left in place."""
-    return sum(map(size, listing(f"{layout.PREFIX}{name}.")))
 
 
 def _raise_file_limit() -> None:
