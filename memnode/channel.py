@@ -7,19 +7,15 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from memnode.sessions import Session
-from memnode.unsent import Unsent, nobody
-from smbox.errors import SessionExpiredError
+from memnode.flow import Unsent
+from memnode.sessions import ChannelKey, Connection
 from smbox.memory import orders
 from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import ChannelRow, Rings
 from smbox.wire.codec import Request
+from smbox.wire.messages import Hello
 
 if TYPE_CHECKING:
-    from memnode.creation import Build
     from memnode.snapshots import Snapshot
 
 
@@ -31,11 +27,19 @@ class Park(Enum):
     SLICE = 3  # one slice of its work is done; the next one can be done at once
 
 
+def key_of(hello: Hello) -> ChannelKey:
+    """Return the channel that a HELLO names."""
+    return int.from_bytes(hello.client_id, "little"), hello.channel
+
+
 class Channel:
     """What the node keeps of a channel while it has a session.
 
     Attributes:
-        session: the connection, and who said HELLO there.
+        connection: where its replies go.
+        hello: who it is, as it said there.
+        key: client id and channel.
+        heard_s: when it was last heard of, in monotonic seconds.
         row: its row of the channel table.
         block: the same for the native library, for changes without an answer.
         queue: requests in order of arrival, the first of them parked.
@@ -43,20 +47,28 @@ class Channel:
         busy: of the last try that met a held stripe: which one.
         notice_s: when its client is told so, in monotonic seconds.
         unsent: answers that are on their way.
-        build: the region that its CREATE has begun to make.
         snapshot: the copy that its SNAPSHOT has begun.
 
     Args:
+        connection: where its replies go.
+        hello: who it is, as it said there.
         node: name of the memory node.
-        session: the connection, and who said HELLO there.
         row: its row of the channel table.
         wake: called, from any thread, when a request parked as UNSENT can go on.
     """
 
     def __init__(
-        self, node: str, session: Session, row: ChannelRow, wake: Callable[[], None] = nobody
+        self,
+        connection: Connection,
+        hello: Hello,
+        node: str,
+        row: ChannelRow,
+        wake: Callable[[], object],
     ) -> None:
-        self.session = session
+        self.connection = connection
+        self.hello = hello
+        self.key = key_of(hello)
+        self.heard_s = 0.0
         self.row = row
         self.block = orders.channel_block(row.words, row.index)
         self.queue: deque[Request] = deque()
@@ -64,37 +76,16 @@ class Channel:
         self.busy: StripeBusy | None = None
         self.notice_s = 0.0
         self.unsent = Unsent(wake)
-        self.build: Build | None = None
         self.snapshot: Snapshot | None = None
         self._node = node
         self._rings: Rings | None = None
 
-    def block_for(self, number: int, count: int, answer_nbytes: int) -> orders.Block:
-        """Return the block for changes that answer at most so many bytes each; 0: nothing.
-
-        Raises:
-            OutOfMemoryError: no room for the channel's ring of answers; nothing changed.
-        """
-        if not answer_nbytes:
-            return self.block
-        return self._opened_rings().ring_for(number, count, answer_nbytes).block
-
-    def answers(self, number: int, count: int) -> NDArray[np.uint8] | None:
-        """View the old bytes that changes answered; None where they are in pieces, or gone."""
-        return self._opened_rings().answers(number, count)
-
-    def answer(self, number: int) -> NDArray[np.uint8]:
-        """View the old bytes that one change answered.
-
-        Raises:
-            SessionExpiredError: they are kept no longer.
-        """
-        found = self.answers(number, 1)
-        if found is None:
-            raise SessionExpiredError(
-                "the answer of this change is kept no longer", number=number, outcome="unknown"
-            )
-        return found
+    @property
+    def rings(self) -> Rings:
+        """The old bytes that changes of the channel answered."""
+        if self._rings is None:
+            self._rings = Rings(self._node, self.row)
+        return self._rings
 
     def end_snapshot(self) -> None:
         """Release the stripes that a snapshot holds, if one was begun."""
@@ -110,8 +101,3 @@ class Channel:
         if self._rings is not None:
             self._rings.close()
             self._rings = None
-
-    def _opened_rings(self) -> Rings:
-        if self._rings is None:
-            self._rings = Rings(self._node, self.row)
-        return self._rings

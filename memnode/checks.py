@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
-from smbox.dtypes import DType
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -26,7 +25,7 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
-from smbox.wire.ops import Op, carried_nbytes
+from smbox.wire.ops import Op
 
 _SCATTERS: Final = frozenset({KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM})
 _PLAIN: Final = frozenset({KernelCode.REPLACE, KernelCode.SUM, KernelCode.MIN, KernelCode.MAX})
@@ -86,45 +85,6 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
         raise LayoutMismatchError(
             "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
         )
-
-
-def check_same_elements(found: RegionSpec, wanted: RegionSpec) -> None:
-    """Check that two regions have the same element type.
-
-    Raises:
-        LayoutMismatchError: they have not.
-    """
-    if found.dtype != wanted.dtype:
-        raise LayoutMismatchError(
-            "both regions need the same dtype",
-            name=found.name,
-            dtype=found.dtype.name,
-            wanted=wanted.dtype.name,
-        )
-
-
-def kernel_of(op: Op, number: int) -> KernelCode:
-    """Return the kernel that a request names.
-
-    Raises:
-        RemoteProtocolError: there is none of this number, or the op may not run it.
-    """
-    code = KERNEL_OF.get(number)
-    if code is None or code not in ALLOWED_KERNELS[op]:
-        raise RemoteProtocolError("this op has no such kernel", op=op.name, kernel=number)
-    return code
-
-
-def optimizer_of(number: int) -> OptimizerCode:
-    """Return the optimizer that a request names.
-
-    Raises:
-        RemoteProtocolError: there is none of this number.
-    """
-    try:
-        return OptimizerCode(number)
-    except ValueError as error:
-        raise RemoteProtocolError("no such optimizer", kernel=number) from error
 
 
 def check_siblings(
@@ -192,25 +152,12 @@ def check_places(
         )
 
 
-def check_stamped(spec: RegionSpec) -> None:
-    """Check that every change of the region shows in its stamps.
-
-    Raises:
-        ConfigError: it does not: in a lock-free region half of a machine word may be sent.
-    """
-    if spec.consistency != Consistency.STRIPE:
-        raise ConfigError("only a region of consistency 'stripe' is lent", name=spec.name)
-
-
 def check_source(
-    code: KernelCode,
-    spec: RegionSpec,
-    first: int,
-    nbytes: int,
-    source_nbytes: int,
-    operand: int = 0,
+    code: KernelCode, spec: RegionSpec, first: int, nbytes: int, source_nbytes: int
 ) -> None:
     """Check that kernel, range and source fit each other and the region.
+
+    A source that is as long as the range has been checked by the codec.
 
     Args:
         code: the kernel.
@@ -218,29 +165,25 @@ def check_source(
         first: byte of the region's data where the range begins.
         nbytes: bytes of the range.
         source_nbytes: bytes of the request's body.
-        operand: dtype code of the source's elements; 0: the region's.
 
     Raises:
         LayoutMismatchError: the range cuts an element, or the source has another length.
         ConfigError: the kernel does not fit the kind of region.
     """
     itemsize = spec.dtype.itemsize
-    kernel = KERNELS[code]
     if first % itemsize or nbytes % itemsize:
         raise LayoutMismatchError(
             "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
         )
     if code in _SCATTERS and source_nbytes % itemsize:
         raise LayoutMismatchError("the source cuts an element", source_nbytes=source_nbytes)
-    wanted: int | None = carried_nbytes(nbytes, operand)
-    if kernel.is_whole:  # without a count, the kernel reads its operand's length from it
-        wanted = None if kernel.source_count is None else kernel.source_count * itemsize
-    if wanted is not None and source_nbytes != wanted:
+    wanted = KERNELS[code].source_count
+    if wanted and source_nbytes != wanted * itemsize:
         raise LayoutMismatchError(
             "the source has not the length that its kernel needs",
             kernel=code.name,
             source_nbytes=source_nbytes,
-            wanted_nbytes=wanted,
+            wanted_nbytes=wanted * itemsize,
         )
     if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
         raise ConfigError("this kernel runs on a whole barrier", kernel=code.name)
@@ -249,13 +192,16 @@ def check_source(
 
 
 @lru_cache(maxsize=256)  # clients repeat theirs, and to be thorough takes as long as a commit
-def terms_of(op: Op, kernel: int, dtype: DType, raw: bytes) -> tuple[KernelCode, float]:
+def terms_of(op: Op, kernel: int, dtype_code: int, raw: bytes) -> tuple[KernelCode, float]:
     """Return a change's kernel, and its scale as the native library takes it.
 
     Raises:
-        RemoteProtocolError: see ``kernel_of``.
+        RemoteProtocolError: there is no kernel of this number, or the op may not run it.
         ConfigError: kernel or scale make no sense for these elements.
     """
-    code = kernel_of(op, kernel)
+    code = KERNEL_OF.get(kernel)
+    if code is None or code not in ALLOWED_KERNELS[op]:
+        raise RemoteProtocolError("this op has no such kernel", op=op.name, kernel=kernel)
+    dtype = dtypes.by_code(dtype_code)
     scale = unpack_scale(raw, dtype.kind[0]) if KERNELS[code].has_scale else 1
     return code, native_scale(code, dtype, scale)

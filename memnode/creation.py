@@ -1,118 +1,234 @@
-"""A region that a CREATE has begun to make: a slice at a time, others are served meanwhile."""
+"""CREATE: a region is made a slice at a time, and others are served meanwhile.
+
+Making a large region takes longer than its client waits before it sends the CREATE again: that
+copy goes on with it. Where none comes, a region with a name is made all the same.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
 
-from memnode.registry import Registry
+import numpy as np
+
+from memnode.channel import Channel, Park
+from memnode.registry import Registry, describe
 from memnode.sessions import ChannelKey
+from smbox import dtypes
+from smbox.dtypes import DType
+from smbox.errors import ConfigError
 from smbox.memory.building import Building
+from smbox.memory.kernels import BarrierWord
+from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.region_limits import check_consistency, check_limits
+from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Create
+
+if TYPE_CHECKING:
+    from memnode.context import Context
 
 UNCLAIMED_S: Final = 5.0
 """How long a region that is to have no name is made on for a CREATE that is not sent again."""
 
+KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
+
 _LOG = logging.getLogger(__name__)
 
 
+def create(context: Context, channel: Channel, request: Request) -> Reply | Park:
+    """Find the region, or do one slice of making it.
+
+    While another CREATE makes a region of the same name this one waits, and then takes what
+    that one made for the region that exists.
+    """
+    body = cast("Create", request.body)
+    build = context.builds.resume(body, channel.key)
+    region: MappedRegion | None = None
+    if build is None:
+        spec = spec_of(body)
+        check_init(spec.dtype, body.init)
+        region = context.registry.existing(spec, exist_ok=body.exist_ok)
+        if region is None:
+            if context.builds.has_like(spec):
+                return Park.BUSY
+            build = context.builds.begin(spec, body, channel.key)
+    if build is not None:
+        region = context.builds.step(build)
+    if region is None:
+        return Park.SLICE
+    is_own = region.spec.token == int.from_bytes(body.token, "little")
+    return reply_to(request, body=describe(region, created=is_own))
+
+
+@dataclass(slots=True, eq=False)
 class Build:
     """A region in the making.
 
-    Args:
-        registry: where it will be found.
+    Attributes:
         building: its memory.
         create: what was asked for.
         owner: the channel that asked.
+        limit_s: None while its CREATE is run again and again; after its channel lost the
+            connection: until when a region without a name is made on.
     """
 
-    def __init__(
-        self, registry: Registry, building: Building, create: Create, owner: ChannelKey
-    ) -> None:
-        self.create = create
-        self.owner = owner
-        self._registry = registry
-        self._building = building
-
-    def step(self) -> MappedRegion | None:
-        """Do one slice of the work; return the region once it is whole.
-
-        Raises:
-            OutOfMemoryError: somebody else took the room; nothing is left.
-        """
-        create = self.create
-        try:
-            if not self._building.step():
-                return None
-            return self._registry.finish(
-                self._building, self.owner, publish=create.publish, scratch=create.scratch
-            )
-        except BaseException:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """Leave nothing of it."""
-        self._registry.give_up(self._building, publish=self.create.publish)
+    building: Building
+    create: Create
+    owner: ChannelKey
+    limit_s: float | None = None
 
 
-class Unattended:
-    """Regions in the making whose CREATE was cut off from its client.
+class Builds:
+    """The regions in the making, of which each belongs to one CREATE.
 
-    Making a large region takes longer than its client waits before it sends the CREATE again:
-    that copy goes on with it. Where none comes, a region with a name is made all the same.
+    Attributes:
+        under_way: all of them.
 
     Args:
         registry: where they will be found.
     """
 
     def __init__(self, registry: Registry) -> None:
+        self.under_way: list[Build] = []
         self._registry = registry
-        self._builds: list[tuple[Build, float]] = []  # and until when one without a name stays
 
-    def __len__(self) -> int:
-        return len(self._builds)
-
-    def add(self, build: Build, *, now_s: float) -> None:
-        """Take up a region whose channel has lost its connection."""
-        self._builds.append((build, now_s + UNCLAIMED_S))
-
-    def claim(self, create: Create) -> Build | None:
-        """Hand out what an earlier copy of this CREATE has begun."""
-        for at, (build, _) in enumerate(self._builds):
-            if build.create.token == create.token:
-                del self._builds[at]
+    def resume(self, create: Create, owner: ChannelKey) -> Build | None:
+        """Return what this CREATE, or an earlier copy that was cut off, has begun."""
+        for build in self.under_way:
+            is_ours = build.owner == owner or build.limit_s is not None
+            if is_ours and build.create.token == create.token:
+                build.limit_s = None
                 return build
         return None
 
-    def step(self, *, now_s: float) -> None:
-        """Do a slice of each; what nobody will find is given up."""
-        builds, self._builds = self._builds, []
-        for build, limit_s in builds:
-            if not build.create.publish and now_s >= limit_s:
-                build.abandon()
-            elif not self._is_over(build):
-                self._builds.append((build, limit_s))
+    def has_like(self, spec: RegionSpec) -> bool:
+        """Tell whether a region of this name, or for a copy of this CREATE, is being made."""
+        for build in self.under_way:
+            own = build.building.spec
+            if spec.token and own.token == spec.token:
+                return True
+            if build.create.publish and (own.kind, own.name) == (spec.kind, spec.name):
+                return True
+        return False
+
+    def begin(self, spec: RegionSpec, create: Create, owner: ChannelKey) -> Build:
+        """Begin to make a region.
+
+        Raises:
+            LimitError: no more regions.
+            OutOfMemoryError: no room.
+        """
+        build = Build(self._registry.begin(spec, create.init), create, owner)
+        self.under_way.append(build)
+        return build
+
+    def step(self, build: Build) -> MappedRegion | None:
+        """Do one slice of the work; return the region once it is whole.
+
+        Raises:
+            OutOfMemoryError: somebody else took the room; nothing is left.
+        """
+        create = build.create
+        try:
+            if not build.building.step():
+                return None
+            region = self._registry.finish(
+                build.building, build.owner, publish=create.publish, scratch=create.scratch
+            )
+        except BaseException:
+            self._give_up(build)
+            raise
+        self.under_way.remove(build)
+        return region
+
+    def leave(self, owner: ChannelKey, *, now_s: float) -> None:
+        """Note that a channel has lost its connection."""
+        for build in self.under_way:
+            if build.owner == owner and build.limit_s is None:
+                build.limit_s = now_s + UNCLAIMED_S
+
+    def step_left(self, *, now_s: float) -> None:
+        """Do a slice of each that was left; what nobody will find is given up."""
+        for build in self.under_way.copy():
+            if build.limit_s is None:
+                continue
+            if not build.create.publish and now_s >= build.limit_s:
+                self._give_up(build)
+                continue
+            try:
+                region = self.step(build)
+            except Exception as error:  # noqa: BLE001 -- nobody is there to be told
+                _LOG.info("a region that was begun is given up: %s", error)
+                continue
+            if region is not None and not build.create.publish:
+                self._registry.free(region.address)
 
     def release(self, owner: ChannelKey) -> None:
         """Give up what a channel began that is gone."""
-        for build, _ in self._builds:
+        for build in self.under_way.copy():
             if build.owner == owner:
-                build.abandon()
-        self._builds = [each for each in self._builds if each[0].owner != owner]
+                self._give_up(build)
 
     def close(self) -> None:
         """Give up all."""
-        while self._builds:
-            self._builds.pop()[0].abandon()
+        for build in self.under_way.copy():
+            self._give_up(build)
 
-    def _is_over(self, build: Build) -> bool:
-        try:
-            region = build.step()
-        except Exception as error:  # noqa: BLE001 -- nobody is there to be told
-            _LOG.info("a region that was begun is given up: %s", error)
-            return True
-        if region is not None and not build.create.publish:
-            self._registry.free(region.address)
-        return region is not None
+    def _give_up(self, build: Build) -> None:
+        self.under_way.remove(build)
+        build.building.abandon()
+
+
+def spec_of(create: Create) -> RegionSpec:
+    """Return what a CREATE asks for.
+
+    Raises:
+        ConfigError: no such element type, kind or consistency, or a counter or barrier of
+            another layout.
+        LimitError: the name or the size is beyond every limit.
+    """
+    spec = RegionSpec(
+        name=create.name,
+        dtype=dtypes.by_name(create.dtype),
+        shape=tuple(create.shape),
+        kind=create.kind,
+        consistency=create.consistency,
+        token=int.from_bytes(create.token, "little"),
+    )
+    check_limits(spec)
+    check_consistency(spec)
+    if spec.kind not in KINDS:
+        raise ConfigError("no such kind of region", kind=spec.kind)
+    if spec.kind == RegionKind.COUNTER and (spec.dtype.name, spec.size) != ("int64", 1):
+        raise ConfigError("a counter is one int64", dtype=spec.dtype.name, shape=spec.shape)
+    if spec.kind == RegionKind.BARRIER and (
+        spec.dtype.name != "uint64"
+        or spec.size <= BarrierWord.MEMBERS
+        or spec.nbytes > STRIPE_NBYTES
+    ):
+        raise ConfigError(
+            "a barrier is uint64: generation, arrived, parties, members",
+            dtype=spec.dtype.name,
+            shape=spec.shape,
+        )
+    return spec
+
+
+def check_init(dtype: DType, init: float | None) -> None:
+    """Check that ``init`` is a value that elements of ``dtype`` can hold.
+
+    Raises:
+        ConfigError: it is not; floats may be rounded, whole numbers may not.
+    """
+    if init is None or dtype.kind == "float":
+        return
+    low, high = 0, 1
+    if dtype.kind != "bool":
+        limits = np.iinfo(dtype.numpy)
+        low, high = int(limits.min), int(limits.max)
+    if not math.isfinite(init) or int(init) != init or not low <= init <= high:
+        raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)

@@ -1,41 +1,91 @@
 """The one table of operations: what the node does with each request of a session.
 
-HELLO and BYE, which begin and end sessions, are the node's own.
+HELLO and BYE, which begin and end sessions, are the node's own. Here are also the control
+requests that are done at once.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
-from memnode import (
-    handlers_batch,
-    handlers_changes,
-    handlers_control,
-    handlers_reads,
-    handlers_slices,
+from memnode import changes, creation, reads, snapshots, waits
+from memnode.channel import Channel
+from memnode.context import Context, Handler
+from memnode.registry import describe
+from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.messages import (
+    Attach,
+    Empty,
+    Free,
+    ListRegions,
+    Publish,
+    Regions,
+    StatsReply,
 )
-from memnode.context import Handler
 from smbox.wire.ops import Op
 
+
+def ping(_context: Context, _channel: Channel, request: Request) -> Reply:
+    """Say that the node lives."""
+    return reply_to(request, body=Empty())
+
+
+def publish(context: Context, _channel: Channel, request: Request) -> Reply:
+    """Make a region live under its name."""
+    body = cast("Publish", request.body)
+    region = context.registry.publish(body.address, exist_ok=body.exist_ok)
+    created = region.address == body.address
+    return reply_to(request, body=describe(region, created=created))
+
+
+def attach(context: Context, _channel: Channel, request: Request) -> Reply:
+    """Describe the region of a name or an address."""
+    body = cast("Attach", request.body)
+    if body.address is not None:
+        region = context.registry.locate(body.address)
+    else:
+        region = context.registry.by_name(body.kind, body.name)
+    return reply_to(request, body=describe(region))
+
+
+def free(context: Context, _channel: Channel, request: Request) -> Reply:
+    """End a region."""
+    context.registry.free(cast("Free", request.body).address)
+    return reply_to(request, body=Empty())
+
+
+def list_regions(context: Context, _channel: Channel, request: Request) -> Reply:
+    """Describe live regions, a page at a time."""
+    body = cast("ListRegions", request.body)
+    found = context.registry.live_after(body.after, body.limit + 1)
+    page = tuple(describe(region) for region in found[: body.limit])
+    return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
+
+
+def stats(context: Context, _channel: Channel, request: Request) -> Reply:
+    """Give the node's figures."""
+    return reply_to(request, body=StatsReply(facts=dict(context.facts())))
+
+
 HANDLERS: Final[dict[Op, Handler]] = {
-    Op.PING: handlers_control.ping,
-    Op.CREATE: handlers_slices.create,
-    Op.PUBLISH: handlers_control.publish,
-    Op.ATTACH: handlers_control.attach,
-    Op.FREE: handlers_control.free,
-    Op.LIST: handlers_control.list_regions,
-    Op.STATS: handlers_control.stats,
-    Op.GET: handlers_reads.get,
-    Op.GATHER: handlers_reads.gather,
-    Op.LEND: handlers_reads.lend,
-    Op.STAMPS: handlers_reads.stamps,
-    Op.WAIT: handlers_reads.wait,
-    Op.SNAPSHOT: handlers_slices.snapshot,
-    Op.PUT: handlers_changes.put,
-    Op.ACCUMULATE: handlers_changes.accumulate,
-    Op.ELASTIC: handlers_changes.elastic,
-    Op.FETCH: handlers_changes.fetch,
-    Op.FROM: handlers_changes.take,
-    Op.UPDATE: handlers_changes.update,
-    Op.BATCH: handlers_batch.batch,
+    Op.PING: ping,
+    Op.CREATE: creation.create,
+    Op.PUBLISH: publish,
+    Op.ATTACH: attach,
+    Op.FREE: free,
+    Op.LIST: list_regions,
+    Op.STATS: stats,
+    Op.GET: reads.get,
+    Op.GATHER: reads.gather,
+    Op.LEND: reads.lend,
+    Op.STAMPS: reads.stamps,
+    Op.WAIT: waits.wait,
+    Op.SNAPSHOT: snapshots.snapshot,
+    Op.PUT: changes.change,
+    Op.ACCUMULATE: changes.change,
+    Op.ELASTIC: changes.change,
+    Op.FETCH: changes.change,
+    Op.FROM: changes.take,
+    Op.UPDATE: changes.update,
+    Op.BATCH: changes.batch,
 }

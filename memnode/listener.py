@@ -39,7 +39,7 @@ RECEIVED_MAX: Final = 2 * WINDOW_MAX
 """Requests of one peer that ZeroMQ reads ahead; the others wait in the kernel's buffers. Each
 time half as many were taken, its own thread is woken to read on: where the mark is 2, at every
 request, a small put takes a tenth longer than at 8, and at 8 some hundredths longer than here.
-What they bring together is kept small by the clients, as credit.py tells them."""
+What they bring together is kept small by the clients, as flow.py tells them."""
 
 SKIPPED_MAX: Final = 4096
 """Frames too many that are dropped at a time: some milliseconds of work."""

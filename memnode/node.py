@@ -1,7 +1,8 @@
 """The node without its sockets: frames in, frames out, and what has to be done in between.
 
 The server feeds it from ZeroMQ, tests and the in-process transport feed it directly. It owns
-the memory and never waits. What a request of a session does is in handlers.py.
+the memory and never waits. It begins and ends sessions; what a request of a session does is in
+handlers.py.
 """
 
 from __future__ import annotations
@@ -12,15 +13,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
+from memnode.channel import Channel, Park, key_of
 from memnode.context import Context
-from memnode.creation import Unattended
-from memnode.credit import FIRST_MIB
 from memnode.dispatch import Dispatcher, Replies
-from memnode.holding import LockFiles
-from memnode.metrics import Metrics
-from memnode.registry import Registry
-from memnode.sessions import ChannelKey, Connection, Session, Sessions, key_of
-from memnode.unsent import nobody
+from memnode.flow import ANSWERS_NBYTES, FIRST_MIB, LENT_NBYTES
+from memnode.sessions import SESSIONS_MAX, ChannelKey, Connection, Sessions
+from memnode.waits import POLL_S
 from smbox.config import WINDOW_MAX
 from smbox.errors import (
     AccessDeniedError,
@@ -31,23 +29,13 @@ from smbox.errors import (
 )
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.reading import Reader
-from smbox.wire.codec import Reply, Request, decode_request, encode_reply
+from smbox.wire.codec import Reply, Request, decode_request, encode_reply, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.ops import Op
 from smbox.wire.proving import challenge_of, client_proof, node_proof
 from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
-
-ANSWERS_NBYTES: Final = 4 << 20
-"""What may be under way of a channel's requests that are answered by copies. With 4 MiB it gets
-as much a second as with 16, and who stops reading costs the node a quarter; what a batch brings
-is counted, too, because it waits at the node like its answer."""
-
-LENT_NBYTES: Final = WINDOW_MAX << 20
-"""What a channel's LENDs may wait for: it costs the node no memory, but the client, whose
-ZeroMQ takes in what the client has not yet come to."""
 
 HOUSEKEEPING_S: Final = 1.0
 """How often dead local clients and silent remote ones are looked for."""
@@ -57,15 +45,20 @@ _LOG = logging.getLogger(__name__)
 Outgoing = list[tuple[Connection, list[Buffer]]]
 
 
+def nobody() -> None:
+    """Wake nobody: whoever drives the node comes back without being told."""
+
+
 class Node:
     """A memory node: sessions, regions and handlers over one memory.
+
+    Attributes:
+        metrics: what it counts.
 
     Args:
         memory: owned by this process, recovered.
         now_s: monotonic seconds.
-        expiry_s: silence after which a channel is forgotten, in seconds.
         sessions_max: sessions that there may be.
-        regions_max: regions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
         wake: called, from any thread, when ``tick`` has something to do.
     """
@@ -75,56 +68,65 @@ class Node:
         memory: NodeMemory,
         *,
         now_s: float,
-        expiry_s: float = 300.0,
-        sessions_max: int = 1024,
-        regions_max: int = 65_536,
+        sessions_max: int = SESSIONS_MAX,
         open_binds: frozenset[int] = frozenset(),
-        wake: Callable[[], None] = nobody,
+        wake: Callable[[], object] = nobody,
     ) -> None:
-        self.metrics = Metrics()
         self._memory = memory
         self._challenge = challenge_of(memory.cookie, memory.name, memory.superblock.uuid)
         self._open_binds = open_binds
-        self._started_s = now_s
-        self._housekept_s = now_s
-        self._registry = Registry(memory, regions_max)
-        self._context = Context(
-            self._registry,
-            memory.writer,
-            Reader(memory.writer.locks),
-            LockFiles(memory.name),
-            Unattended(self._registry),
-            self.metrics,
-            self.facts,
-            now_s,
-        )
-        self._dispatcher = Dispatcher(memory, self._context, wake)
-        self._sessions = Sessions(expiry_s=expiry_s, sessions_max=sessions_max)
+        self._wake = wake
+        self._started_s = self._housekept_s = now_s
+        self._context = Context(memory, self.facts, now_s)
+        self.metrics = self._context.metrics
+        self._dispatcher = Dispatcher(self._context)
+        self._sessions = Sessions(sessions_max)
         rows = memory.channels.rows()
-        self._sessions.remember([(row.client_id, row.channel) for row in rows], now_s=now_s)
+        self._sessions.expect([(row.client_id, row.channel) for row in rows], now_s=now_s)
 
     @property
     def is_at_rest(self) -> bool:
         """Whether ``tick`` has nothing to do but to keep house."""
-        return self._dispatcher.is_at_rest
+        context = self._context
+        return not (
+            self._dispatcher.parked or context.builds.under_way or context.waits.by_connection
+        )
 
     @property
     def patience_s(self) -> float:
         """How long the server may wait for messages before it calls ``tick`` again."""
-        patience_s = self._dispatcher.patience_s
-        return HOUSEKEEPING_S if patience_s is None else patience_s
+        parks = {channel.park for channel in self._dispatcher.parked.values()}
+        if self._context.builds.under_way or Park.SLICE in parks:
+            return 0.0
+        is_polling = Park.BUSY in parks or self._context.waits.by_connection
+        return POLL_S if is_polling else HOUSEKEEPING_S
 
     def receive(
         self, connection: Connection, frames: Sequence[Buffer], *, now_s: float
     ) -> Outgoing:
         """Handle one message; returns the messages that it leads to, maybe none."""
         self._context.now_s = now_s
+        reply: Reply | None
         try:
             request = decode_request(frames)
         except RemoteProtocolError as error:
-            garbage = refuse_garbage(frames, error)
-            return [] if garbage is None else self._encoded([(connection, garbage)])
-        return self._encoded(self._handle(connection, request))
+            reply = refuse_garbage(frames, error)
+            return [] if reply is None else self._encoded([(connection, reply)])
+        channel = self._sessions.by_connection.get(connection)
+        if request.op is Op.HELLO:
+            reply = self._greet(connection, request)
+        elif channel is None or channel.hello.generation != request.generation:
+            stranger = RemoteError("say HELLO first", op=request.op.name)
+            reply = refuse(request, stranger, status=Status.NO_SESSION)
+        elif request.op is Op.BYE:
+            self._forget(channel.key, channel)
+            reply = reply_to(request, body=Empty())
+        else:
+            channel.heard_s = now_s
+            self.metrics.requests[request.op] += 1
+            self.metrics.received_nbytes += len(request.payload)
+            reply = self._dispatcher.submit(channel, request)
+        return [] if reply is None else self._encoded([(connection, reply)])
 
     def tick(self, *, now_s: float) -> Outgoing:
         """Go on with what is parked, end waits, and keep house once a second."""
@@ -136,7 +138,9 @@ class Node:
 
     def close(self) -> None:
         """Discard unexecuted what is held; the memory stays with its owner."""
-        self._dispatcher.close()
+        for channel in list(self._sessions.by_connection.values()):
+            self._drop(channel)
+        self._context.builds.close()
 
     def facts(self) -> Mapping[str, object]:
         """Return the node's figures, as STATS gives them."""
@@ -148,51 +152,45 @@ class Node:
             "uptime_s": self._context.now_s - self._started_s,
             "memory_nbytes": superblock.memory_nbytes,
             "used_nbytes": self._memory.used_nbytes(),
-            "regions": len(self._registry),
-            "sessions": len(self._sessions),
+            "regions": len(self._context.registry),
+            "sessions": len(self._sessions.by_connection),
             "channels": len(self._memory.channels),
-            "parked_now": self._dispatcher.parked_count,
-            "waits_now": len(self._dispatcher.waits),
+            "parked_now": len(self._dispatcher.parked),
+            "waits_now": len(self._context.waits),
             **self.metrics.facts(),
         }
 
-    def _handle(self, connection: Connection, request: Request) -> Replies:
-        if request.op is Op.HELLO:
-            return [(connection, self._greet(connection, request, cast("Hello", request.body)))]
-        channel = self._dispatcher.channel(connection)
-        if channel is None or channel.session.generation != request.generation:
-            error = RemoteError("say HELLO first", op=request.op.name)
-            return [(connection, refuse(request, error, status=Status.NO_SESSION))]
-        self._sessions.touch(channel.session.key, now_s=self._context.now_s)
-        if request.op is Op.BYE:
-            return [(connection, self._part(connection, request))]
-        return self._dispatcher.submit(channel, request)
-
-    def _greet(self, connection: Connection, request: Request, hello: Hello) -> Reply:
+    def _greet(self, connection: Connection, request: Request) -> Reply:
+        """Take up a channel on its present connection, or refuse it."""
+        hello = cast("Hello", request.body)
         try:
-            self._check_memory(hello)
-            self._check_proof(connection, hello)
-            row = self._memory.channels.find(*key_of(hello))
-            if row is not None and row.generation > hello.generation:
+            self._check_hello(connection, hello)
+            known = self._memory.channels.find(*key_of(hello))
+            if known is not None and known.generation > hello.generation:
                 later = RemoteError("a later connection of this channel has said HELLO")
                 return refuse(request, later, status=Status.NO_SESSION)
-            now_s = self._context.now_s
-            session, replaced = self._sessions.open(connection, hello, now_s=now_s)
-            for former in replaced:
-                self._dispatcher.drop(former.connection)
-            return self._welcome(request, session, hello)
+            for former in self._sessions.replaced_by(connection, key_of(hello)):
+                self._drop(former)
+            row = known or self._memory.channels.claim(*key_of(hello))
         except SmboxError as error:
             _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
             return refuse(request, error)
+        row.generation = hello.generation
+        channel = Channel(connection, hello, self._memory.name, row, self._wake)
+        channel.heard_s = self._context.now_s
+        self._sessions.begin(channel)
+        welcome = self._welcome(hello, row.applied, is_known=known is not None)
+        return Reply(request.op, request=request.request, body=welcome)
 
-    def _check_memory(self, hello: Hello) -> None:
-        """Keep a client away that means another memory, which had this name or address."""
+    def _check_hello(self, connection: Connection, hello: Hello) -> None:
+        """Keep a client away that means another memory, or may not use this one.
+
+        Another memory had this name or address before.
+        """
         if hello.node_uuid not in {b"", self._memory.superblock.uuid}:
             raise PeerLostError(
                 "another memory answers at this address; connect again", outcome="none"
             )
-
-    def _check_proof(self, connection: Connection, hello: Hello) -> None:
         if connection[0] in self._open_binds:
             return
         wanted = client_proof(self._memory.cookie, self._challenge, hello)
@@ -203,14 +201,12 @@ class Node:
                 **self._challenge.facts(),
             )
 
-    def _welcome(self, request: Request, session: Session, hello: Hello) -> Reply:
-        try:
-            channel, is_known = self._dispatcher.open(session)
-        except SmboxError:
-            self._sessions.close(session.connection)
-            raise
+    def _welcome(self, hello: Hello, applied: int, *, is_known: bool) -> Welcome:
         superblock = self._memory.superblock
-        welcome = Welcome(
+        proof = b""
+        if hello.nonce:  # who asks by a nonce wants to know whose node this is
+            proof = node_proof(self._memory.cookie, self._challenge, hello)
+        return Welcome(
             node_name=self._memory.name,
             node_uuid=superblock.uuid,
             node_id=superblock.node_id,
@@ -224,43 +220,50 @@ class Node:
             answers_nbytes=ANSWERS_NBYTES,
             sources_nbytes=FIRST_MIB << 20,
             lent_nbytes=LENT_NBYTES,
-            applied=channel.row.applied,
+            applied=applied,
             resumed=is_known,
-            proof=self._proof_for(hello),
+            proof=proof,
         )
-        return Reply(request.op, request=request.request, body=welcome)
-
-    def _proof_for(self, hello: Hello) -> bytes:
-        """Prove to who asks by a nonce that this is the node that the memory belongs to."""
-        if not hello.nonce:
-            return b""
-        return node_proof(self._memory.cookie, self._challenge, hello)
-
-    def _part(self, connection: Connection, request: Request) -> Reply:
-        session = self._sessions.close(connection)
-        if session is not None:
-            self._forget(session.key, session)
-        return Reply(request.op, request=request.request, number=request.number, body=Empty())
 
     def _keep_house(self, now_s: float) -> None:
         try:
             self.metrics.slots_recovered += self._memory.sweep_slots()
         except SmboxError:
             _LOG.exception("the slot of a dead local client cannot be recovered")
-        for key, session in self._sessions.expire(now_s=now_s):
-            pid, host = (0, "") if session is None else (session.pid, session.host)
+        for key, channel in self._sessions.expired(now_s=now_s):
+            pid, host = (channel.hello.pid, channel.hello.host) if channel else (0, "")
             _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)
             self.metrics.sessions_expired += 1
-            self._forget(key, session)
+            self._forget(key, channel)
 
-    def _forget(self, key: ChannelKey, session: Session | None) -> None:
-        if session is not None:
-            self._dispatcher.drop(session.connection)
-        self._dispatcher.release(key)
+    def _drop(self, channel: Channel) -> None:
+        """Discard unexecuted all that is held of a connection; its channel stays known.
+
+        Its scratch regions go; of those in the making, see ``Builds``.
+        """
+        self._sessions.end(channel)
+        self._context.waits.drop(channel.connection)
+        self._dispatcher.parked.pop(channel.connection, None)
+        self._context.builds.leave(channel.key, now_s=self._context.now_s)
+        channel.close()
+        self._context.registry.drop_scratch(channel.key)
+
+    def _forget(self, key: ChannelKey, channel: Channel | None) -> None:
+        """Forget a channel for good: its numbers, its answers, and what it has begun."""
+        if channel is not None:
+            self._drop(channel)
+        self._sessions.forget(key)
+        self._context.builds.release(key)
+        self._context.registry.drop_unpublished(key)
+        row = self._memory.channels.find(*key)
+        if row is not None:
+            self._memory.channels.release(row)
 
     def _encoded(self, replies: Replies) -> Outgoing:
         outgoing: Outgoing = []
         for connection, reply in replies:
-            self.metrics.reply(reply.status, len(reply.payload))
+            self.metrics.sent_nbytes += len(reply.payload)
+            if reply.status not in {Status.OK, Status.PARKED}:
+                self.metrics.refusals[reply.status] += 1
             outgoing.append((connection, encode_reply(reply)))
         return outgoing

@@ -1,28 +1,39 @@
 """Numbered changes, each exactly once: the rules of docs/protocol.md, "Numbers", at the node.
 
 A change takes consecutive numbers, one for each stripe or item. Those up to the channel's
-``applied`` are done; the next one is committed; a later one is a gap. So a request may be run
-any number of times: it goes on where it was, and answers out of the channel's ring.
+``applied`` are done; the next one is committed; a later one is a gap, which dispatch.py tells.
+So a request may be run any number of times: it goes on where it was, and answers out of the
+channel's ring.
+
+A narrow exchange is answered with its operand, moved: computed from the ring's old bytes and
+the operand, with the operations of the commit's kernel in their order, so that a repeated
+request gets the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode import narrow
 from memnode.channel import Channel
 from memnode.context import Context, Handler
-from smbox.errors import RemoteProtocolError, SmboxError
+from smbox import dtypes
+from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.wire.batch import Item
 from smbox.wire.codec import Reply, Request, reply_to
-from smbox.wire.header import Buffer
-from smbox.wire.ops import ANSWERS, Op, carried_nbytes
+from smbox.wire.header import Buffer, unpack_scale
+from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.refusal import refuse
-from smbox.wire.status import Status
+
+FLOAT16: Final = dtypes.by_name("float16").code
+_QUIET: Final = np.uint32(0x40)
+_ABSOLUTE: Final = np.uint32(0x7FFFFFFF)
+_INFINITE: Final = np.uint32(0x7F800000)
+
+Floats = NDArray[np.float32]
 
 Commit: TypeAlias = Callable[[Context, Channel, Request, int], None]
 """Commit a request, but for so many of its numbers that are applied already.
@@ -37,21 +48,20 @@ def numbered(commit: Commit) -> Handler:
     """Make the handler of a change from what commits it."""
 
     def handle(context: Context, channel: Channel, request: Request) -> Reply:
-        number, applied = request.number, channel.row.applied
-        if number > applied + 1:
-            gap = RemoteProtocolError("numbers are missing before this one", number=number)
-            return refuse(request, gap, applied=applied, status=Status.GAP)
         try:
-            if number < 1 or request.numbers < 1:
+            if request.number < 1 or request.numbers < 1:
                 raise RemoteProtocolError("a change takes numbers", op=request.op.name)
-            done = applied + 1 - number
+            done = channel.row.applied + 1 - request.number
             if done < request.numbers:
                 commit(context, channel, request, done)
             else:
                 context.metrics.duplicates += request.numbers
-            return reply_to(request, _answer(channel, request))
-        except SmboxError as error:
-            return _refuse(channel, request, error)
+            answers = request.op in ANSWERS
+            return reply_to(request, _answer(channel, request) if answers else b"")
+        except SmboxError as error:  # what is applied gives its answers all the same
+            answers = request.op in ANSWERS and request.number > 0
+            old = b"".join(part.data for part in _parts(channel, request)) if answers else b""
+            return refuse(request, error, applied=channel.row.applied, old=old)
 
     return handle
 
@@ -75,10 +85,8 @@ def _answer(channel: Channel, request: Request) -> Buffer:
 
     There it stays until the client has it. A copy is the node's until it is sent.
     """
-    if request.op not in ANSWERS:
-        return b""
     if not request.items and not _is_moved(request):
-        whole = channel.answers(request.number, request.numbers)
+        whole = channel.rings.answers(request.number, request.numbers)
         if whole is not None:
             return whole.data
     parts = list(_parts(channel, request))
@@ -90,26 +98,29 @@ def _answer(channel: Channel, request: Request) -> Buffer:
 
 
 def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
-    """Give the answers of those commits of a change that are applied, one by one."""
-    at = 0
+    """Give the answers of those commits of a change that are applied, one by one.
+
+    Raises:
+        SessionExpiredError: one is kept no longer.
+    """
+    at = 0  # byte of the payload: of a narrow exchange, whose answer is as long
     done = min(request.numbers, channel.row.applied + 1 - request.number)
-    if request.items:
-        done = min(done, len(request.items))
-    for ahead in range(done):
-        item = request.items[ahead] if request.items else None
-        if (item or request).op not in ANSWERS:
+    for ahead in range(min(done, len(request.items)) if request.items else done):
+        change = request.items[ahead] if request.items else request
+        if change.op not in ANSWERS:
             continue
-        old = channel.answer(request.number + ahead)
-        if item is not None and _is_moved(item):
-            yield narrow.moved(old, item.source, item.scale, item.operand)
-        elif item is None and _is_moved(request):
-            begin = carried_nbytes(at, request.operand)
-            end = carried_nbytes(at + old.size, request.operand)
-            source = request.payload[begin:end]
-            yield narrow.moved(old, source, request.scale, request.operand)
-        else:
-            yield old
-        at += old.size
+        number = request.number + ahead
+        part = channel.rings.answers(number, 1)
+        if part is None:
+            raise SessionExpiredError(
+                "the answer of this change is kept no longer", number=number, outcome="unknown"
+            )
+        if _is_moved(change):
+            limit = at + part.size // 2
+            source = change.source if isinstance(change, Item) else change.payload[at:limit]
+            part = moved(part, source, change.scale, change.operand)
+        yield part
+        at += part.size
 
 
 def _is_moved(change: Request | Item) -> bool:
@@ -117,9 +128,30 @@ def _is_moved(change: Request | Item) -> bool:
     return change.op is Op.ELASTIC and change.operand != 0
 
 
-def _refuse(channel: Channel, request: Request, error: SmboxError) -> Reply:
-    """Refuse what is not applied; what is, gives its answers all the same."""
-    kept = b""
-    if request.op in ANSWERS and request.number > 0:
-        kept = b"".join(part.data for part in _parts(channel, request))
-    return refuse(request, error, applied=channel.row.applied, old=kept)
+def moved(
+    old: NDArray[np.uint8], source: Buffer, scale: bytes, operand: int
+) -> NDArray[np.uint8]:
+    """Return the operand x of an exchange with ``old`` region data c, moved: x - s (x - c)."""
+    x = widened(source, operand)
+    with np.errstate(all="ignore"):
+        d = np.float32(unpack_scale(scale, "f")) * (x - old.view(np.float32))
+        return narrowed(x - d, operand)
+
+
+def widened(source: Buffer, operand: int) -> Floats:
+    """Return float16 or bfloat16 elements as float32, exactly."""
+    if operand == FLOAT16:
+        return np.frombuffer(source, np.float16).astype(np.float32)
+    return (np.frombuffer(source, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def narrowed(values: Floats, operand: int) -> NDArray[np.uint8]:
+    """Return float32 elements in the operand's type, rounded to nearest, ties to even."""
+    if operand == FLOAT16:
+        return values.astype(np.float16).view(np.uint8)
+    bits: NDArray[Any] = values.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
+    nan = (bits >> 16) | _QUIET
+    return (
+        np.where((bits & _ABSOLUTE) > _INFINITE, nan, rounded).astype(np.uint16).view(np.uint8)
+    )

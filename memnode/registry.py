@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from typing import Final
 
 from memnode.sessions import ChannelKey
 from smbox.errors import (
@@ -22,6 +23,8 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.region_limits import check_same_layout
 from smbox.wire.messages import RegionBody
 
+REGIONS_MAX: Final = 65_536
+
 NameKey = tuple[int, str]
 """Kind and name: names of arrays, counters and barriers live apart."""
 
@@ -34,14 +37,12 @@ class Registry:
         regions_max: how many regions there may be.
     """
 
-    def __init__(self, memory: NodeMemory, regions_max: int) -> None:
+    def __init__(self, memory: NodeMemory, regions_max: int = REGIONS_MAX) -> None:
         self._memory = memory
         self._regions_max = regions_max
         self._names = {_key(region.spec): region for region in memory.regions.values()}
         self._addresses = sorted(memory.regions)
         self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
-        self._building_names: set[NameKey] = set()
-        self._building_tokens: set[int] = set()
         self._creators: dict[int, ChannelKey] = {}  # of regions not published, by address
         self._scratch: set[int] = set()  # addresses of those that go when the channel resumes
 
@@ -70,6 +71,13 @@ class Registry:
             raise RegionFreedError("the region at this address was freed", address=address)
         raise AddressRangeError("no region has this address", address=address)
 
+    def beginning_at(self, address: int) -> MappedRegion:
+        """Return the region whose data begins at ``address``; raises as ``locate``."""
+        region = self.locate(address)
+        if region.address != address:
+            raise AddressRangeError("no region begins at this address", address=address)
+        return region
+
     def by_name(self, kind: int, name: str) -> MappedRegion:
         """Return the live region of a name.
 
@@ -94,12 +102,8 @@ class Registry:
         region = self._names.get(_key(spec))
         return None if region is None else _answer_with(region, spec, exist_ok=exist_ok)
 
-    def is_being_built(self, spec: RegionSpec) -> bool:
-        """Tell whether a CREATE of this name, or a copy of this one, is on its way."""
-        return _key(spec) in self._building_names or spec.token in self._building_tokens
-
-    def begin(self, spec: RegionSpec, init: float | None, *, publish: bool) -> Building:
-        """Begin to make a region; end with ``finish`` or ``give_up``.
+    def begin(self, spec: RegionSpec, init: float | None) -> Building:
+        """Begin to make a region.
 
         Raises:
             LimitError: no more regions.
@@ -107,12 +111,7 @@ class Registry:
         """
         if len(self) >= self._regions_max:
             raise LimitError("the node has all the regions it takes", limit=self._regions_max)
-        building = self._memory.begin(spec, init)
-        if spec.token:
-            self._building_tokens.add(spec.token)
-        if publish:
-            self._building_names.add(_key(spec))
-        return building
+        return self._memory.begin(spec, init)
 
     def finish(
         self, building: Building, owner: ChannelKey, *, publish: bool, scratch: bool = False
@@ -121,22 +120,13 @@ class Registry:
         region = building.finish(RegionState.LIVE if publish else RegionState.BUILDING)
         self._memory.add(region)
         insort(self._addresses, region.address)
-        self._building_tokens.discard(region.spec.token)
         if publish:
-            self._building_names.discard(_key(region.spec))
             self._names[_key(region.spec)] = region
         else:
             self._creators[region.address] = owner
             if scratch:
                 self._scratch.add(region.address)
         return region
-
-    def give_up(self, building: Building, *, publish: bool) -> None:
-        """Leave nothing of a region that is half made."""
-        building.abandon()
-        self._building_tokens.discard(building.spec.token)
-        if publish:
-            self._building_names.discard(_key(building.spec))
 
     def publish(self, address: int, *, exist_ok: bool) -> MappedRegion:
         """Make a region live under its name, or free it where another won the name.
@@ -149,7 +139,7 @@ class Registry:
             LayoutMismatchError: it has another layout, too; ours is freed.
             AddressRangeError: there is no such region.
         """
-        region = self._exactly(address)
+        region = self.beginning_at(address)
         if region.state == RegionState.LIVE:
             return region
         winner = self._names.get(_key(region.spec))
@@ -170,7 +160,7 @@ class Registry:
             RegionFreedError: it was freed before; who asks again takes that as success.
             AddressRangeError: there never was such a region.
         """
-        self._remove(self._exactly(address))
+        self._remove(self.beginning_at(address))
 
     def owned_by(self, address: int, client_id: int) -> MappedRegion:
         """Return the region that holds ``address``, of a client that has not published it.
@@ -207,12 +197,6 @@ class Registry:
             if len(found) == count:
                 break
         return found
-
-    def _exactly(self, address: int) -> MappedRegion:
-        region = self.locate(address)
-        if region.address != address:
-            raise AddressRangeError("no region begins at this address", address=address)
-        return region
 
     def _drop(self, addresses: Sequence[int]) -> None:
         for address in addresses:

@@ -1,4 +1,4 @@
-"""Sessions: one channel of a client on the connection that it said HELLO on last.
+"""Sessions: each channel of a client on the connection that it said HELLO on last.
 
 No socket, clock or memory in here: time is an argument.
 """
@@ -6,11 +6,12 @@ No socket, clock or memory in here: time is an argument.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from memnode.liveness import Liveness
 from smbox.errors import LimitError
-from smbox.wire.messages import Hello
+
+if TYPE_CHECKING:
+    from memnode.channel import Channel
 
 Connection = tuple[int, bytes]
 """Index of the listening socket, and ZeroMQ's id of the peer there."""
@@ -18,103 +19,64 @@ Connection = tuple[int, bytes]
 ChannelKey = tuple[int, int]
 """Client id as a number, and the client's number of the channel."""
 
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A channel of a client, on the connection that it said HELLO on last.
-
-    Attributes:
-        connection: where its replies go.
-        key: client id and channel.
-        pid: of the client, as it said.
-        host: of the client, as it said.
-        generation: of the connection among those of the channel, as the client said.
-    """
-
-    connection: Connection
-    key: ChannelKey
-    pid: int = 0
-    host: str = ""
-    generation: int = 0
-
-
-def key_of(hello: Hello) -> ChannelKey:
-    """Return the channel that a HELLO names."""
-    return int.from_bytes(hello.client_id, "little"), hello.channel
+SESSIONS_MAX: Final = 1024
+EXPIRY_S: Final = 300.0
+"""Silence after which a channel is forgotten."""
 
 
 class Sessions:
-    """The sessions of a node.
+    """The channels that are connected, and those that the node expects to come back.
+
+    Attributes:
+        by_connection: the connected ones.
 
     Args:
-        expiry_s: silence after which a channel is forgotten, in seconds.
-        sessions_max: sessions that there may be.
+        sessions_max: how many of those there may be.
     """
 
-    def __init__(self, *, expiry_s: float, sessions_max: int) -> None:
+    def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
+        self.by_connection: dict[Connection, Channel] = {}
         self._sessions_max = sessions_max
-        self._by_connection: dict[Connection, Session] = {}
-        self._by_key: dict[ChannelKey, Session] = {}
-        self._liveness = Liveness[ChannelKey](expiry_s)
+        self._absent: dict[ChannelKey, float] = {}  # and when they were last heard of
 
-    def __len__(self) -> int:
-        return len(self._by_connection)
-
-    def remember(self, keys: Iterable[ChannelKey], *, now_s: float) -> None:
+    def expect(self, keys: Iterable[ChannelKey], *, now_s: float) -> None:
         """Expect channels of an earlier run of the node to come back before they expire."""
-        for key in keys:
-            self._liveness.touch(key, now_s=now_s)
+        self._absent.update(dict.fromkeys(keys, now_s))
 
-    def touch(self, key: ChannelKey, *, now_s: float) -> None:
-        """Note that a channel was heard of."""
-        self._liveness.touch(key, now_s=now_s)
+    def replaced_by(self, connection: Connection, key: ChannelKey) -> list[Channel]:
+        """Return the channels whose sessions have to end before one can begin.
 
-    def open(
-        self, connection: Connection, hello: Hello, *, now_s: float
-    ) -> tuple[Session, list[Session]]:
-        """Begin a session, ending the former one of its channel or connection.
-
-        Returns:
-            The session, and those that it replaces: whatever is still held for them must go,
-            unexecuted, before the HELLO is answered.
+        They are the former ones of that connection and of that channel.
 
         Raises:
-            LimitError: the node has as many sessions as it takes; nothing changed.
+            LimitError: the node has as many sessions as it takes.
         """
-        key = key_of(hello)
-        found = (self._by_key.get(key), self._by_connection.get(connection))
-        replaced = list({each.connection: each for each in found if each is not None}.values())
-        if len(self) - len(replaced) >= self._sessions_max:
+        known = self.by_connection.values()
+        replaced = [each for each in known if each.connection == connection or each.key == key]
+        if len(known) - len(replaced) >= self._sessions_max:
             raise LimitError("the node has all the sessions it takes", limit=self._sessions_max)
-        for session in replaced:
-            self._drop(session)
-        session = Session(connection, key, hello.pid, hello.host, hello.generation)
-        self._by_connection[connection] = session
-        self._by_key[key] = session
-        self.touch(key, now_s=now_s)
-        return session, replaced
+        return replaced
 
-    def close(self, connection: Connection) -> Session | None:
-        """End the session of a connection for good; None if it has none."""
-        session = self._by_connection.get(connection)
-        if session is not None:
-            self._drop(session)
-            self._liveness.forget(session.key)
-        return session
+    def begin(self, channel: Channel) -> None:
+        """Begin the session of a channel."""
+        self.by_connection[channel.connection] = channel
+        self._absent.pop(channel.key, None)
 
-    def session(self, connection: Connection) -> Session | None:
-        """Return the session of a connection."""
-        return self._by_connection.get(connection)
+    def end(self, channel: Channel) -> None:
+        """End the session of a channel, which may come back until it expires."""
+        del self.by_connection[channel.connection]
+        self._absent[channel.key] = channel.heard_s
 
-    def expire(self, *, now_s: float) -> list[tuple[ChannelKey, Session | None]]:
-        """Forget the channels that were silent for too long, with their sessions."""
-        expired = [(key, self._by_key.get(key)) for key in self._liveness.expire(now_s=now_s)]
-        for _, session in expired:
-            if session is not None:
-                self._drop(session)
-        return expired
+    def forget(self, key: ChannelKey) -> None:
+        """Expect a channel no longer."""
+        self._absent.pop(key, None)
 
-    def _drop(self, session: Session) -> None:
-        del self._by_connection[session.connection]
-        if self._by_key.get(session.key) is session:
-            del self._by_key[session.key]
+    def expired(self, *, now_s: float) -> list[tuple[ChannelKey, Channel | None]]:
+        """Return the channels that were silent for too long, connected or not."""
+        limit_s = now_s - EXPIRY_S
+        known = self.by_connection.values()
+        found: list[tuple[ChannelKey, Channel | None]] = [
+            (channel.key, channel) for channel in known if channel.heard_s <= limit_s
+        ]
+        absent = [(key, None) for key, heard_s in self._absent.items() if heard_s <= limit_s]
+        return found + absent

@@ -1,14 +1,18 @@
-"""Requests that wait for a version of a region. Pure: versions and time are handed in."""
+"""WAIT: requests that wait for a version of a region. Pure: versions and time are handed in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memnode.sessions import Connection
-from smbox.errors import LimitError, RemoteError
-from smbox.wire.codec import Request
+from smbox.errors import LimitError, RemoteError, RequestTimeoutError
+from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.refusal import refuse
+
+if TYPE_CHECKING:
+    from memnode.channel import Channel
+    from memnode.context import Context
 
 POLL_S: Final = 0.001
 """How often versions and locked stripes are looked at while somebody waits, in seconds."""
@@ -17,122 +21,93 @@ WAITS_MAX: Final = 64
 """Waits that one connection may have under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A request that is answered once a region has reached a version.
+class Wait(NamedTuple):
+    """A request that is answered once its region has reached its version, or at a time."""
 
-    Attributes:
-        connection: whom to answer.
-        request: what was asked; its id is unique within the connection.
-        address: the region's global address.
-        version: the version to reach.
-        deadline_s: when to give up, in monotonic seconds.
-    """
-
-    connection: Connection
     request: Request
-    address: int
-    version: int
     deadline_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class WaitEnd:
-    """A wait that is over.
+class Waits:
+    """The waits under way; nothing is polled while there are none.
 
     Attributes:
-        wait: which one.
-        version: the region's version now; 0 with an error.
-        error: why it will never be reached, or None: reached or timed out.
-        is_reached: whether the version was reached.
+        by_connection: those of each connection, by the request's id.
     """
 
-    wait: Wait
-    version: int
-    error: RemoteError | None
-    is_reached: bool
-
-
-class Waits:
-    """The waits under way; nothing is polled while there are none."""
-
     def __init__(self) -> None:
-        self._by_address: dict[int, dict[tuple[Connection, int], Wait]] = {}
-        self._per_connection: dict[Connection, int] = {}
+        self.by_connection: dict[Connection, dict[int, Wait]] = {}
 
     def __len__(self) -> int:
-        return sum(self._per_connection.values())
+        return sum(map(len, self.by_connection.values()))
 
-    def add(self, wait: Wait) -> None:
+    def add(self, connection: Connection, request: Request, *, deadline_s: float) -> None:
         """Take up a wait; a repeated one replaces the earlier.
 
         Raises:
             LimitError: the connection has ``WAITS_MAX`` waits already; nothing changed.
         """
-        known = self._by_address.setdefault(wait.address, {})
-        key = (wait.connection, wait.request.request)
-        if key not in known:
-            count = self._per_connection.get(wait.connection, 0)
-            if count >= WAITS_MAX:
-                raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
-            self._per_connection[wait.connection] = count + 1
-        known[key] = wait
+        known = self.by_connection.setdefault(connection, {})
+        if request.request not in known and len(known) >= WAITS_MAX:
+            raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
+        known[request.request] = Wait(request, deadline_s)
 
     def drop(self, connection: Connection) -> None:
         """Forget the waits of a connection that is gone."""
-        if self._per_connection.pop(connection, None) is None:
-            return
-        for address in list(self._by_address):
-            kept = {
-                key: wait
-                for key, wait in self._by_address[address].items()
-                if wait.connection != connection
-            }
-            self._put_back(address, kept)
+        self.by_connection.pop(connection, None)
 
-    def poll(self, version_of: Callable[[int], int], *, now_s: float) -> list[WaitEnd]:
-        """Take out and return the waits that are over.
+    def poll(
+        self, version_of: Callable[[int], int], *, now_s: float
+    ) -> list[tuple[Connection, Reply]]:
+        """Take out the waits that are over, and return their replies.
 
         Args:
             version_of: gives the version of the region at an address; raises a RemoteError
                 if there is none any more.
             now_s: monotonic seconds.
         """
-        ends: list[WaitEnd] = []
-        for address in list(self._by_address):
-            ends.extend(self._poll_region(address, version_of, now_s))
-        return ends
+        versions: dict[int, int | RemoteError] = {}
+        replies: list[tuple[Connection, Reply]] = []
+        for connection, waits in list(self.by_connection.items()):
+            for key, (request, deadline_s) in list(waits.items()):
+                if request.address not in versions:
+                    versions[request.address] = _look(version_of, request.address)
+                is_late = now_s >= deadline_s
+                reply = _reply(request, versions[request.address], is_late=is_late)
+                if reply is not None:
+                    replies.append((connection, reply))
+                    del waits[key]
+            if not waits:
+                del self.by_connection[connection]
+        return replies
 
-    def _poll_region(
-        self, address: int, version_of: Callable[[int], int], now_s: float
-    ) -> list[WaitEnd]:
-        error: RemoteError | None = None
-        version = 0
-        try:
-            version = version_of(address)
-        except RemoteError as freed:
-            error = freed
-        ends: list[WaitEnd] = []
-        kept: dict[tuple[Connection, int], Wait] = {}
-        for key, wait in self._by_address[address].items():
-            is_reached = error is None and version >= wait.version
-            if is_reached or error is not None or now_s >= wait.deadline_s:
-                ends.append(WaitEnd(wait, version, error, is_reached))
-                self._uncount(wait.connection)
-            else:
-                kept[key] = wait
-        self._put_back(address, kept)
-        return ends
 
-    def _put_back(self, address: int, kept: dict[tuple[Connection, int], Wait]) -> None:
-        if kept:
-            self._by_address[address] = kept
-        else:
-            self._by_address.pop(address, None)
+def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
+    """Answer if the version is reached; else wait for it, while others pass."""
+    version = context.registry.locate(request.address).version()
+    if version >= request.version:
+        return reply_to(request, version=version)
+    deadline_s = context.now_s + request.nbytes / 1000
+    context.waits.add(channel.connection, request, deadline_s=deadline_s)
+    return None
 
-    def _uncount(self, connection: Connection) -> None:
-        left = self._per_connection[connection] - 1
-        if left:
-            self._per_connection[connection] = left
-        else:
-            del self._per_connection[connection]
+
+def _look(version_of: Callable[[int], int], address: int) -> int | RemoteError:
+    try:
+        return version_of(address)
+    except RemoteError as freed:
+        return freed
+
+
+def _reply(request: Request, found: int | RemoteError, *, is_late: bool) -> Reply | None:
+    if isinstance(found, RemoteError):
+        return refuse(request, found)
+    if found >= request.version:
+        return reply_to(request, version=found)
+    if not is_late:
+        return None
+    timeout_s = request.nbytes / 1000
+    late = RequestTimeoutError(
+        "the version was not reached", timeout_s=timeout_s, version=found
+    )
+    return refuse(request, late)

@@ -119,8 +119,10 @@ class Reply:
         )
 
 
-def reply_to(request: Request, payload: Buffer = b"", *, version: int = 0) -> Reply:
-    """Make the reply to a request that was done and has no body."""
+def reply_to(
+    request: Request, payload: Buffer = b"", *, version: int = 0, body: Body | None = None
+) -> Reply:
+    """Make the reply to a request that was done."""
     return Reply(
         request.op,
         Status.OK,
@@ -130,6 +132,7 @@ def reply_to(request: Request, payload: Buffer = b"", *, version: int = 0) -> Re
         request.nbytes,
         version,
         payload,
+        body,
         operand=request.operand,
     )
 

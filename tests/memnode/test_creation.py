@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import math
 import secrets
 
 import numpy as np
 import pytest
 
+from memnode import creation
 from memnode.creation import UNCLAIMED_S
+from smbox import dtypes
+from smbox.errors import ConfigError, LimitError
 from smbox.memory.building import SLICE_NBYTES
+from smbox.memory.layout import RegionKind
 from smbox.memory.segment import listing
 from smbox.wire.messages import Create, Empty, Free, Publish
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
+FLOAT32 = dtypes.by_name("float32")
+TOKEN = bytes(range(16))
 LARGE = (3 * SLICE_NBYTES // 4,)  # elements: a few slices
 
 
@@ -169,3 +176,68 @@ def test_publishing_races(bench):
     assert two.create("w").body.created  # a name is taken by what is live only
     late = one.create("w", publish=False)
     assert late.status is Status.REGION_EXISTS
+
+
+def created(**fields):
+    return Create(
+        **({"name": "w", "dtype": "float32", "shape": (4, 2), "token": TOKEN} | fields)
+    )
+
+
+def test_a_create_becomes_a_spec():
+    spec = creation.spec_of(created())
+    assert (spec.name, spec.dtype, spec.shape) == ("w", FLOAT32, (4, 2))
+    assert spec.token.to_bytes(16, "little") == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"dtype": "complex64"}, ConfigError),
+        ({"kind": 9}, ConfigError),
+        ({"shape": (1 << 40, 1 << 40)}, LimitError),
+        ({"kind": RegionKind.COUNTER}, ConfigError),
+        ({"kind": RegionKind.COUNTER, "dtype": "int64", "shape": (2,)}, ConfigError),
+        ({"kind": RegionKind.BARRIER, "dtype": "int64", "shape": (9,)}, ConfigError),
+        ({"kind": RegionKind.BARRIER, "dtype": "uint64", "shape": (3,)}, ConfigError),
+        ({"kind": RegionKind.BARRIER, "dtype": "uint64", "shape": (1 << 20,)}, ConfigError),
+    ],
+)
+def test_creates_that_make_no_sense(fields, error):
+    with pytest.raises(error):
+        creation.spec_of(created(**fields))
+
+
+def test_counters_and_barriers():
+    assert creation.spec_of(created(kind=2, dtype="int64", shape=())).kind == RegionKind.COUNTER
+    assert (
+        creation.spec_of(created(kind=3, dtype="uint64", shape=(7,))).kind == RegionKind.BARRIER
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "init"),
+    [("float32", 0.1), ("float32", math.nan), ("int8", -128), ("uint8", 255.0), ("bool", True)],
+)
+def test_inits(dtype, init):
+    creation.check_init(dtypes.by_name(dtype), init)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "init"),
+    [("int8", 128), ("uint8", -1), ("int32", 0.5), ("int64", math.inf), ("bool", 2)],
+)
+def test_inits_that_do_not_fit(dtype, init):
+    with pytest.raises(ConfigError):
+        creation.check_init(dtypes.by_name(dtype), init)
+
+
+@pytest.mark.parametrize("consistency", [0, 2, 4])
+def test_a_consistency_that_is_unknown_is_told(consistency):
+    with pytest.raises(ConfigError, match="consistency is one of stripe, none"):
+        creation.spec_of(created(consistency=consistency))
+
+
+def test_an_empty_shape_is_no_excuse_for_a_length_that_no_array_has():
+    with pytest.raises(LimitError, match="address"):
+        creation.spec_of(Create(name="w", dtype="float32", shape=(0, 1 << 62), token=bytes(16)))

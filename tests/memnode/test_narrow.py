@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode import narrow
+from memnode import numbers
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
@@ -164,15 +164,15 @@ def test_operands_that_are_refused(peer, address, dtype):
 def test_conversions_are_numpys(dtype):
     bits = np.arange(1 << 16, dtype=np.uint16)
     elements = bits.view(dtype.numpy)
-    found = narrow.widened(bits.tobytes(), dtype.code)
+    found = numbers.widened(bits.tobytes(), dtype.code)
     np.testing.assert_array_equal(found, wide(elements))
-    numbers = found[np.isfinite(found)]
+    finite = found[np.isfinite(found)]
     with np.errstate(all="ignore"):
-        between = np.nextafter(numbers, np.float32(np.inf), dtype=np.float32)
-        halves = (numbers + np.roll(numbers, -1)) / 2
-    for values in (numbers, between, halves[np.isfinite(halves)]):
+        between = np.nextafter(finite, np.float32(np.inf), dtype=np.float32)
+        halves = (finite + np.roll(finite, -1)) / 2
+    for values in (finite, between, halves[np.isfinite(halves)]):
         with np.errstate(all="ignore"):
             wanted = values.astype(dtype.numpy).tobytes()
-        assert narrow.narrowed(values, dtype.code).tobytes() == wanted
-    nan = narrow.narrowed(np.array([np.nan], np.float32), dtype.code)
+        assert numbers.narrowed(values, dtype.code).tobytes() == wanted
+    nan = numbers.narrowed(np.array([np.nan], np.float32), dtype.code)
     assert np.isnan(wide(nan.view(dtype.numpy))).all()

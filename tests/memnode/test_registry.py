@@ -27,7 +27,7 @@ def spec(name="w", shape=(8,), token=0):
 
 
 def make(registry, wanted, *, publish=True, client=1):
-    building = registry.begin(wanted, None, publish=publish)
+    building = registry.begin(wanted, None)
     while not building.step():
         pass
     return registry.finish(building, (client, 0), publish=publish)
@@ -124,18 +124,11 @@ def test_what_a_lost_client_did_not_publish_goes(registry):
     assert len(registry) == 2
 
 
-def test_a_name_being_built_is_known_until_the_end(registry):
-    building = registry.begin(spec(), None, publish=True)
-    assert registry.is_being_built(spec())
-    registry.give_up(building, publish=True)
-    assert not registry.is_being_built(spec())
-
-
 def test_there_are_only_so_many_regions(registry):
     for name in "abcd":
         make(registry, spec(name))
     with pytest.raises(LimitError):
-        registry.begin(spec("e"), None, publish=True)
+        registry.begin(spec("e"), None)
 
 
 def test_live_regions_are_listed_by_address(registry):

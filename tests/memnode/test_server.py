@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 from memnode.config import Bind, NodeConfig
+from memnode.flow import UNSENT_NBYTES_MAX
 from memnode.server import NodeServer
-from memnode.unsent import UNSENT_NBYTES_MAX
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.memory.kernels import KernelCode

@@ -118,7 +118,12 @@ def test_after_a_restart_of_the_node_all_is_there(node, client, monkeypatch):
 
 def test_a_region_that_is_freed_meanwhile_is_an_error(node, client, monkeypatch):
     info, _ = filled(node, client)
-    between(node, monkeypatch, Op.STAMPS, lambda: node.node._registry.free(int(info.address)))
+    between(
+        node,
+        monkeypatch,
+        Op.STAMPS,
+        lambda: node.node._context.registry.free(int(info.address)),
+    )
     out = np.empty(COUNT, np.float32)
     work = begin(client, info, out)
     with pytest.raises(RegionFreedError):

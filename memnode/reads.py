@@ -1,7 +1,7 @@
-"""GET and GATHER, which copy; LEND and STAMPS, which do not; and WAIT.
+"""GET and GATHER, which copy; LEND and STAMPS, which do not.
 
 A copy is the reply's own: the region changes while ZeroMQ still sends. How much of such memory
-there may be, unsent.py says. LEND sends the region's own memory, and the client finds out by
+there may be, flow.py says. LEND sends the region's own memory, and the client finds out by
 the stamps which pieces were changed meanwhile.
 """
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_operand, check_places, check_range, check_stamped
+from memnode.checks import check_operand, check_places, check_range
 from memnode.context import Context
-from memnode.waits import Wait, WaitEnd
-from smbox.errors import RequestTimeoutError
+from smbox.errors import ConfigError
+from smbox.memory.layout import Consistency
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.stamps import stamp_of
 from smbox.wire import operands
@@ -22,7 +22,6 @@ from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import carried_nbytes
 from smbox.wire.pieces import cut, unit_of
-from smbox.wire.refusal import refuse
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:
@@ -51,41 +50,16 @@ def gather(context: Context, channel: Channel, request: Request) -> Reply:
 
 def lend(context: Context, _channel: Channel, request: Request) -> Reply:
     """Answer a range out of the region itself, with its stamp."""
-    region, first, limit = _range(context, request)
-    check_stamped(region.spec)
+    region, first, limit = _stamped_range(context, request)
     stamp = stamp_of(region, first, limit)  # before any byte can be sent
     return reply_to(request, region.data[first:limit].data, version=stamp)
 
 
 def stamps(context: Context, _channel: Channel, request: Request) -> Reply:
     """Answer the stamp of each piece of a range, as it is now."""
-    region, first, limit = _range(context, request)
-    check_stamped(region.spec)
+    region, first, limit = _stamped_range(context, request)
     found = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
     return reply_to(request, np.array(found, np.uint64).tobytes())
-
-
-def wait(context: Context, channel: Channel, request: Request) -> Reply | Wait:
-    """Answer if the version is reached; else wait for it, while others pass."""
-    version = context.registry.locate(request.address).version()
-    if version >= request.version:
-        return reply_to(request, version=version)
-    deadline_s = context.now_s + request.nbytes / 1000
-    connection = channel.session.connection
-    return Wait(connection, request, request.address, request.version, deadline_s)
-
-
-def end_wait(end: WaitEnd) -> Reply:
-    """Build the reply to a wait that is over."""
-    request = end.wait.request
-    if end.error is not None:
-        return refuse(request, end.error)
-    if end.is_reached:
-        return reply_to(request, version=end.version)
-    late = RequestTimeoutError(
-        "the version was not reached", timeout_s=request.nbytes / 1000, version=end.version
-    )
-    return refuse(request, late)
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
@@ -94,6 +68,19 @@ def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
     first = request.address - region.address
     check_range(first, request.nbytes, region.nbytes, unit_of(request.op))
     return region, first, first + request.nbytes
+
+
+def _stamped_range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:
+    """Return the same of a region of which every change shows in its stamps.
+
+    In a lock-free one it does not, and half of a machine word may be sent.
+    """
+    region, first, limit = _range(context, request)
+    if region.spec.consistency != Consistency.STRIPE:
+        raise ConfigError(
+            "only a region of consistency 'stripe' is lent", name=region.spec.name
+        )
+    return region, first, limit
 
 
 def _copied(channel: Channel, request: Request, out: NDArray[np.uint8]) -> Reply:
