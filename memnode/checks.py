@@ -77,14 +77,11 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
         AddressRangeError: it leaves the region.
         LayoutMismatchError: it is empty, or cuts an element.
     """
-    if first < 0 or first + nbytes > spec.nbytes:
-        raise AddressRangeError(
-            "the range leaves its region", name=spec.name, first=first, limit=first + nbytes
-        )
     if nbytes <= 0 or first % spec.dtype.itemsize or nbytes % spec.dtype.itemsize:
         raise LayoutMismatchError(
             "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
         )
+    check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
 
 
 def check_siblings(

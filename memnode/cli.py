@@ -28,6 +28,14 @@ EXIT_CONFIG: Final = 2  # argparse's own
 EXIT_MEMORY: Final = 3  # the memory has an owner already, or cannot be made
 EXIT_ADDRESS: Final = 4  # the address cannot be bound
 
+EXITS: Final[tuple[tuple[type[SmboxError], int], ...]] = (
+    (ConfigError, EXIT_CONFIG),
+    (TransportError, EXIT_ADDRESS),
+    (SegmentError, EXIT_MEMORY),
+    (OutOfMemoryError, EXIT_MEMORY),
+    (SmboxError, EXIT_FAILED),
+)
+
 DEFAULT_BIND: Final = "tcp://127.0.0.1:7070"
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -106,14 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         return _serve(config_of(options), as_json=options.json)
-    except ConfigError as error:
-        return _refuse(error, EXIT_CONFIG)
-    except TransportError as error:
-        return _refuse(error, EXIT_ADDRESS)
-    except (SegmentError, OutOfMemoryError) as error:
-        return _refuse(error, EXIT_MEMORY)
     except SmboxError as error:
-        return _refuse(error, EXIT_FAILED)
+        print(f"memnode: {error}", file=sys.stderr)
+        return next(status for kind, status in EXITS if isinstance(error, kind))
     except Exception:  # noqa: BLE001 -- the last resort, so that the exit code tells
         _LOG.exception("the node failed; its memory stays in place")
         return EXIT_FAILED
@@ -126,8 +129,3 @@ def _serve(config: NodeConfig, *, as_json: bool) -> int:
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)
         server.run()
     return EXIT_CLEAN
-
-
-def _refuse(error: SmboxError, status: int) -> int:
-    print(f"memnode: {error}", file=sys.stderr)
-    return status

@@ -66,7 +66,13 @@ class Bind:
         if not separator or scheme not in {"tcp", "ipc"} or not rest:
             raise ConfigError("bind to tcp://HOST:PORT or ipc://PATH", address=address)
         if scheme == "ipc":
-            return cls(address, scheme, _checked_path(rest, address), 0)
+            if len(rest.encode()) > IPC_PATH_LENGTH_MAX:
+                raise ConfigError(
+                    "the path of an ipc address is too long for a unix socket",
+                    address=address,
+                    length_max=IPC_PATH_LENGTH_MAX,
+                )
+            return cls(address, scheme, rest, 0)
         host, _, port = rest.rpartition(":")
         if not is_host(host) or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(TCP_FORM, address=address)
@@ -81,16 +87,6 @@ class Bind:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:  # an interface or host name: assume the worst
             return False
-
-
-def _checked_path(path: str, address: str) -> str:
-    if len(path.encode()) > IPC_PATH_LENGTH_MAX:
-        raise ConfigError(
-            "the path of an ipc address is too long for a unix socket",
-            address=address,
-            length_max=IPC_PATH_LENGTH_MAX,
-        )
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,23 +115,17 @@ class NodeConfig:
         if not self.binds:
             raise ConfigError("a node needs an address to listen on")
         if self.name is not None:
-            check_node_name(self.name)
-        if self.memory_nbytes is not None and self.memory_nbytes < MEMORY_NBYTES_MIN:
+            _check_name(self.name)
+        nbytes = MEMORY_NBYTES_MIN if self.memory_nbytes is None else self.memory_nbytes
+        if not MEMORY_NBYTES_MIN <= nbytes <= MEMORY_NBYTES_MAX:
             raise ConfigError(
-                "too little memory for a node",
-                memory_nbytes=self.memory_nbytes,
-                memory_nbytes_min=MEMORY_NBYTES_MIN,
+                "a node has at least 1 MiB, and no more memory than there are addresses",
+                memory_nbytes=nbytes,
             )
-        if self.memory_nbytes is not None and self.memory_nbytes > MEMORY_NBYTES_MAX:
-            raise ConfigError("more memory than there are addresses", value=self.memory_nbytes)
         if self.parent_pid is not None and self.parent_pid <= 0:
             raise ConfigError("not a process id", parent_pid=self.parent_pid)
-        if not self.insecure:
-            self._refuse_open_addresses()
-
-    def _refuse_open_addresses(self) -> None:
         for bind in self.binds:
-            if not bind.is_private:
+            if not bind.is_private and not self.insecure:
                 raise ConfigError(
                     "other hosts can reach this address and nothing is encrypted or "
                     "authenticated; pass --insecure if the network is trusted",
@@ -153,12 +143,8 @@ class NodeConfig:
         return re.sub(r"[^A-Za-z0-9_-]", "-", first.host.rsplit("/", 1)[-1]).strip("-") or "ipc"
 
 
-def check_node_name(name: str) -> None:
-    """Check that ``name`` can prefix names of segments.
-
-    Raises:
-        ConfigError: empty, too long, or with other letters than ``A-Za-z0-9_-``.
-    """
+def _check_name(name: str) -> None:
+    """Check that ``name`` can prefix names of segments."""
     if len(name) > NODE_NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
         raise ConfigError(
             "a node's name is 1 to 64 of A-Z a-z 0-9 _ - and begins with a letter or digit",

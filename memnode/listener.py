@@ -82,7 +82,7 @@ class Listener:
             raise ConnectError(
                 f"cannot listen: {_reason(error, bind.address)}", address=bind.address
             ) from error
-        self._file = SocketFile(bind.host) if bind.scheme == "ipc" else None
+        self._file = _identity(bind.host) if bind.scheme == "ipc" else None
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._is_skipping = False
 
@@ -142,8 +142,9 @@ class Listener:
     def close(self) -> None:
         """Stop listening; replies on their way have half a second."""
         self.socket.close()
-        if self._file is not None:
-            self._file.remove()
+        if self._file is not None and _identity(self.bind.host) == self._file:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.bind.host)
 
 
 def _reason(error: zmq.ZMQError, address: str) -> str:
@@ -178,25 +179,8 @@ def check_free(path: str, address: str) -> None:
     raise ConnectError("cannot listen: somebody else does already", address=address)
 
 
-class SocketFile:
-    """The file that a bound socket has made, known by its inode.
-
-    Args:
-        path: of the ipc address.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._identity = _identity(path)
-
-    def remove(self) -> None:
-        """Remove it if it is still the same."""
-        if self._identity is not None and _identity(self._path) == self._identity:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-
-
 def _identity(path: str) -> tuple[int, int] | None:
+    """Tell a file from a later one of its path; None where there is no file."""
     if path.startswith("@"):
         return None
     try:

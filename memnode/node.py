@@ -246,7 +246,7 @@ class Node:
         self._dispatcher.parked.pop(channel.connection, None)
         self._context.builds.leave(channel.key, now_s=self._context.now_s)
         channel.close()
-        self._context.registry.drop_scratch(channel.key)
+        self._context.registry.drop_unpublished(channel.key, only_scratch=True)
 
     def _forget(self, key: ChannelKey, channel: Channel | None) -> None:
         """Forget a channel for good: its numbers, its answers, and what it has begun."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
 from typing import Final
 
 from memnode.sessions import ChannelKey
@@ -43,8 +42,8 @@ class Registry:
         self._names = {_key(region.spec): region for region in memory.regions.values()}
         self._addresses = sorted(memory.regions)
         self._located: tuple[int, int, MappedRegion | None] = (0, 0, None)
-        self._creators: dict[int, ChannelKey] = {}  # of regions not published, by address
-        self._scratch: set[int] = set()  # addresses of those that go when the channel resumes
+        # who made a region that is not published, and whether it goes when that resumes
+        self._unpublished: dict[int, tuple[ChannelKey, bool]] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -123,9 +122,7 @@ class Registry:
         if publish:
             self._names[_key(region.spec)] = region
         else:
-            self._creators[region.address] = owner
-            if scratch:
-                self._scratch.add(region.address)
+            self._unpublished[region.address] = (owner, scratch)
         return region
 
     def publish(self, address: int, *, exist_ok: bool) -> MappedRegion:
@@ -145,8 +142,7 @@ class Registry:
         winner = self._names.get(_key(region.spec))
         if winner is None:
             self._memory.publish(region)
-            self._creators.pop(address, None)
-            self._scratch.discard(address)
+            self._unpublished.pop(address, None)
             self._names[_key(region.spec)] = region
             return region
         spec = region.spec
@@ -171,7 +167,7 @@ class Registry:
             AddressRangeError: it never was.
         """
         region = self.locate(address)
-        owner = self._creators.get(region.address)
+        owner, _ = self._unpublished.get(region.address, (None, False))
         if owner is None or owner[0] != client_id:
             raise AccessDeniedError(
                 "only a client's own region that is not published takes copies",
@@ -179,13 +175,11 @@ class Registry:
             )
         return region
 
-    def drop_scratch(self, owner: ChannelKey) -> None:
-        """Free the regions of a channel that go when it resumes."""
-        self._drop([at for at in self._scratch if self._creators[at] == owner])
-
-    def drop_unpublished(self, owner: ChannelKey) -> None:
-        """Free all that a channel made and did not publish."""
-        self._drop([at for at, key in self._creators.items() if key == owner])
+    def drop_unpublished(self, owner: ChannelKey, *, only_scratch: bool = False) -> None:
+        """Free what a channel made and did not publish, or of that what goes as it resumes."""
+        for address, (creator, is_scratch) in list(self._unpublished.items()):
+            if creator == owner and (is_scratch or not only_scratch):
+                self._remove(self._memory.regions[address])
 
     def live_after(self, address: int, count: int) -> list[MappedRegion]:
         """Return up to ``count`` live regions at addresses above ``address``, ascending."""
@@ -198,15 +192,10 @@ class Registry:
                 break
         return found
 
-    def _drop(self, addresses: Sequence[int]) -> None:
-        for address in addresses:
-            self._remove(self._memory.regions[address])
-
     def _remove(self, region: MappedRegion) -> None:
         if self._names.get(_key(region.spec)) is region:
             del self._names[_key(region.spec)]
-        self._creators.pop(region.address, None)
-        self._scratch.discard(region.address)
+        self._unpublished.pop(region.address, None)
         self._located = (0, 0, None)
         self._addresses.remove(region.address)
         self._memory.free(region)
@@ -214,7 +203,7 @@ class Registry:
     def _of_token(self, spec: RegionSpec) -> MappedRegion | None:
         """Find the region that an earlier copy of this CREATE made."""
         named = self._names.get(_key(spec))
-        unnamed = (self._memory.regions[address] for address in self._creators)
+        unnamed = (self._memory.regions[address] for address in self._unpublished)
         for region in (named, *unnamed):
             if region is not None and spec.token and region.spec.token == spec.token:
                 return region

@@ -88,6 +88,7 @@ class NodeServer:
         ways: dict[object, int] = {
             listener.socket: way for way, listener in enumerate(self._listeners)
         }
+        longest_s = math.inf if self.config.parent_pid is None else PARENT_S
         looked_s, patience_s = -math.inf, 0.0
         while not self._wakeup.signal:
             now_s = time.monotonic()
@@ -95,7 +96,7 @@ class NodeServer:
                 if self._has_lost_its_parent(now_s):
                     return
                 self._tick(node)
-                looked_s, patience_s = now_s, self._patience_s(node)
+                looked_s, patience_s = now_s, min(node.patience_s, longest_s)
             # A Poller, which would do the same, adds a sixth to a small request's way in here.
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
                 if source in ways:  # one each: to ask for a second that is not
@@ -156,10 +157,6 @@ class NodeServer:
         for (index, peer), frames in outgoing:
             if not self._listeners[index].send(peer, frames):
                 node.metrics.replies_dropped += 1
-
-    def _patience_s(self, node: Node) -> float:
-        is_watching = self.config.parent_pid is not None
-        return min(node.patience_s, PARENT_S) if is_watching else node.patience_s
 
     def _has_lost_its_parent(self, now_s: float) -> bool:
         """Tell whether the process that this node was started for has ended.

@@ -35,13 +35,14 @@ def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Pa
     has been answered.
     """
     try:
-        if not _copy(context, channel, request):
-            return Park.SLICE
+        is_whole = _copy(context, channel, request)
     except StripeBusy:
         raise
     except BaseException:
         channel.end_snapshot()
         raise
+    if not is_whole:
+        return Park.SLICE
     channel.end_snapshot()
     return reply_to(request)
 
@@ -55,48 +56,42 @@ def _copy(context: Context, channel: Channel, request: Request) -> bool:
     target = context.registry.owned_by(address, channel.key[0])
     begin = address - target.address
     check_span(target.spec, begin, nbytes)
-    if channel.snapshot is None:
-        channel.snapshot = Snapshot(
-            region, first, first + nbytes, target, begin, now_s=context.now_s
-        )
-    return channel.snapshot.step(now_s=context.now_s)
+    begun = channel.snapshot
+    if begun is None:
+        begun = channel.snapshot = Snapshot(region, first, first + nbytes, context.now_s)
+    begun.hold(context.now_s)
+    done, limit = begun.done, min(begun.done + SLICE_NBYTES, nbytes)
+    out = target.data[begin + done : begin + limit]
+    np.copyto(out, region.data[first + done : first + limit])
+    begun.done = limit
+    return limit == nbytes
 
 
 class Snapshot:
-    """A copy in the making.
+    """What a copy in the making holds.
+
+    Attributes:
+        done: bytes that are copied.
 
     Args:
         region: what is copied.
         first: first byte of its data that is wanted.
         limit: byte behind the last.
-        target: the region that takes the copy.
-        begin: byte of its data where the copy begins.
         now_s: monotonic seconds.
 
     Raises:
         ConfigError: the region has no locks.
     """
 
-    def __init__(
-        self,
-        region: MappedRegion,
-        first: int,
-        limit: int,
-        target: MappedRegion,
-        begin: int,
-        *,
-        now_s: float,
-    ) -> None:
+    def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
         stripes = held_stripes(region, first, limit)
-        self._region = region
-        self._at, self._limit = first, limit
-        self._target, self._ahead = target, begin - first
+        self.done = 0
         self._locks = LockFile(region.node)
         self._hold = Hold(region, self._locks, stripes)
         self._limit_s = now_s + HELD_S
 
-    def step(self, *, now_s: float) -> bool:
-        """Copy a slice, once all stripes are held; True when all is copied.
+    def hold(self, now_s: float) -> None:
+        """Hold all stripes.
 
         Raises:
             StripeBusy: another writer holds a stripe; those before it stay held, for a while.
@@ -109,11 +104,6 @@ class Snapshot:
                 self._hold.release()
                 self._limit_s = now_s + HELD_S
             raise
-        at, limit = self._at, min(self._at + SLICE_NBYTES, self._limit)
-        out = self._target.data[at + self._ahead : limit + self._ahead]
-        np.copyto(out, self._region.data[at:limit])
-        self._at = limit
-        return limit == self._limit
 
     def end(self) -> None:
         """Release the stripes."""

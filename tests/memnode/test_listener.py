@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import secrets
 import socket
 
 import pytest
@@ -12,7 +13,6 @@ from memnode.listener import (
     RECEIVED_MAX,
     SKIPPED_MAX,
     Listener,
-    SocketFile,
     check_free,
 )
 from smbox.config import WINDOW_MAX
@@ -210,26 +210,26 @@ def test_one_whose_queue_is_full_is_in_use(path):
             check_free(str(path), f"ipc://{path}")
 
 
-def test_a_path_that_another_took_meanwhile_stays(path):
-    path.touch()
-    ours = SocketFile(str(path))
+def test_a_path_that_another_took_meanwhile_stays(listen, path):
+    ours = listen()
     other = path.with_name("other")
     other.write_text("new")
     other.rename(path)
-    ours.remove()
+    ours.close()
     assert path.read_text() == "new"
 
 
-def test_what_is_gone_already_is_fine(path):
-    path.touch()
-    ours = SocketFile(str(path))
+def test_what_is_gone_already_is_fine(listen, path):
+    ours = listen()
     path.unlink()
-    ours.remove()
+    ours.close()
 
 
-def test_an_abstract_name_is_no_file(tmp_path, monkeypatch):
+def test_an_abstract_name_is_no_file(context, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "@name").write_text("precious")
-    check_free("@name", "ipc://@name")
-    SocketFile("@name").remove()
-    assert (tmp_path / "@name").exists()
+    name = f"@{secrets.token_hex(8)}"
+    ours = Listener(context, Bind.parse(f"ipc://{name}"))
+    (tmp_path / name).write_text("precious")
+    check_free(name, f"ipc://{name}")
+    ours.close()
+    assert (tmp_path / name).exists()
