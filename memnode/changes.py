@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from memnode.channel import Channel
 from memnode.checks import (
+    check_elements,
     check_operand,
     check_range,
     check_siblings,
-    check_source,
     check_span,
     terms_of,
 )
@@ -50,14 +50,14 @@ class Change(NamedTuple):
 @numbered
 def change(context: Context, channel: Channel, request: Request, done: int) -> None:
     """PUT, ACCUMULATE, ELASTIC, FETCH: the operand travels with the request."""
-    found = _checked(context, request, len(request.payload), unit_of(request.op))
+    found = _checked(context, request, unit_of(request.op))
     _commit(context, channel, request, done, found, np.frombuffer(request.payload, np.uint8))
 
 
 @numbered
 def take(context: Context, channel: Channel, request: Request, done: int) -> None:
     """FROM: the operand is another region's contents, each stripe as between two commits."""
-    found = _checked(context, request, request.nbytes, unit_of(request.op))
+    found = _checked(context, request, unit_of(request.op))
     address = operands.unpack_address(request.payload)
     source = context.registry.locate(address)
     if source.spec.dtype != found.region.spec.dtype:
@@ -155,13 +155,13 @@ def _checked_items(
     changes: list[Change] = []
     for item in items:
         try:
-            changes.append(_checked(context, item, len(item.source), STRIPE_NBYTES))
+            changes.append(_checked(context, item, STRIPE_NBYTES))
         except SmboxError as error:
             return changes, error
     return changes, None
 
 
-def _checked(context: Context, asked: Request | Item, source_nbytes: int, unit: int) -> Change:
+def _checked(context: Context, asked: Request | Item, unit: int) -> Change:
     """Check a change, of at most one ``unit`` of bytes, against its region.
 
     Raises:
@@ -173,7 +173,7 @@ def _checked(context: Context, asked: Request | Item, source_nbytes: int, unit: 
     check_range(first, nbytes, region.nbytes, STRIPE_NBYTES if KERNELS[code].is_whole else unit)
     if asked.operand:
         check_operand(asked.operand, region.spec)
-    check_source(code, region.spec, first, nbytes, source_nbytes)
+    check_elements(code, region.spec, first, nbytes)
     return Change(region, code, first, first + nbytes, scale)
 
 

@@ -149,43 +149,22 @@ def check_places(
         )
 
 
-def check_source(
-    code: KernelCode, spec: RegionSpec, first: int, nbytes: int, source_nbytes: int
-) -> None:
-    """Check that kernel, range and source fit each other and the region.
+def check_elements(code: KernelCode, spec: RegionSpec, first: int, nbytes: int) -> None:
+    """Check that a change runs on whole elements, and a barrier's on the whole barrier.
 
-    A source that is as long as the range has been checked by the codec.
-
-    Args:
-        code: the kernel.
-        spec: the region.
-        first: byte of the region's data where the range begins.
-        nbytes: bytes of the range.
-        source_nbytes: bytes of the request's body.
+    That its source fits, the codec and the native library check.
 
     Raises:
-        LayoutMismatchError: the range cuts an element, or the source has another length.
-        ConfigError: the kernel does not fit the kind of region.
+        LayoutMismatchError: the range cuts an element.
+        ConfigError: the kernel does not fit the region.
     """
     itemsize = spec.dtype.itemsize
     if first % itemsize or nbytes % itemsize:
         raise LayoutMismatchError(
             "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
         )
-    if code in _SCATTERS and source_nbytes % itemsize:
-        raise LayoutMismatchError("the source cuts an element", source_nbytes=source_nbytes)
-    wanted = KERNELS[code].source_count
-    if wanted and source_nbytes != wanted * itemsize:
-        raise LayoutMismatchError(
-            "the source has not the length that its kernel needs",
-            kernel=code.name,
-            source_nbytes=source_nbytes,
-            wanted_nbytes=wanted * itemsize,
-        )
     if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
         raise ConfigError("this kernel runs on a whole barrier", kernel=code.name)
-    if code is KernelCode.COMPARE_SWAP and nbytes != itemsize:
-        raise ConfigError("compare and swap runs on one element", nbytes=nbytes)
 
 
 @lru_cache(maxsize=256)  # clients repeat theirs, and to be thorough takes as long as a commit

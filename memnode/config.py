@@ -17,7 +17,7 @@ MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # as many as a node has addresses
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -32,11 +32,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
-    number, unit, binary = match.groups()
-    if binary and not unit:
-        raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
-    base = 1024 if binary else 1000
-    return int(float(number) * base ** _POWER[unit.upper()])
+    number, unit, binary = match.groups(default="")
+    return int(float(number) * (1024 if binary else 1000) ** _POWER[unit.upper()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,16 +167,11 @@ class Builds:
             if region is not None and not build.create.publish:
                 self._registry.free(region.address)
 
-    def release(self, owner: ChannelKey) -> None:
-        """Give up what a channel began that is gone."""
+    def release(self, owner: ChannelKey | None = None) -> None:
+        """Give up what a channel began that is gone; None: what all have begun."""
         for build in self.under_way.copy():
-            if build.owner == owner:
+            if owner is None or build.owner == owner:
                 self._give_up(build)
-
-    def close(self) -> None:
-        """Give up all."""
-        for build in self.under_way.copy():
-            self._give_up(build)
 
     def _give_up(self, build: Build) -> None:
         self.under_way.remove(build)

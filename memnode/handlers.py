@@ -13,15 +13,7 @@ from memnode.channel import Channel
 from memnode.context import Context, Handler
 from memnode.registry import describe
 from smbox.wire.codec import Reply, Request, reply_to
-from smbox.wire.messages import (
-    Attach,
-    Empty,
-    Free,
-    ListRegions,
-    Publish,
-    Regions,
-    StatsReply,
-)
+from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Regions, StatsReply
 from smbox.wire.ops import Op
 
 

@@ -140,7 +140,7 @@ class Node:
         """Discard unexecuted what is held; the memory stays with its owner."""
         for channel in list(self._sessions.by_connection.values()):
             self._drop(channel)
-        self._context.builds.close()
+        self._context.builds.release()
 
     def facts(self) -> Mapping[str, object]:
         """Return the node's figures, as STATS gives them."""
@@ -226,10 +226,7 @@ class Node:
         )
 
     def _keep_house(self, now_s: float) -> None:
-        try:
-            self.metrics.slots_recovered += self._memory.sweep_slots()
-        except SmboxError:
-            _LOG.exception("the slot of a dead local client cannot be recovered")
+        self.metrics.slots_recovered += self._memory.sweep_slots()
         for key, channel in self._sessions.expired(now_s=now_s):
             pid, host = (channel.hello.pid, channel.hello.host) if channel else (0, "")
             _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)

@@ -170,8 +170,7 @@ class Registry:
         owner, _ = self._unpublished.get(region.address, (None, False))
         if owner is None or owner[0] != client_id:
             raise AccessDeniedError(
-                "only a client's own region that is not published takes copies",
-                address=address,
+                "only a client's own region that is not published takes copies", address=address
             )
         return region
 

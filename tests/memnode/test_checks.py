@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from memnode import checks
@@ -17,6 +18,7 @@ from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.ops import Op
+from smbox.wire.status import Status
 
 FLOAT32 = dtypes.by_name("float32")
 SPEC = RegionSpec("w", FLOAT32, (1024,))
@@ -49,19 +51,25 @@ def test_each_op_has_its_kernels():
             checks.terms_of(op, number, code, one)
 
 
-def test_whole_kernels_have_their_own_lengths_and_ranges():
-    counter = RegionSpec("c", dtypes.by_name("int64"), (), kind=RegionKind.COUNTER)
-    barrier = RegionSpec("b", dtypes.by_name("uint64"), (7,), kind=RegionKind.BARRIER)
-    checks.check_source(KernelCode.COMPARE_SWAP, counter, 0, 8, 16)
-    checks.check_source(KernelCode.ARRIVE, barrier, 0, 56, 8)
-    with pytest.raises(LayoutMismatchError):
-        checks.check_source(KernelCode.COMPARE_SWAP, counter, 0, 8, 8)
-    with pytest.raises(ConfigError):
-        checks.check_source(KernelCode.COMPARE_SWAP, barrier, 0, 16, 16)
-    with pytest.raises(ConfigError):
-        checks.check_source(KernelCode.ARRIVE, barrier, 0, 8, 8)
-    with pytest.raises(ConfigError):
-        checks.check_source(KernelCode.ARRIVE, RegionSpec("w", barrier.dtype, (7,)), 0, 56, 8)
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "kind", "shape", "nbytes", "source_nbytes"),
+    [
+        (KernelCode.COMPARE_SWAP, "int64", RegionKind.COUNTER, (), 8, 8),
+        (KernelCode.COMPARE_SWAP, "int64", RegionKind.ARRAY, (2,), 16, 16),
+        (KernelCode.ARRIVE, "uint64", RegionKind.BARRIER, (7,), 8, 8),
+        (KernelCode.ARRIVE, "uint64", RegionKind.BARRIER, (7,), 56, 16),
+        (KernelCode.ARRIVE, "uint64", RegionKind.ARRAY, (7,), 56, 8),
+    ],
+)
+def test_whole_kernels_have_their_own_lengths_and_ranges(
+    peer, kernel, dtype, kind, shape, nbytes, source_nbytes
+):
+    address = peer.create("w", shape, dtype, kind=kind).body.address
+    source = np.ones(source_nbytes, np.uint8)
+    reply = peer.change(Op.FETCH, kernel, address, source, nbytes=nbytes)
+    assert reply.status is Status.ERROR
+    assert reply.error.applied == 0
+    assert not peer.get(address, nbytes, np.uint8).any()
 
 
 def test_scales():
@@ -104,6 +112,6 @@ def test_a_stripe_fits_a_request():
 @pytest.mark.parametrize("code", [KernelCode.REPLACE, KernelCode.SUM])
 def test_no_change_cuts_an_element(code):
     with pytest.raises(LayoutMismatchError, match="cuts"):
-        checks.check_source(code, SPEC, 2, 4, 4)
+        checks.check_elements(code, SPEC, 2, 4)
     with pytest.raises(LayoutMismatchError, match="cuts"):
-        checks.check_source(code, SPEC, 0, 3, 3)
+        checks.check_elements(code, SPEC, 0, 3)
