@@ -145,14 +145,14 @@ class Builds:
         self.under_way.remove(build)
         return region
 
-    def leave(self, owner: ChannelKey, *, now_s: float) -> None:
-        """Note that a channel has lost its connection."""
+    def detach(self, owner: ChannelKey, *, now_s: float) -> None:
+        """Make the builds of a channel go on by themselves: it has lost its connection."""
         for build in self.under_way:
             if build.owner == owner and build.limit_s is None:
                 build.limit_s = now_s + UNCLAIMED_S
 
-    def step_left(self, *, now_s: float) -> None:
-        """Do a slice of each that was left; what nobody will find is given up."""
+    def step_detached(self, *, now_s: float) -> None:
+        """Do a slice of each detached one; what nobody will find is given up."""
         for build in self.under_way.copy():
             if build.limit_s is None:
                 continue

@@ -73,7 +73,7 @@ class Dispatcher:
     def advance(self) -> Replies:
         """Try the parked requests again, and end the waits that are over."""
         context = self._context
-        context.builds.step_left(now_s=context.now_s)
+        context.builds.step_detached(now_s=context.now_s)
         replies = [reply for each in list(self.parked.values()) for reply in self._run(each)]
         return replies + context.waits.poll(
             lambda address: context.registry.locate(address).version(), now_s=context.now_s

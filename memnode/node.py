@@ -241,7 +241,7 @@ class Node:
         self._sessions.end(channel)
         self._context.waits.drop(channel.connection)
         self._dispatcher.parked.pop(channel.connection, None)
-        self._context.builds.leave(channel.key, now_s=self._context.now_s)
+        self._context.builds.detach(channel.key, now_s=self._context.now_s)
         channel.close()
         self._context.registry.drop_unpublished(channel.key, only_scratch=True)
 

@@ -85,8 +85,8 @@ class NodeServer:
         wanted = int(zmq.POLLIN)
         sources: list[tuple[zmq.Socket[bytes] | int, int]] = [(self._wakeup.fd, wanted)]
         sources += [(listener.socket, wanted) for listener in self._listeners]
-        ways: dict[object, int] = {
-            listener.socket: way for way, listener in enumerate(self._listeners)
+        indices: dict[object, int] = {
+            listener.socket: index for index, listener in enumerate(self._listeners)
         }
         longest_s = math.inf if self.config.parent_pid is None else PARENT_S
         looked_s, patience_s = -math.inf, 0.0
@@ -99,8 +99,8 @@ class NodeServer:
                 looked_s, patience_s = now_s, min(node.patience_s, longest_s)
             # A Poller, which would do the same, adds a sixth to a small request's way in here.
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
-                if source in ways:  # one each: to ask for a second that is not
-                    self._take(node, ways[source])  # there costs more than a poll
+                if source in indices:  # one each: to ask for a second that is not
+                    self._take(node, indices[source])  # there costs more than a poll
                 else:
                     self._wakeup.clear()
         _LOG.info("stopping on signal %d", self._wakeup.signal)
