@@ -20,7 +20,10 @@ from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.transports.resolving import why_unresolved
+from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
+from smbox.wire.messages import Empty
+from smbox.wire.ops import Op
 
 COPY_BELOW_NBYTES: Final = 64 * 1024
 """Smaller frames are copied into ZeroMQ: handing over a buffer costs more than that."""
@@ -45,6 +48,9 @@ SKIPPED_MAX: Final = 4096
 """Frames too many that are dropped at a time: some milliseconds of work."""
 
 HEARTBEAT_MS: Final = 20_000
+
+UNASKED: Final = encode_reply(Reply(Op.PING, body=Empty()))
+"""Clients ignore a reply to a request that they have not made."""
 
 # Plain numbers: pyzmq's flags are enums, and its calls for whole messages make more of them;
 # together they cost a small message twice what ZeroMQ itself does.
@@ -137,6 +143,17 @@ class Listener:
             if error.errno in {errno.EAGAIN, errno.EHOSTUNREACH}:
                 return False
             raise
+        return True
+
+    def reaches(self, peer: bytes) -> bool:
+        """Tell whether a peer is still connected, by a reply to a request that nobody made."""
+        try:
+            self.socket.send_multipart([peer, *UNASKED], _NOW)
+        except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                return False
+            if error.errno != errno.EAGAIN:  # it does not read
+                raise
         return True
 
     def close(self) -> None:

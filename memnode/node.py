@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
@@ -49,6 +50,11 @@ def nobody() -> None:
     """Wake nobody: whoever drives the node comes back without being told."""
 
 
+def everybody(_connection: Connection) -> bool:
+    """Take every peer for connected."""
+    return True
+
+
 class Node:
     """A memory node: sessions, regions and handlers over one memory.
 
@@ -60,6 +66,7 @@ class Node:
         now_s: monotonic seconds.
         sessions_max: sessions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
+        is_connected: tells whether a peer is there; asked when the node has all its sessions.
         wake: called, from any thread, when ``tick`` has something to do.
     """
 
@@ -70,11 +77,14 @@ class Node:
         now_s: float,
         sessions_max: int = SESSIONS_MAX,
         open_binds: frozenset[int] = frozenset(),
+        is_connected: Callable[[Connection], bool] = everybody,
         wake: Callable[[], object] = nobody,
     ) -> None:
         self._memory = memory
         self._challenge = challenge_of(memory.cookie, memory.name, memory.superblock.uuid)
         self._open_binds = open_binds
+        self._is_connected = is_connected
+        self._asked_s = -math.inf
         self._wake = wake
         self._started_s = self._housekept_s = now_s
         self._context = Context(memory, self.facts, now_s)
@@ -169,6 +179,8 @@ class Node:
             if known is not None and known.generation > hello.generation:
                 later = RemoteError("a later connection of this channel has said HELLO")
                 return refuse(request, later, status=Status.NO_SESSION)
+            if self._sessions.is_full:
+                self._drop_gone()
             for former in self._sessions.replaced_by(connection, key_of(hello)):
                 self._drop(former)
             row = known or self._memory.channels.claim(*key_of(hello))
@@ -232,6 +244,16 @@ class Node:
             _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)
             self.metrics.sessions_expired += 1
             self._forget(key, channel)
+
+    def _drop_gone(self) -> None:
+        """End the sessions of peers that are gone, once a second; they may come back."""
+        now_s = self._context.now_s
+        if now_s - self._asked_s < HOUSEKEEPING_S:
+            return
+        self._asked_s = now_s
+        for channel in list(self._sessions.by_connection.values()):
+            if not self._is_connected(channel.connection):
+                self._drop(channel)
 
     def _drop(self, channel: Channel) -> None:
         """Discard unexecuted all that is held of a connection; its channel stays known.

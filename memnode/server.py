@@ -125,12 +125,17 @@ class NodeServer:
                 memory,
                 now_s=time.monotonic(),
                 open_binds=frozenset(index for index, bind in binds if not bind.is_private),
+                is_connected=self._is_connected,
                 wake=self._wakeup.ring,
             )
         except BaseException:
             self._let_go(memory, keep=memory.superblock.incarnation > 1)
             raise
         return memory
+
+    def _is_connected(self, connection: Connection) -> bool:
+        index, peer = connection
+        return self._listeners[index].reaches(peer)
 
     def _take(self, node: Node, index: int) -> None:
         received = self._listeners[index].receive()

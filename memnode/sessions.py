@@ -43,6 +43,11 @@ class Sessions:
         """Expect channels of an earlier run of the node to come back before they expire."""
         self._absent.update(dict.fromkeys(keys, now_s))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many sessions as may be."""
+        return len(self.by_connection) >= self._sessions_max
+
     def replaced_by(self, connection: Connection, key: ChannelKey) -> list[Channel]:
         """Return the channels whose sessions have to end before one can begin.
 

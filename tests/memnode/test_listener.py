@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 
 import pytest
 import zmq
@@ -18,6 +19,7 @@ from memnode.listener import (
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
 from smbox.transports import resolving
+from smbox.wire.codec import decode_reply
 
 WAIT_MS = 60_000
 
@@ -52,6 +54,23 @@ def dealer(context):
     yield connected
     for each in made:
         each.close()
+
+
+def test_a_peer_that_is_gone_is_not_reached(listener, dealer):
+    here, gone = dealer(listener.address), dealer(listener.address)
+    peers = []
+    for each in (here, gone):
+        each.send(b"x" * 16)
+        peers.append(received(listener)[0])
+    gone.close()
+    for _ in range(WAIT_MS):
+        if not listener.reaches(peers[1]):
+            break
+        time.sleep(0.001)
+    assert not listener.reaches(peers[1])
+    assert listener.reaches(peers[0])
+    assert not listener.reaches(b"never seen")
+    assert decode_reply(here.recv_multipart()).request == 0
 
 
 def received(listener):

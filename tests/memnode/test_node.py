@@ -69,6 +69,26 @@ def test_there_are_only_so_many_clients(bench):
     assert bench.peer(hello=False).hello().status is Status.LIMIT
 
 
+def test_who_is_gone_takes_nobodys_place(bench):
+    """A crashed client says no goodbye; its channel stays known, for it may come back."""
+    gone = set()
+    bench.node = Node(
+        bench.memory,
+        now_s=0.0,
+        sessions_max=2,
+        is_connected=lambda connection: connection not in gone,
+    )
+    first, second = bench.peer(), bench.peer()
+    first.create("w")
+    assert bench.peer(hello=False).hello().status is Status.LIMIT
+    gone.update({(0, b"peer-1"), (0, b"peer-2")})
+    bench.tick(after_s=1.0)
+    third = bench.peer()
+    assert third.ask(Op.PING, body=Empty()).status is Status.OK
+    assert first.hello(generation=2).body.resumed
+    assert second.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+
+
 def test_goodbye_ends_the_session_and_forgets_the_channel(bench):
     peer = bench.peer()
     mine = peer.create("w", publish=False).body
