@@ -14,8 +14,8 @@ from memnode.sessions import Session
 from memnode.unsent import Unsent, nobody
 from smbox.errors import SessionExpiredError
 from smbox.memory import orders
-from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
 
 if TYPE_CHECKING:

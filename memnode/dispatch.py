@@ -22,8 +22,8 @@ from memnode.unsent import nobody
 from memnode.waits import POLL_S, Wait, Waits
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
-from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
+from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Reply, Request
 from smbox.wire.ops import CHANGES, COPIED
 from smbox.wire.refusal import refuse

@@ -15,8 +15,8 @@ from memnode.checks import check_operand, check_places, check_range, check_stamp
 from memnode.context import Context
 from memnode.waits import Wait, WaitEnd
 from smbox.errors import RequestTimeoutError
+from smbox.memory.hold import stamp_of
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.stamps import stamp_of
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX

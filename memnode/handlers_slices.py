@@ -15,8 +15,8 @@ from memnode.handlers_control import bodied
 from memnode.registry import describe
 from memnode.snapshots import Snapshot
 from memnode.specs import check_init, spec_of
-from smbox.memory.busy import StripeBusy
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Create

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from memnode.holding import LockFiles
-from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold, held_stripes
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.recovery import StripeBusy
 
 SLICE_NBYTES: Final = 8 << 20
 

@@ -15,8 +15,7 @@ from smbox.dtypes import DType
 from smbox.errors import ConfigError
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
-from smbox.memory.region_header import RegionSpec
-from smbox.memory.region_limits import check_consistency, check_limits
+from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.messages import Create
 
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})

@@ -6,7 +6,6 @@ still known, and still gets the same answer.
 
 from __future__ import annotations
 
-import secrets
 from typing import Final, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
-from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
+from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, unlink
 
 _LOW_WORD = (1 << 64) - 1
 _APPLIED: Final = Channel.APPLIED
@@ -92,7 +91,8 @@ class ChannelTable:
         try:
             segment = Segment.attach(name)
         except NoSegmentError:
-            segment = Segment.create_whole(name, _aside(node), CHANNEL_ROWS * Channel.NBYTES)
+            with make_whole(node, name, CHANNEL_ROWS * Channel.NBYTES) as segment:
+                pass
         return cls(node, segment)
 
     def __len__(self) -> int:
@@ -262,13 +262,11 @@ class Rings:
         entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
         ring = layout.ring_id(self._row.serial, entry_nbytes)
         name, nbytes = layout.ring_name(self._node, ring), layout.ring_nbytes(entry_nbytes)
-        return RingFile(self._row, ring, Segment.create_whole(name, _aside(self._node), nbytes))
+        with make_whole(self._node, name, nbytes) as segment:
+            pass
+        return RingFile(self._row, ring, segment)
 
 
 def rings_of(node: str, serial: int) -> list[str]:
     """List the ring segments of the channel of this serial, small entries first."""
     return listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
-
-
-def _aside(node: str) -> str:
-    return layout.building_name(node, secrets.randbits(64))

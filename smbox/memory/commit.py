@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, SegmentError
 from smbox.memory import orders, recovery
-from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import Block, Result
+from smbox.memory.recovery import StripeBusy
 from smbox.native import library
 
 SHORT_NBYTES: Final = 64 * 1024

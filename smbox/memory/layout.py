@@ -51,13 +51,14 @@ class Superblock:
     MEMORY_NBYTES: Final = 10  # the node's limit
     FIRST_OFFSET: Final = 11  # of the first region, random: see below
     STOPPING: Final = 12  # 1 once the removal of this memory has begun: it ends in nothing
+    WORDS: Final = 13
 
 
 FIRST_OFFSET_UNIT: Final = 1 << 30
-FIRST_OFFSET_LIMIT: Final = 1 << 44
-"""A memory's offsets begin at a random multiple of 1 GiB below 16 TiB, so that an address kept
-from another memory of the same node lies most likely in none of its regions. Of 2**48 bytes of
-addresses 15/16 are left."""
+FIRST_OFFSETS: Final = (1 << 14) - 1
+"""A memory's offsets begin at a random multiple of 1 GiB below 16 TiB, not at 0, which means
+nothing: an address kept from another memory of the same node lies most likely in none of its
+regions. Of 2**48 bytes of addresses 15/16 are left."""
 
 
 class RegionHeader:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SmboxError
-from smbox.memory import building, journal, layout, sweeping
+from smbox.memory import building, journal, layout, recovery
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
@@ -16,7 +16,7 @@ from smbox.memory.layout import RegionState
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import NoSegmentError, Segment, listing, size, unlink
+from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, remove_all
 
 COOKIE_NBYTES: Final = 32
@@ -178,8 +178,7 @@ class NodeMemory:
         if not locks.try_lock(byte):
             return False
         try:
-            sweeping.take_number(self.name, slot_id, self.channels)
-            return sweeping.recover_slot(self.name, slot_id, locks)
+            return recovery.sweep_slot(self.name, slot_id, locks, self.channels)
         except NoSegmentError:  # its writer took it away, alive, since it was listed
             return False
         finally:
@@ -208,9 +207,6 @@ def _make_cookie(name: str) -> bytes:
     except NoSegmentError:
         pass
     cookie = secrets.token_bytes(COOKIE_NBYTES)
-    building_name = layout.building_name(name, secrets.randbits(64))
-    segment = Segment.create(building_name, COOKIE_NBYTES)
-    segment.bytes[:] = list(cookie)
-    segment.rename(layout.cookie_name(name))
-    segment.close()
+    with make_whole(name, layout.cookie_name(name), COOKIE_NBYTES) as segment:
+        segment.bytes[:] = list(cookie)
     return cookie

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +21,7 @@ import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
-from smbox.memory import mapping
+from smbox.memory import layout, mapping
 from smbox.memory.layout import WORD_NBYTES
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
@@ -69,16 +72,6 @@ class Segment:
         except BaseException:
             segment.unlink()
             raise
-        return segment
-
-    @classmethod
-    def create_whole(cls, name: str, aside: str, nbytes: int) -> Self:
-        """Make a segment as ``create`` does, but under the name ``aside`` until it is whole.
-
-        Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
-        """
-        segment = cls.create(aside, nbytes)
-        segment.rename(name)
         return segment
 
     @classmethod
@@ -154,6 +147,29 @@ class Segment:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
+    """Make a segment that gets its name when the block has filled it; zeros where it has not.
+
+    Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
+
+    Args:
+        node: whose segment it will be.
+        name: of the segment.
+        nbytes: its size.
+
+    Raises:
+        OutOfMemoryError, SegmentError: as ``Segment.create``; nothing is left.
+    """
+    segment = Segment.create(layout.building_name(node, secrets.randbits(64)), nbytes)
+    try:
+        yield segment
+        segment.rename(name)
+    except BaseException:
+        segment.unlink()
+        raise
 
 
 def open_own(name: str, flags: int = 0) -> int:

@@ -7,7 +7,6 @@ import pytest
 
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory import commit as commits, orders
-from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import Rings
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
@@ -23,6 +22,7 @@ from smbox.memory.layout import (
 from smbox.memory.locks import LockFile
 from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.orders import Back, Block, Result
+from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped
 
 SUM = KernelCode.SUM
