@@ -5,17 +5,16 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import barrier as barriers, dtypes
+from smbox import sync
 from smbox.address import GlobalAddress
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.config import ClientConfig
-from smbox.counter import Counter, whole_number
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
@@ -25,8 +24,7 @@ from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 from smbox.region import Region
-
-INT64: Final = dtypes.by_name("int64")
+from smbox.sync import INT64, Counter, whole_number
 
 
 def connect(
@@ -172,8 +170,8 @@ class Box:
             LayoutMismatchError: somebody uses this name with another number of parties.
             RequestTimeoutError: they did not come in time; this arrival is taken back.
         """
-        info = barriers.find(self._paths, name, parties, timeout_s)
-        return barriers.meet(self._paths, info, timeout_s)
+        info = sync.find_barrier(self._paths, name, parties, timeout_s)
+        return sync.meet(self._paths, info, timeout_s)
 
     def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
         """Let a region take training steps by itself; see smbox/optimizer.py.
