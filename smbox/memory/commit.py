@@ -148,5 +148,5 @@ def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int
 
 
 def _run(nbytes: int) -> Any:
-    short, long, _ = library.load()
-    return short.smbox_commit if nbytes <= SHORT_NBYTES else long.smbox_commit
+    native = library.load()
+    return (native.short if nbytes <= SHORT_NBYTES else native.long).smbox_commit
