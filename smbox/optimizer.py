@@ -13,7 +13,6 @@ SGD use ``region.accumulate(gradient, scale=-lr)``.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from smbox.handle import Handle
 from smbox.memory.layout import Consistency
 from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.paths import creating, requests
+from smbox.paths.base import CreateRequest
 from smbox.paths.pair import PathPair
 from smbox.paths.special import OptimizerStep
 from smbox.region import Region
@@ -110,9 +110,10 @@ class Optimizer:
                 control.free(state.info.address, timeout_s)
 
     def _state(self, name: str) -> Region:
-        region = self.region
-        request, _ = creating.describe(name, region.shape, region.info.dtype, 0, "stripe")
-        request = replace(request, exist_ok=True)
+        info = self.region.info
+        request = CreateRequest(
+            name, info.kind, info.dtype, info.shape, info.consistency, exist_ok=True
+        )
         info = creating.create(self._paths, request, None, self._paths.timeout_s)
         return Region(self._paths, info)
 

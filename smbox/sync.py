@@ -36,18 +36,6 @@ PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
 
-def whole_number(number: int) -> int:
-    """Return a number that a counter can have.
-
-    Raises:
-        TypeError, LayoutMismatchError: no whole number of 64 bits.
-    """
-    whole = operator.index(number)
-    if not -(1 << 63) <= whole < 1 << 63:
-        raise LayoutMismatchError("a counter has 64 bits", given=number)
-    return whole
-
-
 class Counter:
     """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
 
@@ -132,7 +120,7 @@ class Counter:
         return int(out)
 
     def _request(self, op: str, kernel: KernelCode, *numbers: int) -> Request[NDArray[Any]]:
-        source = np.array([whole_number(number) for number in numbers], INT64.numpy)
+        source = np.array([_whole_number(number) for number in numbers], INT64.numpy)
         return _change(self.info, op, kernel, source)
 
     def __repr__(self) -> str:
@@ -143,6 +131,32 @@ class Counter:
         return Counter, (self._paths, self.info)
 
 
+def counter(paths: PathPair, name: str, init: int) -> Counter:
+    """Return the counter ``name``, or create it with the value ``init``."""
+    request = CreateRequest(
+        name,
+        RegionKind.COUNTER,
+        INT64,
+        (),
+        Consistency.STRIPE,
+        _whole_number(init),
+        exist_ok=True,
+    )
+    return Counter(paths, creating.create(paths, request, None, paths.timeout_s))
+
+
+def _whole_number(number: int) -> int:
+    """Return a number that a counter can have.
+
+    Raises:
+        TypeError, LayoutMismatchError: no whole number of 64 bits.
+    """
+    whole = operator.index(number)
+    if not -(1 << 63) <= whole < 1 << 63:
+        raise LayoutMismatchError("a counter has 64 bits", given=number)
+    return whole
+
+
 def words_of(parties: int) -> NDArray[np.uint64]:
     """Return the words of a fresh barrier, ``u64[3 + parties]``."""
     words = np.zeros(BarrierWord.MEMBERS + parties, np.uint64)
@@ -150,42 +164,22 @@ def words_of(parties: int) -> NDArray[np.uint64]:
     return words
 
 
-def find_barrier(
-    paths: PathPair, name: str, parties: int, timeout_s: float | None = None
-) -> RegionInfo:
-    """Return the barrier ``name``, or create it.
+def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -> int:
+    """Find the barrier ``name``, or create it; arrive, and wait until all parties have.
 
-    Raises:
-        ConfigError: no parties, or more than one stripe has words for.
-        LayoutMismatchError: it is there, for another number of parties.
-    """
-    if not 1 <= operator.index(parties) <= PARTIES_MAX:
-        raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
-    words = words_of(parties)
-    dtype = dtypes.of(words.dtype)
-    request = CreateRequest(
-        name, RegionKind.BARRIER, dtype, words.shape, Consistency.STRIPE, exist_ok=True
-    )
-    try:
-        wanted_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
-        return creating.create(paths, request, words, wanted_s)
-    except LayoutMismatchError as error:
-        raise LayoutMismatchError(
-            "the barrier has another number of parties", barrier=name, given=parties
-        ) from error
-
-
-def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
-    """Arrive and wait until all parties have; a timeout or interrupt takes the arrival back.
+    A timeout or interrupt takes the arrival back.
 
     Returns:
         The generation that this meeting ended: 0 for the first.
 
     Raises:
+        ConfigError: no parties, or more than one stripe has words for.
+        LayoutMismatchError: it is there, for another number of parties.
         RequestTimeoutError: the others did not come in time, and this arrival is undone.
         RegionFreedError: the barrier was freed meanwhile.
     """
     wanted_s = paths.seconds(timeout_s)
+    info = _find_barrier(paths, name, parties, max(wanted_s, ANSWER_MIN_S))
     deadline_s = requests.deadline_of(wanted_s)
     member = secrets.randbits(64)
     generation = _NEVER
@@ -206,6 +200,22 @@ def meet(paths: PathPair, info: RegionInfo, timeout_s: float | None) -> int:
         _withdraw(paths, info, member)
         raise
     return generation
+
+
+def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) -> RegionInfo:
+    if not 1 <= operator.index(parties) <= PARTIES_MAX:
+        raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
+    words = words_of(parties)
+    dtype, extent = dtypes.of(words.dtype), words.shape
+    request = CreateRequest(
+        name, RegionKind.BARRIER, dtype, extent, Consistency.STRIPE, exist_ok=True
+    )
+    try:
+        return creating.create(paths, request, words, timeout_s)
+    except LayoutMismatchError as error:
+        raise LayoutMismatchError(
+            "the barrier has another number of parties", barrier=name, given=parties
+        ) from error
 
 
 def _run(
