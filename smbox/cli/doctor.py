@@ -22,7 +22,6 @@ PACKAGES: Final = (
     "smbox",
     "numpy",
     "pyzmq",
-    "posix_ipc",
     "msgspec",
     "ml_dtypes",
     "torch",

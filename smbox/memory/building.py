@@ -94,28 +94,6 @@ def _element(spec: RegionSpec, value: float | None) -> NDArray[Any]:
     return np.asarray(number, dtype=spec.dtype.numpy)
 
 
-def build(
-    node: str,
-    spec: RegionSpec,
-    address: int,
-    init: float | None = None,
-    state: int = RegionState.LIVE,
-) -> MappedRegion:
-    """Make a region at once.
-
-    Raises:
-        OutOfMemoryError: no room; nothing is left.
-    """
-    building = Building(node, spec, address, init)
-    try:
-        while not building.step():
-            pass
-        return building.finish(state)
-    except BaseException:
-        building.abandon()
-        raise
-
-
 def retire(region: MappedRegion, locks: LockFile) -> bool:
     """Tell every operation from now on that the region was freed; its memory stays.
 

@@ -1,7 +1,7 @@
 """One mapping of one POSIX shared-memory object, with explicit ends.
 
-posix_ipc and not multiprocessing.shared_memory, whose tracker destroys a segment that is
-still alive when any attached process exits. A segment is unlinked only by an explicit act
+A file of /dev/shm and not multiprocessing.shared_memory, whose tracker destroys a segment that
+is still alive when any attached process exits. A segment is unlinked only by an explicit act
 of whoever owns its name; dropping a mapping never does.
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
@@ -40,7 +39,7 @@ class Segment:
 
     Args:
         name: name of the object, without a slash.
-        fd: open descriptor; owned by the segment from here on.
+        fd: open descriptor of it; may be closed at once.
         nbytes: bytes to map, greater than zero.
     """
 
@@ -51,8 +50,6 @@ class Segment:
             self.bytes: NDArray[np.uint8] = mapping.map_shared(fd, nbytes)
         except OSError as error:
             raise _no_mapping(name, error) from error
-        finally:
-            os.close(fd)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -81,18 +78,15 @@ class Segment:
         Raises:
             SegmentError: the name exists or is refused; nothing is left.
         """
+        fd = open_own(name, os.O_CREAT | os.O_EXCL)
         try:
-            memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
-        except posix_ipc.ExistentialError as error:
-            raise SegmentError(f"segment {name} exists already") from error
-        except (OSError, ValueError, posix_ipc.Error) as error:
-            raise SegmentError(f"cannot create segment {name}: {error}") from error
-        try:
-            os.ftruncate(memory.fd, nbytes)
-            return cls(name, memory.fd, nbytes)
+            os.ftruncate(fd, nbytes)
+            return cls(name, fd, nbytes)
         except BaseException:
             unlink(name)
             raise
+        finally:
+            os.close(fd)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -103,11 +97,15 @@ class Segment:
             SegmentError: it may not be opened or trusted, or not be mapped just now.
         """
         fd = open_own(name)
-        nbytes = os.fstat(fd).st_size
-        if nbytes == 0:
+        try:
+            nbytes = os.fstat(fd).st_size
+            if nbytes == 0:
+                raise NoSegmentError(
+                    f"segment {name} is empty: its creator died or has not ended"
+                )
+            return cls(name, fd, nbytes)
+        finally:
             os.close(fd)
-            raise NoSegmentError(f"segment {name} is empty: its creator died or has not ended")
-        return cls(name, fd, nbytes)
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
         """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``."""
@@ -196,6 +194,8 @@ def open_own(name: str, flags: int = 0) -> int:
         fd = os.open(DIRECTORY / name, flags, MODE)
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
+    except FileExistsError as error:
+        raise SegmentError(f"segment {name} exists already") from error
     except (OSError, ValueError) as error:
         raise SegmentError(f"cannot open segment {name}: {error}") from error
     if not _is_own(os.fstat(fd)):

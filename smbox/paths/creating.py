@@ -28,7 +28,6 @@ from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.requests import Request
 
-STRIPE: Final = Consistency.STRIPE
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
 
 
