@@ -81,7 +81,10 @@ class ChannelTable:
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         self._index = {
             (row.client_id, row.channel): row
-            for row in (ChannelRow(at, self._rows[at]) for at in self._used())
+            for row in (
+                ChannelRow(int(at), self._rows[at])
+                for at in np.flatnonzero(self._rows[:, Channel.USED])
+            )
         }
 
     @classmethod
@@ -123,7 +126,7 @@ class ChannelTable:
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.words[Channel.CHANNEL] = channel
         row.words[Channel.GENERATION] = 0
-        row.words[Channel.SERIAL] = self._next_serial()
+        row.words[Channel.SERIAL] = int(self._rows[:, Channel.SERIAL].max()) + 1  # ascending
         row.applied = 0
         row.words[Channel.USED] = 1
         self._index[client_id, channel] = row
@@ -145,18 +148,11 @@ class ChannelTable:
         if words[Channel.USED] and int(words[Channel.SERIAL]) == serial:
             words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
 
-    def _next_serial(self) -> int:
-        """Return a serial that no row has had; they are given out in ascending order."""
-        return int(self._rows[:, Channel.SERIAL].max()) + 1
-
     def close(self) -> None:
         """Drop the mapping."""
         self._index.clear()
         self._rows = self._rows[:0].copy()
         self.segment.close()
-
-    def _used(self) -> list[int]:
-        return [int(at) for at in np.flatnonzero(self._rows[:, Channel.USED])]
 
 
 class RingFile:

@@ -8,12 +8,11 @@ from contextlib import suppress
 from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SmboxError
-from smbox.memory import building, journal, layout, recovery
+from smbox.memory import journal, layout, recovery
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionState
-from smbox.memory.locks import LockFile
+from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
@@ -121,12 +120,12 @@ class NodeMemory:
 
     def publish(self, region: MappedRegion) -> None:
         """Make a region under construction live."""
-        region.header[layout.RegionHeader.STATE] = RegionState.LIVE
+        region.header[RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
         """End a region: its memory goes with the last mapping of it, whosever that is."""
         del self.regions[region.address]
-        _remove(region, self.writer.locks)
+        _remove(region)
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, journals and rings counted in."""
@@ -140,7 +139,9 @@ class NodeMemory:
         swept = 0
         for slot_id in journal.slot_ids(self.name):
             try:
-                swept += self._sweep(slot_id)
+                swept += recovery.sweep_slot(
+                    self.name, slot_id, self.superblock.locks, self.channels
+                )
             except SmboxError:
                 if slot_id not in self._damaged:
                     self._damaged.add(slot_id)
@@ -150,12 +151,7 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
-        regions = list(self.regions.values())
-        if not keep:
-            self.superblock.begin_stop()  # before anything of it is changed
-            for region in regions:
-                building.retire(region, self.writer.locks)
-        for region in regions:
+        for region in self.regions.values():
             region.close()
         self.regions.clear()
         self.writer.close()
@@ -172,29 +168,17 @@ class NodeMemory:
             unlink(name)
         self.sweep_slots()
 
-    def _sweep(self, slot_id: int) -> bool:
-        locks = self.superblock.locks
-        byte = journal.alive_byte(slot_id)
-        if not locks.try_lock(byte):
-            return False
-        try:
-            return recovery.sweep_slot(self.name, slot_id, locks, self.channels)
-        except NoSegmentError:  # its writer took it away, alive, since it was listed
-            return False
-        finally:
-            locks.unlock(byte)
-
     def _attach_regions(self) -> None:
         for name in listing(layout.region_name(self.name, 0)[:-12]):
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
             else:  # freed in the moment of a kill, or of a client of the node that was
-                _remove(region, self.superblock.locks)
+                _remove(region)
 
 
-def _remove(region: MappedRegion, locks: LockFile) -> None:
-    building.retire(region, locks)
+def _remove(region: MappedRegion) -> None:
+    region.header[RegionHeader.STATE] = RegionState.FREED  # told to all who map it
     region.segment.unlink()
     region.close()
 

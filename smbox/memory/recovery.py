@@ -19,7 +19,7 @@ from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.orders import Result
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment
 from smbox.native import library
 
 
@@ -104,33 +104,52 @@ def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8] | None:
 
 
 def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable) -> bool:
-    """Close every stripe that a dead writer left open, and remove its slot.
-
-    What it committed for a channel is noted there. Its commit may be closed already: then the
-    slot is still COMMITTED, for it never changes once its writer is dead.
+    """Remove a slot whose writer is dead, once every stripe that it left open is closed.
 
     Args:
         node: name of the memory node, whose own this process is.
-        slot_id: a slot whose writer is dead.
+        slot_id: whose slot.
         locks: the caller's own open of the lock file.
         channels: the node's.
 
     Returns:
-        False if a stripe is held by a live writer just now: try again later.
+        False if the writer lives or took the slot away, or if a live one holds a stripe just
+        now: try again later.
+
+    Raises:
+        SegmentError: the slot is damaged, or a region cannot be mapped; the slot stays.
     """
-    with journal.attach_slot(node, slot_id) as slot:
-        words = slot_words(slot)
-        state = int(words[Slot.STATE]) & SlotState.MASK
-        if state == SlotState.COMMITTED and words[Slot.CHANNEL] != 0:
-            channels.apply_committed(
-                int(words[Slot.CHANNEL]) - 1, int(words[Slot.SERIAL]), int(words[Slot.NUMBER])
-            )
-        extents = int(words[Slot.EXTENTS]) if state != SlotState.FREE else 0
-        regions = [int(words[Slot.REGION + extent]) for extent in range(extents)]
-        if not all(_close_stripe(node, region, words, locks) for region in regions):
-            return False
-        slot.unlink()
-    return True
+    byte = journal.alive_byte(slot_id)
+    if not locks.try_lock(byte):
+        return False
+    try:
+        with journal.attach_slot(node, slot_id) as slot:
+            is_closed = _close_all(node, slot_words(slot), locks, channels)
+            if is_closed:
+                slot.unlink()
+            return is_closed
+    except NoSegmentError:
+        return False
+    finally:
+        locks.unlock(byte)
+
+
+def _close_all(
+    node: str, words: NDArray[np.uint64], locks: LockFile, channels: ChannelTable
+) -> bool:
+    """Close what a dead writer left open, and note what it committed for a channel.
+
+    Its commit may be closed already: then the slot is still COMMITTED, for it never changes
+    once its writer is dead.
+    """
+    state = int(words[Slot.STATE]) & SlotState.MASK
+    if state == SlotState.COMMITTED and words[Slot.CHANNEL] != 0:
+        channels.apply_committed(
+            int(words[Slot.CHANNEL]) - 1, int(words[Slot.SERIAL]), int(words[Slot.NUMBER])
+        )
+    extents = int(words[Slot.EXTENTS]) if state != SlotState.FREE else 0
+    regions = [int(words[Slot.REGION + extent]) for extent in range(extents)]
+    return all(_close_stripe(node, region, words, locks) for region in regions)
 
 
 def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: LockFile) -> bool:

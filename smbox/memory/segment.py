@@ -121,9 +121,13 @@ class Segment:
         try:
             # A huge page is made from a small one that is there.
             for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
-                _allocate(fd, self.name, first, 1)
+                os.posix_fallocate(fd, first, 1)
             mapping.ask_for_huge_pages(self.bytes[at_byte : at_byte + nbytes])
-            _allocate(fd, self.name, at_byte, nbytes)
+            os.posix_fallocate(fd, at_byte, nbytes)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
+                raise SegmentError(f"cannot size segment {self.name}: {error}") from error
+            raise no_room(self.name, nbytes) from error
         finally:
             os.close(fd)
 
@@ -218,15 +222,6 @@ def is_foreign(name: str) -> bool:
 def _is_own(found: os.stat_result) -> bool:
     is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not is_shared
-
-
-def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
-    try:
-        os.posix_fallocate(fd, at_byte, nbytes)
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
-            raise SegmentError(f"cannot size segment {name}: {error}") from error
-        raise no_room(name, nbytes) from error
 
 
 def _no_mapping(name: str, error: OSError) -> SegmentError:

@@ -98,10 +98,6 @@ class OwnedSuperblock:
         self._words[Superblock.HIGH_WATER] = limit
         return self.node_id << layout.OFFSET_BITS | offset
 
-    def begin_stop(self) -> None:
-        """Say that all of this memory is going: whoever finds it half removed ends that."""
-        self._words[Superblock.STOPPING] = 1
-
     def close(self) -> None:
         """Let the memory go, as it is, for the next owner."""
         self._words[Superblock.PID] = 0

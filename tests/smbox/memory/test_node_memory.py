@@ -8,7 +8,7 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import journal, layout, superblock
+from smbox.memory import journal, layout, node_memory, superblock
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState, Slot
 from smbox.memory.mapped import MappedRegion
@@ -170,7 +170,7 @@ def killed_in_its_stop(name: str, after: int) -> bool:
         memory, done = NodeMemory.open(name, 64 << 20), []
         unlink = superblock.unlink
         if after < 0:  # before the stop is noted
-            type(memory.superblock).begin_stop = lambda _: os._exit(1)
+            node_memory.remove_all = lambda _: os._exit(1)
 
         def counted(segment: str) -> None:
             if len(done) == after:
