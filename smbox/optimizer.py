@@ -13,7 +13,7 @@ SGD use ``region.accumulate(gradient, scale=-lr)``.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +28,6 @@ from smbox.paths.pair import PathPair
 from smbox.paths.special import OptimizerStep
 from smbox.region import Region
 from smbox.verbs import operand_of
-
-DEFAULTS: Final = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.999}
-"""Parameters that need not be given; ``lr`` must be. Those of torch.optim."""
-
-EPS: Final = {OptimizerCode.ADAGRAD: 1e-10, OptimizerCode.ADAM: 1e-8}
 
 
 class Optimizer:
@@ -135,13 +130,14 @@ def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
     Raises:
         ConfigError: an unknown one, one out of range, or no ``lr``.
     """
-    names = OPTIMIZERS[code].parameters
-    known = DEFAULTS | ({"eps": EPS[code]} if code in EPS else {}) | given
-    if set(given) - set(names) or "lr" not in known:
+    row = OPTIMIZERS[code]
+    known = dict(zip(row.parameters[1:], row.defaults, strict=True)) | given
+    if set(given) - set(row.parameters) or "lr" not in given:
+        names = ", ".join(row.parameters)
         raise ConfigError(
-            f"{code.name.lower()} takes {', '.join(names)}; lr must be given", given=[*given]
+            f"{code.name.lower()} takes {names}; lr must be given", given=[*given]
         )
-    parameters = {name: float(known[name]) for name in names}
+    parameters = {name: float(known[name]) for name in row.parameters}
     check_parameters(code, [*parameters.values()])
     return parameters
 

@@ -66,22 +66,14 @@ class Writer:
 
         Args:
             node: name of the memory node.
-            locks: an open of the lock file for this writer alone; None: opened here, and
-                closed where no slot can be made.
+            locks: an open of the lock file for this writer alone; None: opened here.
 
         Raises:
             SegmentError: the node has no memory here.
             OutOfMemoryError: no room for the slot.
         """
         own = LockFile(node) if locks is None else locks
-        try:
-            slot_id = _new_id(own)
-            segment = _make_slot(node, slot_id)
-        except BaseException:
-            if locks is None:
-                own.close()
-            raise
-        return cls(node, segment, own)
+        return cls(node, _make_slot(node, _new_id(own)), own)
 
     def close(self) -> None:
         """Remove the slot, between commits."""

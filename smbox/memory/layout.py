@@ -72,8 +72,6 @@ class RegionHeader:
     ADDRESS: Final = 3
     DATA_NBYTES: Final = 4
     STRIPE_NBYTES: Final = 5
-    STRIPE_COUNT: Final = 6
-    DATA_OFFSET: Final = 7
     KIND: Final = 8
     CONSISTENCY: Final = 9
     DTYPE: Final = 10
@@ -82,7 +80,7 @@ class RegionHeader:
     TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
     TOKEN_HIGH: Final = 21
     NAME_LENGTH: Final = 22
-    WORDS: Final = 24  # word 23 is not used
+    WORDS: Final = 24  # words 6, 7 and 23 are not used
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 

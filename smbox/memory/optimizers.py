@@ -44,19 +44,23 @@ class Optimizer:
     """One row of the table.
 
     Attributes:
-        parameters: names of its parameters, in order; at most four.
+        parameters: names of its parameters, in order, lr first; at most four.
+        defaults: of all but lr, which must be given.
         states: names of its sibling regions, in order.
     """
 
     parameters: tuple[str, ...]
+    defaults: tuple[float, ...]
     states: tuple[str, ...]
 
 
 OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
-    OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), ("momentum",)),
-    OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), ("momentum",)),
-    OptimizerCode.ADAGRAD: Optimizer(("lr", "eps"), ("squares",)),
-    OptimizerCode.ADAM: Optimizer(("lr", "beta1", "beta2", "eps"), ("mean", "squares")),
+    OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
+    OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
+    OptimizerCode.ADAGRAD: Optimizer(("lr", "eps"), (1e-10,), ("squares",)),
+    OptimizerCode.ADAM: Optimizer(
+        ("lr", "beta1", "beta2", "eps"), (0.9, 0.999, 1e-8), ("mean", "squares")
+    ),
 }
 
 

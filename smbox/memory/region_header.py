@@ -88,8 +88,6 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.ADDRESS] = address
     words[RegionHeader.DATA_NBYTES] = spec.nbytes
     words[RegionHeader.STRIPE_NBYTES] = layout.STRIPE_NBYTES
-    words[RegionHeader.STRIPE_COUNT] = layout.stripe_count(spec.nbytes)
-    words[RegionHeader.DATA_OFFSET] = layout.data_offset(spec.nbytes)
     words[RegionHeader.KIND] = spec.kind
     words[RegionHeader.CONSISTENCY] = spec.consistency
     words[RegionHeader.DTYPE] = spec.dtype.code
