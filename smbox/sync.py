@@ -31,6 +31,7 @@ from smbox.paths.requests import Request
 from smbox.paths.sinks import OldSink
 
 INT64: Final = dtypes.by_name("int64")
+UINT64: Final = dtypes.by_name("uint64")
 WITHDRAW_TIMEOUT_S: Final = 5.0
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
@@ -157,13 +158,6 @@ def _whole_number(number: int) -> int:
     return whole
 
 
-def words_of(parties: int) -> NDArray[np.uint64]:
-    """Return the words of a fresh barrier, ``u64[3 + parties]``."""
-    words = np.zeros(BarrierWord.MEMBERS + parties, np.uint64)
-    words[BarrierWord.PARTIES] = parties
-    return words
-
-
 def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -> int:
     """Find the barrier ``name``, or create it; arrive, and wait until all parties have.
 
@@ -205,10 +199,10 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
 def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) -> RegionInfo:
     if not 1 <= operator.index(parties) <= PARTIES_MAX:
         raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
-    words = words_of(parties)
-    dtype, extent = dtypes.of(words.dtype), words.shape
+    words = np.zeros(BarrierWord.MEMBERS + parties, UINT64.numpy)
+    words[BarrierWord.PARTIES] = parties
     request = CreateRequest(
-        name, RegionKind.BARRIER, dtype, extent, Consistency.STRIPE, exist_ok=True
+        name, RegionKind.BARRIER, UINT64, words.shape, Consistency.STRIPE, exist_ok=True
     )
     try:
         return creating.create(paths, request, words, timeout_s)

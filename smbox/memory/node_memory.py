@@ -46,7 +46,9 @@ class NodeMemory:
         self.channels = ChannelTable.open(name)
         self.regions: dict[int, MappedRegion] = {}
         self._damaged: set[int] = set()  # slots of which was logged that they are
-        self._recover()
+        for left in listing(f"{layout.PREFIX}{name}.building."):
+            unlink(left)
+        self.sweep_slots()
         self._attach_regions()
         self.writer = Writer.create(name)
         self._claimed_nbytes = self._claims_left = 0
@@ -86,33 +88,30 @@ class NodeMemory:
                 nbytes=wanted,
                 memory_nbytes=limit,
             )
-        if not self._claim(wanted, limit):
-            used = self.used_nbytes()
-            raise OutOfMemoryError(
-                "the node's memory is used up; free regions or start it with more --memory",
-                name=spec.name,
-                nbytes=wanted,
-                used_nbytes=used,
-                memory_nbytes=limit,
-            )
-        address = self.superblock.take_address(spec.nbytes)
-        return Building(self.name, spec, address, init)
+        self._claim(spec.name, wanted, limit)
+        return Building(self.name, spec, self.superblock.take_address(spec.nbytes), init)
 
-    def _claim(self, wanted: int, limit: int) -> bool:
-        """Tell whether there is room for ``wanted`` bytes within the node's limit.
+    def _claim(self, name: str, wanted: int, limit: int) -> None:
+        """Raise OutOfMemoryError unless the node has room for ``wanted`` bytes of a region.
 
         Counting all segments takes a while when there are thousands, so it is done anew
         after a quarter as many creations as there are regions, and before saying no.
         """
         self._claimed_nbytes += wanted
         self._claims_left -= 1
-        if self._claims_left < 0 or self._claimed_nbytes > limit:
-            self._claimed_nbytes = self.used_nbytes() + wanted
-            self._claims_left = len(self.regions) // 4
-        if self._claimed_nbytes <= limit:
-            return True
-        self._claims_left = 0
-        return False
+        if self._claims_left >= 0 and self._claimed_nbytes <= limit:
+            return
+        used = self.used_nbytes()
+        if used + wanted > limit:
+            raise OutOfMemoryError(
+                "the node's memory is used up; free regions or start it with more --memory",
+                name=name,
+                nbytes=wanted,
+                used_nbytes=used,
+                memory_nbytes=limit,
+            )
+        self._claimed_nbytes = used + wanted
+        self._claims_left = len(self.regions) // 4
 
     def add(self, region: MappedRegion) -> None:
         """Take a finished region into the directory."""
@@ -129,7 +128,7 @@ class NodeMemory:
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, journals and rings counted in."""
-        return sum(size(name) for name in self._listing())
+        return sum(size(name) for name in listing(f"{layout.PREFIX}{self.name}."))
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
@@ -159,14 +158,6 @@ class NodeMemory:
         if not keep:
             remove_all(self.name)
         self.superblock.close()
-
-    def _listing(self) -> list[str]:
-        return listing(f"{layout.PREFIX}{self.name}.")
-
-    def _recover(self) -> None:
-        for name in listing(f"{layout.PREFIX}{self.name}.building."):
-            unlink(name)
-        self.sweep_slots()
 
     def _attach_regions(self) -> None:
         for name in listing(layout.region_name(self.name, 0)[:-12]):
