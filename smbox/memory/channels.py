@@ -6,7 +6,7 @@ still known, and still gets the same answer.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,57 +14,38 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
-from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, unlink
+from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 _LOW_WORD = (1 << 64) - 1
-_APPLIED: Final = Channel.APPLIED
 
 
 class ChannelRow:
     """The row of one remote channel.
+
+    Attributes:
+        applied: number of the last change that was applied for this channel.
+        serial: the number of this use of the row.
+        generation: of the connection that the client said HELLO on last.
+        channel: the client's number of this channel.
 
     Args:
         index: its place in the table.
         words: ``u64[8]`` of the table.
     """
 
+    applied = Word(Channel.APPLIED)
+    serial = Word(Channel.SERIAL)
+    generation = Word(Channel.GENERATION)
+    channel = Word(Channel.CHANNEL)
+
     def __init__(self, index: int, words: NDArray[np.uint64]) -> None:
         self.index = index
         self.words = words
 
     @property
-    def applied(self) -> int:
-        """Number of the last change that was applied for this channel."""
-        applied: int = self.words.item(_APPLIED)  # a third of what int() of an element takes
-        return applied
-
-    @applied.setter
-    def applied(self, number: int) -> None:
-        self.words[Channel.APPLIED] = number
-
-    @property
-    def serial(self) -> int:
-        """The number of this use of the row."""
-        return int(self.words[Channel.SERIAL])
-
-    @property
-    def generation(self) -> int:
-        """The generation of the connection that the client said HELLO on last."""
-        return int(self.words[Channel.GENERATION])
-
-    @generation.setter
-    def generation(self, generation: int) -> None:
-        self.words[Channel.GENERATION] = generation
-
-    @property
     def client_id(self) -> int:
         """The 128-bit id of the client."""
         return int(self.words[Channel.CLIENT_HIGH]) << 64 | int(self.words[Channel.CLIENT_LOW])
-
-    @property
-    def channel(self) -> int:
-        """The client's number of this channel."""
-        return int(self.words[Channel.CHANNEL])
 
 
 class ChannelTable:
@@ -124,9 +105,9 @@ class ChannelTable:
         row = ChannelRow(int(free[0]), self._rows[int(free[0])])
         row.words[Channel.CLIENT_LOW] = client_id & _LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
-        row.words[Channel.CHANNEL] = channel
-        row.words[Channel.GENERATION] = 0
-        row.words[Channel.SERIAL] = int(self._rows[:, Channel.SERIAL].max()) + 1  # ascending
+        row.channel = channel
+        row.generation = 0
+        row.serial = int(self._rows[:, Channel.SERIAL].max()) + 1  # ascending
         row.applied = 0
         row.words[Channel.USED] = 1
         self._index[client_id, channel] = row

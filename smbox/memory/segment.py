@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,30 @@ class Segment:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class HasWords(Protocol):
+    """Whose attributes may lie in shared memory."""
+
+    words: NDArray[np.uint64]
+
+
+class Word:
+    """An attribute that is a word of shared memory, read and written where it lies.
+
+    Args:
+        index: of the word among the object's ``words``.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, owner: HasWords, kind: type) -> int:
+        value: int = owner.words.item(self._index)  # a third of what int() of an element takes
+        return value
+
+    def __set__(self, owner: HasWords, value: int) -> None:
+        owner.words[self._index] = value
 
 
 @contextmanager

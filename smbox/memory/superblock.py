@@ -13,7 +13,7 @@ from smbox.memory import layout, process
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.mapped import OFFSET_MASK
-from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, unlink
+from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,15 +25,24 @@ class NodeOwnedError(SegmentError):
 class OwnedSuperblock:
     """The superblock, held by the one node that owns it.
 
+    Attributes:
+        node_id: the upper bits of the node's global addresses.
+        incarnation: how often a node has opened this memory.
+        memory_nbytes: most bytes that the node may use.
+
     Args:
         segment: its segment.
         locks: the open file that holds the owner's lock.
     """
 
+    node_id = Word(Superblock.NODE_ID)
+    incarnation = Word(Superblock.INCARNATION)
+    memory_nbytes = Word(Superblock.MEMORY_NBYTES)
+
     def __init__(self, segment: Segment, locks: LockFile) -> None:
         self.segment = segment
         self.locks = locks
-        self._words = segment.words(0, Superblock.WORDS)
+        self.words = segment.words(0, Superblock.WORDS)
 
     @classmethod
     def own(cls, node: str, memory_nbytes: int, node_id: int = 0) -> Self:
@@ -49,41 +58,25 @@ class OwnedSuperblock:
         except BaseException:
             locks.close()
             raise
-        words = owned._words
-        words[Superblock.MEMORY_NBYTES] = memory_nbytes
-        words[Superblock.PID], words[Superblock.PID_STARTED] = process.own()
-        words[Superblock.INCARNATION] += 1
+        owned.memory_nbytes = memory_nbytes
+        owned.words[[Superblock.PID, Superblock.PID_STARTED]] = process.own()
+        owned.incarnation += 1
         return owned
 
     @property
     def uuid(self) -> bytes:
         """16 bytes that name this memory; another memory has others."""
-        return self._words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
-
-    @property
-    def node_id(self) -> int:
-        """The upper bits of the node's global addresses."""
-        return int(self._words[Superblock.NODE_ID])
-
-    @property
-    def incarnation(self) -> int:
-        """How often a node has opened this memory."""
-        return int(self._words[Superblock.INCARNATION])
-
-    @property
-    def memory_nbytes(self) -> int:
-        """Most bytes that the node may use."""
-        return int(self._words[Superblock.MEMORY_NBYTES])
+        return self.words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
 
     @property
     def high_water(self) -> int:
         """The global address behind the last one that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.HIGH_WATER])
+        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.HIGH_WATER])
 
     @property
     def first_address(self) -> int:
         """The first global address that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.FIRST_OFFSET])
+        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.FIRST_OFFSET])
 
     def take_address(self, nbytes: int) -> int:
         """Hand out a page-aligned global address that never was and never will be another's.
@@ -91,17 +84,17 @@ class OwnedSuperblock:
         Raises:
             OutOfMemoryError: 2**48 bytes of addresses are used up.
         """
-        offset = int(self._words[Superblock.HIGH_WATER])
+        offset = int(self.words[Superblock.HIGH_WATER])
         limit = offset + layout.align(max(nbytes, 1))
         if limit > OFFSET_MASK:
             raise OutOfMemoryError("the node's addresses are used up; start another node")
-        self._words[Superblock.HIGH_WATER] = limit
+        self.words[Superblock.HIGH_WATER] = limit
         return self.node_id << layout.OFFSET_BITS | offset
 
     def close(self) -> None:
         """Let the memory go, as it is, for the next owner."""
-        self._words[Superblock.PID] = 0
-        self._words = self._words[:0].copy()
+        self.words[Superblock.PID] = 0
+        self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
 
