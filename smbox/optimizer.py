@@ -3,7 +3,7 @@
 Workers send gradients and read parameters; moments and step counts stay beside the region, in
 sibling regions named ``NAME/adam.mean`` and the like, which all workers share. A step changes
 a stripe's parameters and state together, so that no worker ever sees one without the other.
-The rules, and their order of operations, are those of smbox/memory/optimizers.py. For plain
+The rules, and their order of operations, are those of smbox/memory/kernels.py. For plain
 SGD use ``region.accumulate(gradient, scale=-lr)``.
 
     optimizer = box.optimizer(region, "adam", lr=1e-3)
@@ -20,8 +20,8 @@ import numpy as np
 from smbox.array import source_array
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.handle import Handle
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest
 from smbox.paths.pair import PathPair

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import OptimizerCode
 from smbox.paths.work import Bytes, RegionInfo
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
 from smbox.testing.solo import solo_box
 
 STRIPE = STRIPE_NBYTES // 4

@@ -9,7 +9,7 @@ from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Rings
 from smbox.memory.commit import commit
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Consistency,
@@ -20,7 +20,6 @@ from smbox.memory.layout import (
     Stripe,
 )
 from smbox.memory.locks import LockFile
-from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.orders import Back, Block, Result
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped

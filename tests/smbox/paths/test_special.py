@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import OptimizerCode
 from smbox.paths.special import Lease, OptimizerStep
 
 
