@@ -37,16 +37,14 @@ class Writer:
         order: one order of it, to be filled.
 
     Args:
-        node: name of the memory node.
         segment: the slot's segment.
         locks: an open of the node's lock file that belongs to this writer alone.
         block_nbytes: see ``BLOCK_NBYTES``; a multiple of 64.
     """
 
     def __init__(
-        self, node: str, segment: Segment, locks: LockFile, block_nbytes: int = BLOCK_NBYTES
+        self, segment: Segment, locks: LockFile, block_nbytes: int = BLOCK_NBYTES
     ) -> None:
-        self.node = node
         self.segment = segment
         self.locks = locks
         self.words = slot_words(segment)
@@ -61,19 +59,15 @@ class Writer:
         return orders.order_outcome(self.order)[0]
 
     @classmethod
-    def create(cls, node: str, locks: LockFile | None = None) -> Self:
+    def create(cls, node: str) -> Self:
         """Make a slot of this process in the memory of ``node``.
-
-        Args:
-            node: name of the memory node.
-            locks: an open of the lock file for this writer alone; None: opened here.
 
         Raises:
             SegmentError: the node has no memory here.
             OutOfMemoryError: no room for the slot.
         """
-        own = LockFile(node) if locks is None else locks
-        return cls(node, _make_slot(node, _new_id(own)), own)
+        locks = LockFile(node)  # closed when it is forgotten, where no slot can be made
+        return cls(_make_slot(node, _new_id(locks)), locks)
 
     def close(self) -> None:
         """Remove the slot, between commits."""
