@@ -123,13 +123,15 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
     if not locks.try_lock(byte):
         return False
     try:
-        with journal.attach_slot(node, slot_id) as slot:
+        try:
+            slot = journal.attach_slot(node, slot_id)
+        except NoSegmentError:
+            return False
+        with slot:
             is_closed = _close_all(node, slot_words(slot), locks, channels)
             if is_closed:
                 slot.unlink()
             return is_closed
-    except NoSegmentError:
-        return False
     finally:
         locks.unlock(byte)
 
