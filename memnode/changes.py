@@ -25,10 +25,16 @@ from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
 from smbox.errors import LayoutMismatchError, RemoteProtocolError, SmboxError
 from smbox.memory.commit import clear_obstacle, commit, run_orders
-from smbox.memory.kernels import KERNELS, KernelCode
+from smbox.memory.kernels import (
+    KERNELS,
+    OPTIMIZERS,
+    PARAMETERS_MAX,
+    KernelCode,
+    OptimizerCode,
+    check_parameters,
+)
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.optimizers import OPTIMIZERS, PARAMETERS_MAX, OptimizerCode, check_parameters
 from smbox.memory.orders import ORDER_NBYTES, Back, Block, order_outcome, pack_order
 from smbox.wire import operands
 from smbox.wire.batch import Item

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from memnode.flow import Unsent
 from memnode.sessions import ChannelKey, Connection
 from smbox.memory import orders
-from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
 from smbox.wire.messages import Hello
 

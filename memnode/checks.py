@@ -19,10 +19,9 @@ from smbox.errors import (
     LayoutMismatchError,
     RemoteProtocolError,
 )
-from smbox.memory.kernels import KERNELS, KernelCode, native_scale
+from smbox.memory.kernels import KERNELS, OPTIMIZERS, KernelCode, OptimizerCode, native_scale
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
 from smbox.memory.region_header import RegionSpec
 from smbox.wire.header import REQUEST_NBYTES_MAX, unpack_scale
 from smbox.wire.ops import Op

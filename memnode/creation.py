@@ -23,8 +23,7 @@ from smbox.memory.building import Building
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.region_header import RegionSpec
-from smbox.memory.region_limits import check_consistency, check_limits
+from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Create
 

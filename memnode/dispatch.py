@@ -18,7 +18,7 @@ from memnode.handlers import HANDLERS
 from memnode.sessions import Connection
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
-from smbox.memory.busy import StripeBusy
+from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Reply, Request
 from smbox.wire.ops import CHANGES, COPIED
 from smbox.wire.refusal import refuse

@@ -14,9 +14,9 @@ from memnode.channel import Channel
 from memnode.checks import check_operand, check_places, check_range
 from memnode.context import Context
 from smbox.errors import ConfigError
+from smbox.memory.hold import stamp_of
 from smbox.memory.layout import Consistency
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.stamps import stamp_of
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX

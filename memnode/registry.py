@@ -18,8 +18,7 @@ from smbox.memory.building import Building
 from smbox.memory.layout import RegionState, align
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.region_header import RegionSpec
-from smbox.memory.region_limits import check_same_layout
+from smbox.memory.region_header import RegionSpec, check_same_layout
 from smbox.wire.messages import RegionBody
 
 REGIONS_MAX: Final = 65_536

@@ -14,10 +14,10 @@ import numpy as np
 from memnode.channel import Channel, Park
 from memnode.checks import check_span
 from memnode.context import Context
-from smbox.memory.busy import StripeBusy
 from smbox.memory.hold import Hold, held_stripes
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 

@@ -10,7 +10,6 @@ from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
 from smbox.box import Box, connect
-from smbox.counter import Counter
 from smbox.embedded import local
 from smbox.errors import (
     AccessDeniedError,
@@ -42,6 +41,7 @@ from smbox.handle import Handle
 from smbox.optimizer import Optimizer
 from smbox.region import Region
 from smbox.rows import Rows
+from smbox.sync import Counter
 
 __all__ = [
     "AccessDeniedError",

@@ -91,7 +91,3 @@ class GlobalAddress(int):
         return f"GlobalAddress(node={self.node}, offset={self.offset:#x})"
 
     __str__ = __repr__
-
-    def __reduce__(self) -> tuple[type[GlobalAddress], tuple[int]]:
-        """Rebuild from the bits."""
-        return GlobalAddress, (int(self),)

@@ -59,7 +59,9 @@ def source_array(
         TypeError: it is no array.
         LayoutMismatchError: another dtype or shape, or numbers that the dtype cannot hold.
     """
-    array = value if type(value) is np.ndarray else _read_array(value, dtype)
+    array = value if type(value) is np.ndarray else typed_array(value)
+    if array is None:
+        array = _untyped(value, dtype)
     if array.dtype is not dtype or array.shape != shape:
         _check_layout(array, dtype, shape, may_be_narrower=may_be_narrower)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -134,11 +136,6 @@ def _check_layout(
         raise LayoutMismatchError(
             "the array has another shape than the region", given=array.shape, region=shape
         )
-
-
-def _read_array(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    array = typed_array(value)
-    return _untyped(value, dtype) if array is None else array
 
 
 def typed_array(value: Any) -> NDArray[Any] | None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import barrier as barriers, dtypes
+from smbox import sync
 from smbox.address import GlobalAddress
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.config import ClientConfig
-from smbox.counter import Counter, whole_number
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
-from smbox.paths.base import CreateRequest, NodeInfo, Operation, RegionInfo
+from smbox.paths.base import NodeInfo, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 from smbox.region import Region
-
-INT64: Final = dtypes.by_name("int64")
+from smbox.sync import Counter
 
 
 def connect(
@@ -52,13 +50,9 @@ def connect(
         ConfigError: no address, or the transport that was asked for cannot work here.
         ConnectError: no node answers there.
     """
-    config = ClientConfig.from_env(os.environ)
-    config = replace(
-        config,
-        address=config.address if address is None else address,
-        transport=config.transport if transport is None else transport,
-        timeout_s=config.timeout_s if timeout_s is None else timeout_s,
-    )
+    given = {"address": address, "transport": transport, "timeout_s": timeout_s}
+    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    config = replace(ClientConfig.from_env(os.environ), **told)
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
     if key is not None:
@@ -154,12 +148,7 @@ class Box:
         Raises:
             TypeError, LayoutMismatchError: ``init`` is no whole number of 64 bits.
         """
-        request = CreateRequest(
-            name, RegionKind.COUNTER, INT64, (), creating.STRIPE, whole_number(init)
-        )
-        request = replace(request, exist_ok=True)
-        info = creating.create(self._paths, request, None, self._paths.timeout_s)
-        return Counter(self._paths, info)
+        return sync.counter(self._paths, name, init)
 
     def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
         """Wait until ``parties`` callers have come to the barrier ``name``; use it again after.
@@ -171,8 +160,7 @@ class Box:
             LayoutMismatchError: somebody uses this name with another number of parties.
             RequestTimeoutError: they did not come in time; this arrival is taken back.
         """
-        info = barriers.find(self._paths, name, parties, timeout_s)
-        return barriers.meet(self._paths, info, timeout_s)
+        return sync.barrier(self._paths, name, parties, timeout_s)
 
     def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
         """Let a region take training steps by itself; see smbox/optimizer.py.

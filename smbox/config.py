@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Final
+from typing import Any, Final
 
 from smbox.errors import ConfigError
-
-VARIABLES: Final = frozenset(
-    f"SMBOX_{name}"
-    for name in (
-        "ADDRESS",
-        "LEND_FROM_NBYTES",
-        "NO_NATIVE",
-        "REPORT_FD",  # by which `smbox run` hears of its workers
-        "RESEND_AFTER_MAX_S",
-        "RESEND_AFTER_S",
-        "TIMEOUT_S",
-        "TRANSPORT",
-    )
-)
-"""The environment variables that smbox reads."""
 
 TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
 SCHEMES: Final = ("tcp", "ipc", "inproc")
@@ -69,9 +54,10 @@ class ClientConfig:
             raise ConfigError(
                 f"transport is one of {', '.join(TRANSPORTS)}", transport=self.transport
             )
-        _check_duration("timeout_s", self.timeout_s)
-        _check_duration("resend_after_s", self.resend_after_s)
-        _check_duration("resend_after_max_s", self.resend_after_max_s)
+        for name in ("timeout_s", "resend_after_s", "resend_after_max_s"):
+            value_s: object = getattr(self, name)
+            if not isinstance(value_s, Real) or not float(value_s) > 0:
+                raise ConfigError(f"{name} is a positive number of seconds", value=value_s)
         if math.isnan(self.lend_from_nbytes) or self.lend_from_nbytes < 1:
             raise ConfigError("lend_from_nbytes is at least 1", value=self.lend_from_nbytes)
         if self.resend_after_max_s < self.resend_after_s:
@@ -88,22 +74,32 @@ class ClientConfig:
         Raises:
             ConfigError: a value that cannot be read; names its variable.
         """
-        config = cls()
-        if address := environment.get("SMBOX_ADDRESS"):
-            config = replace(config, address=address)
-        if transport := environment.get("SMBOX_TRANSPORT"):
-            config = replace(config, transport=transport)
-        first_s = _number(environment, "SMBOX_RESEND_AFTER_S", config.resend_after_s)
-        last_s = max(first_s, config.resend_after_max_s)
-        return replace(
-            config,
-            timeout_s=_number(environment, "SMBOX_TIMEOUT_S", config.timeout_s),
-            resend_after_s=first_s,
-            resend_after_max_s=_number(environment, "SMBOX_RESEND_AFTER_MAX_S", last_s),
-            lend_from_nbytes=_number(
-                environment, "SMBOX_LEND_FROM_NBYTES", config.lend_from_nbytes
-            ),
-        )
+        given: dict[str, Any] = {}
+        for field in fields(cls):
+            is_text = field.name in {"address", "transport"}
+            variable = _variable_of(field.name)
+            text = environment.get(variable)
+            if text is None or (is_text and not text):
+                continue
+            try:
+                given[field.name] = text if is_text else float(text)
+            except ValueError as error:
+                raise ConfigError(f"{variable} is no number", value=text) from error
+        if "resend_after_s" in given:  # one that is longer lengthens the longest, too
+            longest_s = max(given["resend_after_s"], cls().resend_after_max_s)
+            given.setdefault("resend_after_max_s", longest_s)
+        return cls(**given)
+
+
+def _variable_of(setting: str) -> str:
+    return f"SMBOX_{setting.upper()}"
+
+
+VARIABLES: Final = frozenset(_variable_of(field.name) for field in fields(ClientConfig)) | {
+    "SMBOX_NO_NATIVE",
+    "SMBOX_REPORT_FD",  # by which `smbox run` hears of its workers
+}
+"""The environment variables that smbox reads."""
 
 
 def scheme_of(address: str) -> str:
@@ -116,9 +112,7 @@ def scheme_of(address: str) -> str:
         raise TypeError(f"an address is a str, not {type(address).__name__}")
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in SCHEMES or not rest:
-        raise ConfigError(
-            "an address is tcp://host:port or ipc://path", address=address
-        ) from None
+        raise ConfigError("an address is tcp://host:port or ipc://path", address=address)
     if scheme == "tcp":
         host, colon, port = rest.rpartition(":")
         is_port = port.isdecimal() and 0 < int(port) < 1 << 16
@@ -136,18 +130,3 @@ def is_host(text: str) -> bool:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1].replace(":", "")
     return bool(host) and not set(host) & set(":[]")
-
-
-def _number(environment: Mapping[str, str], variable: str, default: float) -> float:
-    text = environment.get(variable)
-    if text is None:
-        return default
-    try:
-        return float(text)
-    except ValueError as error:
-        raise ConfigError(f"{variable} is no number", value=text) from error
-
-
-def _check_duration(name: str, value_s: object) -> None:
-    if not isinstance(value_s, Real) or not float(value_s) > 0:
-        raise ConfigError(f"{name} is a positive number of seconds", value=value_s)

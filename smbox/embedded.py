@@ -16,7 +16,6 @@ import select
 import subprocess
 import sys
 import threading
-import time
 from typing import IO, Final
 
 from smbox.box import Box
@@ -163,7 +162,7 @@ class EmbeddedNode:
 
 def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
     """Read the ready line."""
-    line = _line(output, time.monotonic() + READY_TIMEOUT_S)
+    line = _line(output, READY_TIMEOUT_S)
     if not line:
         _stop(process)
         if process.returncode == 2:  # of the command line: settings that cannot work
@@ -173,20 +172,11 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
     return address
 
 
-def _line(output: IO[bytes], limit_s: float) -> bytes:
-    """Read up to the end of a line, of the output, or of time."""
-    found = b""
+def _line(output: IO[bytes], timeout_s: float) -> bytes:
+    """Read a line; what there is of it at the end of the output, nothing at that of time."""
     ready = select.poll()  # select would refuse descriptors from 1024 on
     ready.register(output, select.POLLIN)
-    while not found.endswith(b"\n"):
-        left_s = max(0.0, limit_s - time.monotonic())
-        if not ready.poll(left_s * 1000):
-            return b""
-        byte = os.read(output.fileno(), 1)
-        if not byte:
-            return b""
-        found += byte
-    return found
+    return output.readline() if ready.poll(timeout_s * 1000) else b""
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -31,32 +31,7 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AccessDeniedError",
-    "AddressRangeError",
-    "ConfigError",
-    "ConnectError",
-    "LayoutMismatchError",
-    "LimitError",
-    "LocalProtocolError",
-    "NativeError",
-    "NodeStoppingError",
-    "OutOfMemoryError",
-    "PeerLostError",
-    "ProtocolError",
-    "RegionExistsError",
-    "RegionFreedError",
-    "RegionNotFoundError",
-    "RemoteError",
-    "RemoteProtocolError",
-    "RequestTimeoutError",
-    "SegmentError",
-    "SessionExpiredError",
-    "SmboxError",
-    "TransportError",
-    "VersionMismatchError",
-    "WorkerLostError",
-]
+from functools import partial
 
 
 class SmboxError(Exception):
@@ -81,11 +56,7 @@ class SmboxError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild from message and facts: errors of workers cross processes."""
-        return _rebuild, (type(self), self.message, self.facts)
-
-
-def _rebuild(kind: type[SmboxError], message: str, facts: dict[str, object]) -> SmboxError:
-    return kind(message, **facts)
+        return partial(type(self), self.message, **self.facts), ()
 
 
 class ConfigError(SmboxError, ValueError):

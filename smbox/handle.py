@@ -133,10 +133,9 @@ class Handle(Generic[T]):
                 the handle of a blocking verb that has timed out.
             SmboxError: the request failed; the same at every call.
         """
-        limit_s = self._limit_s(timeout_s)
-        if not self._ends_within(limit_s, renews=timeout_s is None):
+        if not self._drive(timeout_s):
             advice = "it goes on: wait again, or flush"
-            raise self._timeout(limit_s, advice, self._work.facts())
+            raise self._timeout(timeout_s, advice, self._work.facts())
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
@@ -144,9 +143,8 @@ class Handle(Generic[T]):
         After anything else (a timeout, a KeyboardInterrupt) the request is over: nothing
         more of it is sent, and its arrays are not read again.
         """
-        limit_s = self._limit_s(timeout_s)
         try:
-            if self._ends_within(limit_s, renews=timeout_s is None):
+            if self._drive(timeout_s):
                 return self._take()
             facts = self._work.facts()  # what was in the way until now
             self._end()
@@ -156,7 +154,7 @@ class Handle(Generic[T]):
             self._end()
             raise
         advice = "it is over; the error's handle tells its outcome()"
-        raise self._timeout(limit_s, advice, facts | self._work.facts())
+        raise self._timeout(timeout_s, advice, facts | self._work.facts())
 
     def result(self) -> T:
         """Wait as ``wait()`` does and return what the verb returns."""
@@ -192,8 +190,9 @@ class Handle(Generic[T]):
     def _limit_s(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else check_seconds(timeout_s)
 
-    def _ends_within(self, limit_s: float, *, renews: bool) -> bool:
-        """Drive the request for ``limit_s``; if that ``renews``, again while it gets on."""
+    def _drive(self, timeout_s: float | None) -> bool:
+        """Drive the request until the timeout, or the box's, and again while it gets on."""
+        limit_s = self._limit_s(timeout_s)
         if self._is_over:
             raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
         if self._error is not None:
@@ -202,7 +201,7 @@ class Handle(Generic[T]):
             while not self._is_done:
                 before = self._work.progress()
                 self._is_done = self._work.advance(time.monotonic() + limit_s)
-                if not renews or self._work.progress() == before:
+                if timeout_s is not None or self._work.progress() == before:
                     break
         except SmboxError as error:
             self._fail(error)
@@ -224,9 +223,9 @@ class Handle(Generic[T]):
         self._is_done = True
 
     def _timeout(
-        self, timeout_s: float, advice: str, reasons: dict[str, object]
+        self, timeout_s: float | None, advice: str, reasons: dict[str, object]
     ) -> RequestTimeoutError:
-        facts: dict[str, object] = {"op": self._op, "timeout_s": timeout_s}
+        facts: dict[str, object] = {"op": self._op, "timeout_s": self._limit_s(timeout_s)}
         facts["outcome"] = self._known()
         ranges = self._work.ranges_done()
         if ranges:

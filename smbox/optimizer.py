@@ -3,7 +3,7 @@
 Workers send gradients and read parameters; moments and step counts stay beside the region, in
 sibling regions named ``NAME/adam.mean`` and the like, which all workers share. A step changes
 a stripe's parameters and state together, so that no worker ever sees one without the other.
-The rules, and their order of operations, are those of smbox/memory/optimizers.py. For plain
+The rules, and their order of operations, are those of smbox/memory/kernels.py. For plain
 SGD use ``region.accumulate(gradient, scale=-lr)``.
 
     optimizer = box.optimizer(region, "adam", lr=1e-3)
@@ -13,26 +13,21 @@ SGD use ``region.accumulate(gradient, scale=-lr)``.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from smbox.array import as_bytes, source_array
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.handle import Handle
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.paths import creating, requests
+from smbox.paths.base import CreateRequest
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Operation
 from smbox.region import Region
 from smbox.verbs import operand_of
-
-DEFAULTS: Final = {"momentum": 0.9, "beta1": 0.9, "beta2": 0.999}
-"""Parameters that need not be given; ``lr`` must be. Those of torch.optim."""
-
-EPS: Final = {OptimizerCode.ADAGRAD: 1e-10, OptimizerCode.ADAM: 1e-8}
 
 
 class Optimizer:
@@ -114,9 +109,10 @@ class Optimizer:
                 control.free(state.info.address, timeout_s)
 
     def _state(self, name: str) -> Region:
-        region = self.region
-        request, _ = creating.describe(name, region.shape, region.info.dtype, 0, "stripe")
-        request = replace(request, exist_ok=True)
+        info = self.region.info
+        request = CreateRequest(
+            name, info.kind, info.dtype, info.shape, info.consistency, exist_ok=True
+        )
         info = creating.create(self._paths, request, None, self._paths.timeout_s)
         return Region(self._paths, info)
 
@@ -138,13 +134,14 @@ def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
     Raises:
         ConfigError: an unknown one, one out of range, or no ``lr``.
     """
-    names = OPTIMIZERS[code].parameters
-    known = DEFAULTS | ({"eps": EPS[code]} if code in EPS else {}) | given
-    if set(given) - set(names) or "lr" not in known:
+    row = OPTIMIZERS[code]
+    known = dict(zip(row.parameters[1:], row.defaults, strict=True)) | given
+    if set(given) - set(row.parameters) or "lr" not in given:
+        names = ", ".join(row.parameters)
         raise ConfigError(
-            f"{code.name.lower()} takes {', '.join(names)}; lr must be given", given=[*given]
+            f"{code.name.lower()} takes {names}; lr must be given", given=[*given]
         )
-    parameters = {name: float(known[name]) for name in names}
+    parameters = {name: float(known[name]) for name in row.parameters}
     check_parameters(code, [*parameters.values()])
     return parameters
 

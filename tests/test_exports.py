@@ -24,8 +24,8 @@ PROMISED = {
 }
 
 
-def test_the_promised_names_and_every_error_are_exported():
-    assert PROMISED | set(errors.__all__) <= set(smbox.__all__)
+def test_the_promised_names_are_exported():
+    assert set(smbox.__all__) >= PROMISED
 
 
 @pytest.mark.parametrize("package", [smbox, smbox_torch])
@@ -54,13 +54,13 @@ def test_public_names_are_documented(name: str):
         assert silent == []
 
 
-def test_every_error_is_in_all_and_is_an_smbox_error():
+def test_every_error_is_exported_and_is_an_smbox_error():
     found = {
         name
         for name, value in vars(errors).items()
         if inspect.isclass(value) and issubclass(value, Exception)
     }
-    assert found == set(errors.__all__)
+    assert found <= set(smbox.__all__)
     assert all(issubclass(getattr(errors, name), errors.SmboxError) for name in found)
 
 

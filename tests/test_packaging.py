@@ -76,7 +76,7 @@ def test_an_installed_wheel_loads_its_library(tree: Path, tmp_path: Path):
     installed = tmp_path / "installed"
     with zipfile.ZipFile(tmp_path / name) as wheel:
         wheel.extractall(installed)
-    code = "from smbox.native.library import build_info; print(build_info().file)"
+    code = "from smbox.native.library import load; print(load().file)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(installed)},
         capture_output=True, text=True, timeout=60, check=False,

@@ -10,8 +10,7 @@ import pytest
 
 from smbox import errors
 from smbox.address import GlobalAddress
-from smbox.memory.kernels import KernelCode
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.wire import batch, codec, header, messages, operands
 from smbox.wire.ops import ANSWERS, OPERANDS, SOURCES, Op
 from smbox.wire.status import ERRORS, Status

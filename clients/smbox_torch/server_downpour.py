@@ -2,7 +2,7 @@
 
 Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012, algorithm 7.1, with
 the paper's Adagrad at the server. x the worker's parameters, a what its gradients add up to,
-c the center, f the server's step with its state beside c (smbox/memory/optimizers.py):
+c the center, f the server's step with its state beside c (smbox/memory/kernels.py):
 
     every step:            a = a + gradient;   x = x - lr * gradient   (the optimizer inside)
     after n_push steps:    c = f(c, a);        a = 0

@@ -22,7 +22,6 @@ PACKAGES: Final = (
     "smbox",
     "numpy",
     "pyzmq",
-    "posix_ipc",
     "msgspec",
     "ml_dtypes",
     "torch",
@@ -104,7 +103,7 @@ def _native(environ: Mapping[str, str]) -> str:
     try:
         why_not = library.why_not_native(environ)
         if why_not is None:
-            built = library.build_info()
+            built = library.load()
             return f"{built.file}, hash {built.source_hash}, built by {built.compiler}"
     except NativeError as error:
         why_not = str(error)

@@ -1,4 +1,4 @@
-"""Making a region, slice by slice, and taking one away.
+"""Making a region, slice by slice.
 
 A region is built under a temporary name and renamed when whole, so that nobody, and no
 restarted node, ever sees half of one. Large ones take a while (a first touch of a page runs
@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import layout, region_header
-from smbox.memory.layout import RegionHeader, RegionState
-from smbox.memory.locks import LockFile
+from smbox.memory.layout import RegionHeader
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, no_room, room_nbytes
@@ -92,45 +91,3 @@ class Building:
 def _element(spec: RegionSpec, value: float | None) -> NDArray[Any]:
     number = value if value is None or spec.dtype.kind != "float" else float(value)
     return np.asarray(number, dtype=spec.dtype.numpy)
-
-
-def build(
-    node: str,
-    spec: RegionSpec,
-    address: int,
-    init: float | None = None,
-    state: int = RegionState.LIVE,
-) -> MappedRegion:
-    """Make a region at once.
-
-    Raises:
-        OutOfMemoryError: no room; nothing is left.
-    """
-    building = Building(node, spec, address, init)
-    try:
-        while not building.step():
-            pass
-        return building.finish(state)
-    except BaseException:
-        building.abandon()
-        raise
-
-
-def retire(region: MappedRegion, locks: LockFile) -> bool:
-    """Tell every operation from now on that the region was freed; its memory stays.
-
-    The state goes first; then each stripe's lock is passed once, so that a commit which
-    began before has ended.
-
-    Returns:
-        False if a stripe was held: its holder may still be at work in it.
-    """
-    region.header[RegionHeader.STATE] = RegionState.FREED
-    is_idle = True
-    for stripe in range(region.stripe_count):
-        byte = region.lock_byte(stripe)
-        if locks.try_lock(byte):
-            locks.unlock(byte)
-        else:
-            is_idle = False
-    return is_idle

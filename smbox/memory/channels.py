@@ -6,8 +6,7 @@ still known, and still gets the same answer.
 
 from __future__ import annotations
 
-import secrets
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,57 +14,38 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
-from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
+from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 _LOW_WORD = (1 << 64) - 1
-_APPLIED: Final = Channel.APPLIED
 
 
 class ChannelRow:
     """The row of one remote channel.
+
+    Attributes:
+        applied: number of the last change that was applied for this channel.
+        serial: the number of this use of the row.
+        generation: of the connection that the client said HELLO on last.
+        channel: the client's number of this channel.
 
     Args:
         index: its place in the table.
         words: ``u64[8]`` of the table.
     """
 
+    applied = Word(Channel.APPLIED)
+    serial = Word(Channel.SERIAL)
+    generation = Word(Channel.GENERATION)
+    channel = Word(Channel.CHANNEL)
+
     def __init__(self, index: int, words: NDArray[np.uint64]) -> None:
         self.index = index
         self.words = words
 
     @property
-    def applied(self) -> int:
-        """Number of the last change that was applied for this channel."""
-        applied: int = self.words.item(_APPLIED)  # a third of what int() of an element takes
-        return applied
-
-    @applied.setter
-    def applied(self, number: int) -> None:
-        self.words[Channel.APPLIED] = number
-
-    @property
-    def serial(self) -> int:
-        """The number of this use of the row."""
-        return int(self.words[Channel.SERIAL])
-
-    @property
-    def generation(self) -> int:
-        """The generation of the connection that the client said HELLO on last."""
-        return int(self.words[Channel.GENERATION])
-
-    @generation.setter
-    def generation(self, generation: int) -> None:
-        self.words[Channel.GENERATION] = generation
-
-    @property
     def client_id(self) -> int:
         """The 128-bit id of the client."""
         return int(self.words[Channel.CLIENT_HIGH]) << 64 | int(self.words[Channel.CLIENT_LOW])
-
-    @property
-    def channel(self) -> int:
-        """The client's number of this channel."""
-        return int(self.words[Channel.CHANNEL])
 
 
 class ChannelTable:
@@ -82,7 +62,10 @@ class ChannelTable:
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         self._index = {
             (row.client_id, row.channel): row
-            for row in (ChannelRow(at, self._rows[at]) for at in self._used())
+            for row in (
+                ChannelRow(int(at), self._rows[at])
+                for at in np.flatnonzero(self._rows[:, Channel.USED])
+            )
         }
 
     @classmethod
@@ -92,7 +75,8 @@ class ChannelTable:
         try:
             segment = Segment.attach(name)
         except NoSegmentError:
-            segment = Segment.create_whole(name, _aside(node), CHANNEL_ROWS * Channel.NBYTES)
+            with make_whole(node, name, CHANNEL_ROWS * Channel.NBYTES) as segment:
+                pass
         return cls(node, segment)
 
     def __len__(self) -> int:
@@ -121,9 +105,9 @@ class ChannelTable:
         row = ChannelRow(int(free[0]), self._rows[int(free[0])])
         row.words[Channel.CLIENT_LOW] = client_id & _LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
-        row.words[Channel.CHANNEL] = channel
-        row.words[Channel.GENERATION] = 0
-        row.words[Channel.SERIAL] = self._next_serial()
+        row.channel = channel
+        row.generation = 0
+        row.serial = int(self._rows[:, Channel.SERIAL].max()) + 1  # ascending
         row.applied = 0
         row.words[Channel.USED] = 1
         self._index[client_id, channel] = row
@@ -145,18 +129,11 @@ class ChannelTable:
         if words[Channel.USED] and int(words[Channel.SERIAL]) == serial:
             words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
 
-    def _next_serial(self) -> int:
-        """Return a serial that no row has had; they are given out in ascending order."""
-        return int(self._rows[:, Channel.SERIAL].max()) + 1
-
     def close(self) -> None:
         """Drop the mapping."""
         self._index.clear()
         self._rows = self._rows[:0].copy()
         self.segment.close()
-
-    def _used(self) -> list[int]:
-        return [int(at) for at in np.flatnonzero(self._rows[:, Channel.USED])]
 
 
 class RingFile:
@@ -262,13 +239,11 @@ class Rings:
         entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
         ring = layout.ring_id(self._row.serial, entry_nbytes)
         name, nbytes = layout.ring_name(self._node, ring), layout.ring_nbytes(entry_nbytes)
-        return RingFile(self._row, ring, Segment.create_whole(name, _aside(self._node), nbytes))
+        with make_whole(self._node, name, nbytes) as segment:
+            pass
+        return RingFile(self._row, ring, segment)
 
 
 def rings_of(node: str, serial: int) -> list[str]:
     """List the ring segments of the channel of this serial, small entries first."""
     return listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
-
-
-def _aside(node: str) -> str:
-    return layout.building_name(node, secrets.randbits(64))

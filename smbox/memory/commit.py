@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, SegmentError
 from smbox.memory import orders, recovery
-from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import Block, Result
+from smbox.memory.recovery import StripeBusy
 from smbox.native import library
 
 SHORT_NBYTES: Final = 64 * 1024
@@ -151,5 +151,5 @@ def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int
 
 
 def _run(nbytes: int) -> Any:
-    short, long, _ = library.load()
-    return short.smbox_commit if nbytes <= SHORT_NBYTES else long.smbox_commit
+    native = library.load()
+    return (native.short if nbytes <= SHORT_NBYTES else native.long).smbox_commit

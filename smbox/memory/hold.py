@@ -1,21 +1,35 @@
-"""Keeping many stripes of a region at once, and copying them: a snapshot.
+"""Many stripes of a region as of one moment: held for a snapshot, or compared by a stamp.
 
-Stripes are locked in ascending order and kept, each as soon as it is free. Writers of single
-stripes only try and never wait inside the memory, so nobody can wait in a circle, and a
-holder that has begun does not starve, as long as it is driven. Who leaves it lets go first.
+For a snapshot stripes are locked in ascending order and kept, each as soon as it is free.
+Writers of single stripes only try and never wait inside the memory, so nobody can wait in a
+circle, and a holder that has begun does not starve, as long as it is driven. Who leaves it lets
+go first.
+
+By a stamp a reader far away knows that bytes are whole which were sent uncopied: a sequence
+lock whose reader is at the other end of the wire (Boehm, "Can seqlocks get along with
+programming language memory models?", MSPC 2012). It is taken before the bytes are sent and once
+more when they have arrived. If it is the same, no commit began, went on or ended in between. It
+is a digest of the sequence words: a sum could stay the same when one word falls, as the count
+of undone commits does when it wraps.
 """
 
 from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
 from smbox.memory import recovery
-from smbox.memory.busy import StripeBusy
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.recovery import StripeBusy
+
+CHANGING: Final = 0
+"""The stamp of what is being changed just now: equal to no other, and not to itself."""
 
 
 class Hold:
@@ -93,3 +107,17 @@ def read_held(
         np.copyto(out, region.data[first:limit])
     finally:
         hold.release()
+
+
+def stamp_of(region: MappedRegion, first: int, limit: int) -> int:
+    """Return the stamp of bytes ``[first, limit)`` of a region's data, not empty.
+
+    Returns:
+        A digest of 64 bits, not 0; or CHANGING.
+    """
+    stripes = slice(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
+    words = region.table[stripes, Stripe.SEQUENCE].copy()
+    if np.any(words & np.uint64(Stripe.OPEN)):
+        return CHANGING
+    digest = blake2b(words.tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1

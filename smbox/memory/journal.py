@@ -7,6 +7,7 @@ process. A lock byte that the writer holds tells everybody whether it still live
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from typing import Final, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
-from smbox.memory.segment import Segment, listing
+from smbox.memory.segment import Segment, listing, make_whole
 
 BLOCK_NBYTES: Final = 4 * 1024
 """Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
@@ -36,19 +37,17 @@ class Writer:
         order: one order of it, to be filled.
 
     Args:
-        node: name of the memory node.
         segment: the slot's segment.
         locks: an open of the node's lock file that belongs to this writer alone.
         block_nbytes: see ``BLOCK_NBYTES``; a multiple of 64.
     """
 
     def __init__(
-        self, node: str, segment: Segment, locks: LockFile, block_nbytes: int = BLOCK_NBYTES
+        self, segment: Segment, locks: LockFile, block_nbytes: int = BLOCK_NBYTES
     ) -> None:
-        self.node = node
         self.segment = segment
         self.locks = locks
-        self.words: NDArray[np.uint64] = segment.words(0, layout.PAGE_NBYTES // 8)
+        self.words = slot_words(segment)
         self.slot_id = int(self.words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
         areas = [undo_area(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
@@ -60,27 +59,15 @@ class Writer:
         return orders.order_outcome(self.order)[0]
 
     @classmethod
-    def create(cls, node: str, locks: LockFile | None = None) -> Self:
+    def create(cls, node: str) -> Self:
         """Make a slot of this process in the memory of ``node``.
-
-        Args:
-            node: name of the memory node.
-            locks: an open of the lock file for this writer alone; None: opened here, and
-                closed where no slot can be made.
 
         Raises:
             SegmentError: the node has no memory here.
             OutOfMemoryError: no room for the slot.
         """
-        own = LockFile(node) if locks is None else locks
-        try:
-            slot_id = _new_id(own)
-            segment = _make_slot(node, slot_id)
-        except BaseException:
-            if locks is None:
-                own.close()
-            raise
-        return cls(node, segment, own)
+        locks = LockFile(node)  # closed when it is forgotten, where no slot can be made
+        return cls(_make_slot(node, _new_id(locks)), locks)
 
     def close(self) -> None:
         """Remove the slot, between commits."""
@@ -92,6 +79,11 @@ class Writer:
         self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
+
+
+def slot_words(segment: Segment) -> NDArray[np.uint64]:
+    """View the header words of a slot."""
+    return segment.words(0, Slot.WORDS)
 
 
 def undo_area(segment: Segment, extent: int) -> NDArray[np.uint8]:
@@ -121,29 +113,31 @@ def slot_ids(node: str) -> list[int]:
 def is_alive(node: str, slot_id: int) -> bool:
     """Tell whether the slot's writer lives: what a dead one left open, another one closes."""
     try:
-        locks = LockFile(node)
+        with closing(LockFile(node)) as locks:
+            return locks.is_held(alive_byte(slot_id))
     except SegmentError:
         return False
+
+
+def living_pid(node: str, slot_id: int) -> int:
+    """Return the pid of the process whose slot this is, or 0 where it is dead or gone."""
+    if not is_alive(node, slot_id):
+        return 0
     try:
-        return locks.is_held(alive_byte(slot_id))
-    finally:
-        locks.close()
+        with attach_slot(node, slot_id) as segment:
+            return int(slot_words(segment)[Slot.PID])
+    except SegmentError:
+        return 0
 
 
 def _make_slot(node: str, slot_id: int) -> Segment:
-    """Build the slot aside and rename it: nobody ever sees half a slot."""
-    segment = Segment.create(layout.building_name(node, slot_id), Slot.NBYTES)
-    try:
-        words = segment.words(0, layout.PAGE_NBYTES // 8)
+    with make_whole(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
+        words = slot_words(segment)
         words[Slot.MAGIC] = Slot.MAGIC_VALUE
         words[Slot.FORMAT] = layout.FORMAT
         words[Slot.ID] = slot_id
         words[Slot.PID], words[Slot.PID_STARTED] = process.own()
         words[Slot.STATE] = SlotState.FREE
-        segment.rename(layout.slot_name(node, slot_id))
-    except BaseException:
-        segment.unlink()
-        raise
     return segment
 
 
@@ -154,23 +148,7 @@ def attach_slot(node: str, slot_id: int) -> Segment:
         SegmentError: there is no such slot, or it is not one.
     """
     segment = Segment.attach(layout.slot_name(node, slot_id))
-    if _is_foreign(segment):
+    known = [Slot.MAGIC_VALUE, layout.FORMAT]
+    if segment.nbytes != Slot.NBYTES or slot_words(segment)[:2].tolist() != known:
         raise SegmentError(f"{segment.name} is no journal slot of this format")
     return segment
-
-
-def holder_pid(node: str, slot_id: int) -> int:
-    """Return the pid of the process whose slot this is, or 0 where it is gone."""
-    try:
-        segment = attach_slot(node, slot_id)
-    except SegmentError:
-        return 0
-    return int(segment.words(0, Slot.WORDS)[Slot.PID])
-
-
-def _is_foreign(segment: Segment) -> bool:
-    words = segment.words(0, Slot.WORDS) if segment.nbytes == Slot.NBYTES else np.zeros(2)
-    return (int(words[Slot.MAGIC]), int(words[Slot.FORMAT])) != (
-        Slot.MAGIC_VALUE,
-        layout.FORMAT,
-    )

@@ -1,4 +1,4 @@
-"""The arithmetic of a region: the table of its kernels, which smbox/native/kernels.h computes.
+"""The arithmetic of a region: kernels and optimizers, which smbox/native/kernels.h computes.
 
     c the region's elements, x the operand, s the scale
 
@@ -10,28 +10,49 @@ Others are "whole": they see the whole range at once and their operand has its o
     COMPARE_SWAP  x = [expected, desired]; c[0] = desired if c[0] == expected
     ARRIVE        x = [member]; a barrier's words: the member joins, the last one opens it
     WITHDRAW      x = [member]; takes back an arrival at the present generation
-    SCATTER_PUT   x = rows and their places: see scatter.py
+    SCATTER_PUT   x = rows and their places: see ``scatter_operand``
     SCATTER_SUM   x = the same; repeated places add up
 
 Integers wrap around; of bools, SUM and MAX are "or" and MIN is "and"; MIN and MAX pass NaN on.
 float16 and bfloat16 regions compute in float32 and round once. The operand of a float32 region
 may be float16 or bfloat16: it widens exactly.
+
+Server-side optimizers are steps that a region takes by itself, with its state in siblings:
+named operations and nothing else, no code of a client's ever runs at the node. They compute in
+the region's own type, element by element; the defaults and the order of operations are those
+of ``torch.optim``, so that a step here equals a step there.
+
+    p parameters, g gradient, lr step size, t number of the step (from 1)
+
+    MOMENTUM  m = mu m + g;  p -= lr m                          (torch.optim.SGD, dampening 0)
+    NESTEROV  m = mu m + g;  p -= lr (g + mu m)                 (the same with nesterov=True)
+    ADAGRAD   s = s + g g;   p -= lr g / (sqrt(s) + eps)        (Duchi et al. 2011)
+    ADAM      m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g       (Kingma and Ba, 1412.6980)
+              p -= lr / (1-b1^t) m / (sqrt(v) / sqrt(1-b2^t) + eps)
+
+A plain step is no operation of its own: ``accumulate(g, scale=-lr)``.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smbox.dtypes import DType, Kind
 from smbox.errors import ConfigError
 
 Scale = int | float | np.generic
+Parameters = Sequence[float]
+PARAMETERS_MAX: Final = 4
+SCATTER_HEADER_NBYTES: Final = 16
+PLACE_NBYTES: Final = 8
 
 
 class KernelCode(IntEnum):
@@ -159,3 +180,68 @@ def _whole_scale(dtype: DType, scale: Scale) -> Any:
             "scale must be a whole number of the region's type", scale=scale, dtype=dtype.name
         )
     return dtype.numpy.type(whole)
+
+
+def scatter_operand(places: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the operand of a SCATTER: rows inside one stripe, as bytes.
+
+        count u64 | row_nbytes u64 | place i64[count] | values u8[count, row_nbytes]
+
+    A row that lies across two stripes is none of either: its halves travel as ordinary changes.
+
+    Args:
+        places: ``i64[count]``, rows from the first byte of the commit's range.
+        values: ``[count, ...]`` of the region's dtype, C-contiguous.
+    """
+    count = places.size
+    middle = SCATTER_HEADER_NBYTES + count * PLACE_NBYTES
+    operand = np.empty(middle + values.nbytes, np.uint8)
+    operand[:SCATTER_HEADER_NBYTES].view(np.uint64)[:] = (count, values.nbytes // max(count, 1))
+    operand[SCATTER_HEADER_NBYTES:middle].view(np.int64)[:] = places
+    operand[middle:] = values.reshape(-1).view(np.uint8)
+    return operand
+
+
+class OptimizerCode(IntEnum):
+    """Number of an optimizer in journals and messages; never reused, apart from kernels'."""
+
+    MOMENTUM = 64
+    NESTEROV = 65
+    ADAGRAD = 66
+    ADAM = 67
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """One row of the table.
+
+    Attributes:
+        parameters: names of its parameters, in order, lr first; at most four.
+        defaults: of all but lr, which must be given.
+        states: names of its sibling regions, in order.
+    """
+
+    parameters: tuple[str, ...]
+    defaults: tuple[float, ...]
+    states: tuple[str, ...]
+
+
+OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
+    OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
+    OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
+    OptimizerCode.ADAGRAD: Optimizer(("lr", "eps"), (1e-10,), ("squares",)),
+    OptimizerCode.ADAM: Optimizer(
+        ("lr", "beta1", "beta2", "eps"), (0.9, 0.999, 1e-8), ("mean", "squares")
+    ),
+}
+
+
+def check_parameters(code: OptimizerCode, parameters: Parameters) -> None:
+    """Raise ConfigError unless these are the optimizer's parameters, finite and in range."""
+    names = OPTIMIZERS[code].parameters
+    if len(parameters) != len(names):
+        raise ConfigError("an optimizer needs its parameters", optimizer=code.name, names=names)
+    for name, value in zip(names, parameters, strict=True):
+        below = 1.0 if name.startswith(("momentum", "beta")) else math.inf
+        if not 0 <= value < below:
+            raise ConfigError("out of range", optimizer=code.name, **{name: value})

@@ -51,13 +51,14 @@ class Superblock:
     MEMORY_NBYTES: Final = 10  # the node's limit
     FIRST_OFFSET: Final = 11  # of the first region, random: see below
     STOPPING: Final = 12  # 1 once the removal of this memory has begun: it ends in nothing
+    WORDS: Final = 13
 
 
 FIRST_OFFSET_UNIT: Final = 1 << 30
-FIRST_OFFSET_LIMIT: Final = 1 << 44
-"""A memory's offsets begin at a random multiple of 1 GiB below 16 TiB, so that an address kept
-from another memory of the same node lies most likely in none of its regions. Of 2**48 bytes of
-addresses 15/16 are left."""
+FIRST_OFFSETS: Final = (1 << 14) - 1
+"""A memory's offsets begin at a random multiple of 1 GiB below 16 TiB, not at 0, which means
+nothing: an address kept from another memory of the same node lies most likely in none of its
+regions. Of 2**48 bytes of addresses 15/16 are left."""
 
 
 class RegionHeader:
@@ -71,8 +72,6 @@ class RegionHeader:
     ADDRESS: Final = 3
     DATA_NBYTES: Final = 4
     STRIPE_NBYTES: Final = 5
-    STRIPE_COUNT: Final = 6
-    DATA_OFFSET: Final = 7
     KIND: Final = 8
     CONSISTENCY: Final = 9
     DTYPE: Final = 10
@@ -81,7 +80,7 @@ class RegionHeader:
     TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
     TOKEN_HIGH: Final = 21
     NAME_LENGTH: Final = 22
-    WORDS: Final = 24  # word 23 is not used
+    WORDS: Final = 24  # words 6, 7 and 23 are not used
     NAME_AT: Final = WORDS * WORD_NBYTES  # byte offset of the name
 
 

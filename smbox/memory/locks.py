@@ -48,11 +48,7 @@ class LockFile:
 
     def try_lock(self, byte: int) -> bool:
         """Lock one byte if nobody else holds it; True if this file holds it now."""
-        return self.try_lock_range(byte, 1)
-
-    def try_lock_range(self, byte: int, count: int) -> bool:
-        """Lock ``count`` bytes from ``byte`` if nobody else holds any of them."""
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, count, 0)
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         try:
             fcntl.fcntl(self.fd, _F_OFD_SETLK, request)
         except BlockingIOError:

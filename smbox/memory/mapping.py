@@ -91,7 +91,8 @@ def _map(address: int | None, nbytes: int, fd: int) -> int:
     flags |= 0 if address is None else _MAP_FIXED
     begin: int = _libc.mmap(address, nbytes, allowed, flags, fd, 0)
     if begin == _FAILED:
-        raise _error()
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
     return begin
 
 
@@ -101,8 +102,3 @@ def _owned(begin: int, nbytes: int) -> NDArray[np.uint8]:
     # Not at exit: threads may still use it then, and it goes with the process.
     weakref.finalize(buffer, _libc.munmap, begin, nbytes).atexit = False
     return np.frombuffer(memoryview(buffer), np.uint8)
-
-
-def _error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))

@@ -8,15 +8,14 @@ from contextlib import suppress
 from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SmboxError
-from smbox.memory import building, journal, layout, sweeping
+from smbox.memory import journal, layout, recovery
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionState
-from smbox.memory.locks import LockFile
+from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import NoSegmentError, Segment, listing, size, unlink
+from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, remove_all
 
 COOKIE_NBYTES: Final = 32
@@ -47,7 +46,9 @@ class NodeMemory:
         self.channels = ChannelTable.open(name)
         self.regions: dict[int, MappedRegion] = {}
         self._damaged: set[int] = set()  # slots of which was logged that they are
-        self._recover()
+        for left in listing(f"{layout.PREFIX}{name}.building."):
+            unlink(left)
+        self.sweep_slots()
         self._attach_regions()
         self.writer = Writer.create(name)
         self._claimed_nbytes = self._claims_left = 0
@@ -87,33 +88,30 @@ class NodeMemory:
                 nbytes=wanted,
                 memory_nbytes=limit,
             )
-        if not self._claim(wanted, limit):
-            used = self.used_nbytes()
-            raise OutOfMemoryError(
-                "the node's memory is used up; free regions or start it with more --memory",
-                name=spec.name,
-                nbytes=wanted,
-                used_nbytes=used,
-                memory_nbytes=limit,
-            )
-        address = self.superblock.take_address(spec.nbytes)
-        return Building(self.name, spec, address, init)
+        self._claim(spec.name, wanted, limit)
+        return Building(self.name, spec, self.superblock.take_address(spec.nbytes), init)
 
-    def _claim(self, wanted: int, limit: int) -> bool:
-        """Tell whether there is room for ``wanted`` bytes within the node's limit.
+    def _claim(self, name: str, wanted: int, limit: int) -> None:
+        """Raise OutOfMemoryError unless the node has room for ``wanted`` bytes of a region.
 
         Counting all segments takes a while when there are thousands, so it is done anew
         after a quarter as many creations as there are regions, and before saying no.
         """
         self._claimed_nbytes += wanted
         self._claims_left -= 1
-        if self._claims_left < 0 or self._claimed_nbytes > limit:
-            self._claimed_nbytes = self.used_nbytes() + wanted
-            self._claims_left = len(self.regions) // 4
-        if self._claimed_nbytes <= limit:
-            return True
-        self._claims_left = 0
-        return False
+        if self._claims_left >= 0 and self._claimed_nbytes <= limit:
+            return
+        used = self.used_nbytes()
+        if used + wanted > limit:
+            raise OutOfMemoryError(
+                "the node's memory is used up; free regions or start it with more --memory",
+                name=name,
+                nbytes=wanted,
+                used_nbytes=used,
+                memory_nbytes=limit,
+            )
+        self._claimed_nbytes = used + wanted
+        self._claims_left = len(self.regions) // 4
 
     def add(self, region: MappedRegion) -> None:
         """Take a finished region into the directory."""
@@ -121,16 +119,16 @@ class NodeMemory:
 
     def publish(self, region: MappedRegion) -> None:
         """Make a region under construction live."""
-        region.header[layout.RegionHeader.STATE] = RegionState.LIVE
+        region.header[RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
         """End a region: its memory goes with the last mapping of it, whosever that is."""
         del self.regions[region.address]
-        _remove(region, self.writer.locks)
+        _remove(region)
 
     def used_nbytes(self) -> int:
         """Return the bytes of all segments of this node, journals and rings counted in."""
-        return sum(size(name) for name in self._listing())
+        return sum(size(name) for name in listing(f"{layout.PREFIX}{self.name}."))
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
@@ -140,7 +138,9 @@ class NodeMemory:
         swept = 0
         for slot_id in journal.slot_ids(self.name):
             try:
-                swept += self._sweep(slot_id)
+                swept += recovery.sweep_slot(
+                    self.name, slot_id, self.superblock.locks, self.channels
+                )
             except SmboxError:
                 if slot_id not in self._damaged:
                     self._damaged.add(slot_id)
@@ -150,12 +150,7 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
-        regions = list(self.regions.values())
-        if not keep:
-            self.superblock.begin_stop()  # before anything of it is changed
-            for region in regions:
-                building.retire(region, self.writer.locks)
-        for region in regions:
+        for region in self.regions.values():
             region.close()
         self.regions.clear()
         self.writer.close()
@@ -164,38 +159,17 @@ class NodeMemory:
             remove_all(self.name)
         self.superblock.close()
 
-    def _listing(self) -> list[str]:
-        return listing(f"{layout.PREFIX}{self.name}.")
-
-    def _recover(self) -> None:
-        for name in listing(f"{layout.PREFIX}{self.name}.building."):
-            unlink(name)
-        self.sweep_slots()
-
-    def _sweep(self, slot_id: int) -> bool:
-        locks = self.superblock.locks
-        byte = journal.alive_byte(slot_id)
-        if not locks.try_lock(byte):
-            return False
-        try:
-            sweeping.take_number(self.name, slot_id, self.channels)
-            return sweeping.recover_slot(self.name, slot_id, locks)
-        except NoSegmentError:  # its writer took it away, alive, since it was listed
-            return False
-        finally:
-            locks.unlock(byte)
-
     def _attach_regions(self) -> None:
         for name in listing(layout.region_name(self.name, 0)[:-12]):
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
             else:  # freed in the moment of a kill, or of a client of the node that was
-                _remove(region, self.superblock.locks)
+                _remove(region)
 
 
-def _remove(region: MappedRegion, locks: LockFile) -> None:
-    building.retire(region, locks)
+def _remove(region: MappedRegion) -> None:
+    region.header[RegionHeader.STATE] = RegionState.FREED  # told to all who map it
     region.segment.unlink()
     region.close()
 
@@ -208,9 +182,6 @@ def _make_cookie(name: str) -> bytes:
     except NoSegmentError:
         pass
     cookie = secrets.token_bytes(COOKIE_NBYTES)
-    building_name = layout.building_name(name, secrets.randbits(64))
-    segment = Segment.create(building_name, COOKIE_NBYTES)
-    segment.bytes[:] = list(cookie)
-    segment.rename(layout.cookie_name(name))
-    segment.close()
+    with make_whole(name, layout.cookie_name(name), COOKIE_NBYTES) as segment:
+        segment.bytes[:] = list(cookie)
     return cookie

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from pathlib import Path
 from typing import Final
@@ -38,12 +37,7 @@ def heed_parent(at_its_death: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, at_its_death)
 
 
-@functools.cache
-def _own_start(pid: int) -> int:
-    return started(pid)
-
-
 def own() -> tuple[int, int]:
     """Return this process's pid and start time."""
     pid = os.getpid()
-    return pid, _own_start(pid)
+    return pid, started(pid)

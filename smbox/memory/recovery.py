@@ -1,32 +1,54 @@
-"""Closing a stripe that a dead writer left open: undone, or finished if it had committed.
+"""What stands in an operation's way: a stripe that a writer holds, or died at.
 
-Who finds it open, under the stripe's lock, closes that stripe only, from the slot of the writer
-that the stripe names. Two who do it, one who dies at it, or freed siblings do no harm.
-The slot itself never changes; the node's sweep removes it once no stripe is open with it.
+Who finds a stripe open, under its lock, closes that stripe only, from the slot of the writer
+that it names: undone, or finished if it had committed. Two who do it, one who dies at it, or
+freed siblings do no harm. The slot itself never changes; the node's sweep removes it once no
+stripe is open with it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import journal, layout, orders
-from smbox.memory.busy import StripeBusy
+from smbox.memory.channels import ChannelTable
+from smbox.memory.journal import slot_words
 from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.orders import Result
-from smbox.memory.segment import Segment
+from smbox.memory.segment import NoSegmentError, Segment
 from smbox.native import library
 
 
-def is_open(words: NDArray[np.uint64]) -> bool:
-    """Tell whether a slot is in the middle of a commit."""
-    return int(words[Slot.STATE]) & SlotState.MASK != SlotState.FREE
+class StripeBusy(Exception):
+    """The lock of a stripe is held by another writer; nothing was changed.
+
+    A state of affairs, not an error of the caller's. The commit never waits: a local caller
+    tries again until its timeout, the node goes on with other channels.
+
+    Args:
+        region: the region.
+        stripe: index of the stripe that is held.
+    """
+
+    def __init__(self, region: MappedRegion, stripe: int) -> None:
+        super().__init__(f"stripe {stripe} of {region.spec.name!r} is held by another writer")
+        self.region = region
+        self.stripe = stripe
+
+    def holder_pid(self) -> int:
+        """Return the pid of the process that holds the stripe now, or 0 where nobody can tell.
+
+        It is known inside a commit of the stripe; a reader that holds it has left no name. Who
+        wrote last may be anybody.
+        """
+        row = self.region.table[self.stripe]
+        if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
+            return 0
+        return journal.living_pid(self.region.node, int(row[Stripe.WRITER]))
 
 
 def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
@@ -70,11 +92,6 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
             )
 
 
-def slot_words(slot: Segment) -> NDArray[np.uint64]:
-    """View the header words of a slot."""
-    return slot.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
-
-
 def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8] | None:
     """Map where the first extent's old bytes lie in a channel's ring, if that is so."""
     words = slot_words(slot)
@@ -86,15 +103,70 @@ def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8] | None:
     return segment.bytes[offset : offset + layout.ring_entry_nbytes(ring)]
 
 
-@contextmanager
-def attached(node: str, address: int) -> Iterator[MappedRegion | None]:
-    """Map a region for a moment; None where it is gone, with all that could be torn in it."""
+def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable) -> bool:
+    """Remove a slot whose writer is dead, once every stripe that it left open is closed.
+
+    Args:
+        node: name of the memory node, whose own this process is.
+        slot_id: whose slot.
+        locks: the caller's own open of the lock file.
+        channels: the node's.
+
+    Returns:
+        False if the writer lives or took the slot away, or if a live one holds a stripe just
+        now: try again later.
+
+    Raises:
+        SegmentError: the slot is damaged, or a region cannot be mapped; the slot stays.
+    """
+    byte = journal.alive_byte(slot_id)
+    if not locks.try_lock(byte):
+        return False
+    try:
+        try:
+            slot = journal.attach_slot(node, slot_id)
+        except NoSegmentError:
+            return False
+        with slot:
+            is_closed = _close_all(node, slot_words(slot), locks, channels)
+            if is_closed:
+                slot.unlink()
+            return is_closed
+    finally:
+        locks.unlock(byte)
+
+
+def _close_all(
+    node: str, words: NDArray[np.uint64], locks: LockFile, channels: ChannelTable
+) -> bool:
+    """Close what a dead writer left open, and note what it committed for a channel.
+
+    Its commit may be closed already: then the slot is still COMMITTED, for it never changes
+    once its writer is dead.
+    """
+    state = int(words[Slot.STATE]) & SlotState.MASK
+    if state == SlotState.COMMITTED and words[Slot.CHANNEL] != 0:
+        channels.apply_committed(
+            int(words[Slot.CHANNEL]) - 1, int(words[Slot.SERIAL]), int(words[Slot.NUMBER])
+        )
+    extents = int(words[Slot.EXTENTS]) if state != SlotState.FREE else 0
+    regions = [int(words[Slot.REGION + extent]) for extent in range(extents)]
+    return all(_close_stripe(node, region, words, locks) for region in regions)
+
+
+def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: LockFile) -> bool:
+    """Close what a slot left open in a region; False if somebody holds the stripe."""
+    stripe = int(words[Slot.STRIPE])
     try:
         region = MappedRegion.attach(node, address & OFFSET_MASK)
     except RegionFreedError:
-        yield None
-        return
+        return True  # gone, with all that could be torn in it
     try:
-        yield region
+        row = region.table[stripe]
+        if int(row[Stripe.SEQUENCE]) & Stripe.OPEN and row[Stripe.WRITER] == words[Slot.ID]:
+            recover_stripe(region, stripe, locks)
+    except StripeBusy:
+        return False
     finally:
         region.close()
+    return True

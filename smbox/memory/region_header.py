@@ -1,22 +1,51 @@
-"""The first page of a region's segment, as a value: what the region is called and holds."""
+"""What a region is: the limits of any, and the first page of one's segment as a value."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.dtypes import DType
-from smbox.errors import SegmentError
+from smbox.errors import ConfigError, LayoutMismatchError, LimitError, SegmentError
 from smbox.memory import layout
-from smbox.memory.layout import Consistency, RegionHeader, RegionKind
-from smbox.memory.region_limits import check_consistency
+from smbox.memory.layout import (
+    NAME_NBYTES_MAX,
+    OFFSET_BITS,
+    SHAPE_NDIM_MAX,
+    Consistency,
+    RegionHeader,
+    RegionKind,
+)
+
+NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
+"""Half of the address space: a region has a header and a stripe table besides its data."""
 
 _LOW_WORD: Final = (1 << 64) - 1
+
+
+class Described(Protocol):
+    """A region as its creator, its header or a client describes it."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Row-major."""
+
+    @property
+    def consistency(self) -> int:
+        """A value of ``Consistency``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +88,6 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.ADDRESS] = address
     words[RegionHeader.DATA_NBYTES] = spec.nbytes
     words[RegionHeader.STRIPE_NBYTES] = layout.STRIPE_NBYTES
-    words[RegionHeader.STRIPE_COUNT] = layout.stripe_count(spec.nbytes)
-    words[RegionHeader.DATA_OFFSET] = layout.data_offset(spec.nbytes)
     words[RegionHeader.KIND] = spec.kind
     words[RegionHeader.CONSISTENCY] = spec.consistency
     words[RegionHeader.DTYPE] = spec.dtype.code
@@ -90,7 +117,7 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
             known=layout.FORMAT,
         )
     ndim, length = words[RegionHeader.NDIM], words[RegionHeader.NAME_LENGTH]
-    if ndim > layout.SHAPE_NDIM_MAX or length > layout.NAME_NBYTES_MAX:
+    if ndim > SHAPE_NDIM_MAX or length > NAME_NBYTES_MAX:
         raise SegmentError(
             "the header of this region is damaged", ndim=ndim, name_nbytes=length
         )
@@ -106,3 +133,69 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         raise SegmentError("this region's header is damaged", name=spec.name)
     check_consistency(spec)
     return spec
+
+
+def check_limits(region: Described) -> None:
+    """Check that a region can have this name and this shape.
+
+    Raises:
+        LimitError: the name is empty or longer than a header holds, there are too many
+            dimensions, or the region would have no address.
+        ConfigError: the name holds characters that cannot be printed.
+    """
+    check_name(region.name)
+    if len(region.shape) > SHAPE_NDIM_MAX:
+        raise LimitError(
+            f"a region has at most {SHAPE_NDIM_MAX} dimensions", shape=list(region.shape)
+        )
+    extent = math.prod(max(length, 1) for length in region.shape)  # numpy counts so, too
+    if extent * region.dtype.itemsize >= NBYTES_LIMIT:
+        raise LimitError("a region of this size has no address", shape=list(region.shape))
+
+
+def check_consistency(region: Described) -> None:
+    """Check that a region's consistency is one that this release knows.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if region.consistency not in Consistency.NAMES:
+        raise ConfigError(
+            f"consistency is one of {', '.join(Consistency.NAMES.values())}",
+            name=region.name,
+            consistency=region.consistency,
+        )
+
+
+def check_name(name: str) -> None:
+    """Check the name of a region; raises as ``check_limits``, and TypeError."""
+    if not isinstance(name, str):
+        raise TypeError(f"a region's name is a str, not {type(name).__name__}")
+    nbytes = len(name.encode(errors="surrogatepass"))
+    if not 0 < nbytes <= NAME_NBYTES_MAX:
+        raise LimitError(
+            f"a region's name has 1 to {NAME_NBYTES_MAX} bytes of UTF-8", name_nbytes=nbytes
+        )
+    if not name.isprintable():
+        raise ConfigError("a region's name holds printable characters only", name=ascii(name))
+
+
+def check_same_layout(found: Described, wanted: Described) -> None:
+    """Check that an existing region is what somebody else would have created.
+
+    Raises:
+        LayoutMismatchError: shape, dtype or consistency differ.
+    """
+    have = (found.shape, found.dtype, found.consistency)
+    if have != (wanted.shape, wanted.dtype, wanted.consistency):
+        raise LayoutMismatchError(
+            "a region of this name exists with another layout: take another name, or free it"
+            " (smbox rm)",
+            name=found.name,
+            shape=list(found.shape),
+            dtype=found.dtype.name,
+            consistency=Consistency.NAMES[found.consistency],
+            wanted_shape=list(wanted.shape),
+            wanted_dtype=wanted.dtype.name,
+            wanted_consistency=Consistency.NAMES[wanted.consistency],
+        )

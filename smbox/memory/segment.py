@@ -1,7 +1,7 @@
 """One mapping of one POSIX shared-memory object, with explicit ends.
 
-posix_ipc and not multiprocessing.shared_memory, whose tracker destroys a segment that is
-still alive when any attached process exits. A segment is unlinked only by an explicit act
+A file of /dev/shm and not multiprocessing.shared_memory, whose tracker destroys a segment that
+is still alive when any attached process exits. A segment is unlinked only by an explicit act
 of whoever owns its name; dropping a mapping never does.
 """
 
@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
-import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
-from smbox.memory import mapping
+from smbox.memory import layout, mapping
 from smbox.memory.layout import WORD_NBYTES
 
 DIRECTORY = Path("/dev/shm")  # noqa: S108 - where Linux keeps POSIX shared memory
@@ -37,7 +39,7 @@ class Segment:
 
     Args:
         name: name of the object, without a slash.
-        fd: open descriptor; owned by the segment from here on.
+        fd: open descriptor of it; may be closed at once.
         nbytes: bytes to map, greater than zero.
     """
 
@@ -48,8 +50,6 @@ class Segment:
             self.bytes: NDArray[np.uint8] = mapping.map_shared(fd, nbytes)
         except OSError as error:
             raise _no_mapping(name, error) from error
-        finally:
-            os.close(fd)
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
@@ -72,34 +72,21 @@ class Segment:
         return segment
 
     @classmethod
-    def create_whole(cls, name: str, aside: str, nbytes: int) -> Self:
-        """Make a segment as ``create`` does, but under the name ``aside`` until it is whole.
-
-        Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
-        """
-        segment = cls.create(aside, nbytes)
-        segment.rename(name)
-        return segment
-
-    @classmethod
     def create_sparse(cls, name: str, nbytes: int) -> Self:
         """Make and map a segment without its pages: ``allocate`` before every first store.
 
         Raises:
             SegmentError: the name exists or is refused; nothing is left.
         """
+        fd = open_own(name, os.O_CREAT | os.O_EXCL)
         try:
-            memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
-        except posix_ipc.ExistentialError as error:
-            raise SegmentError(f"segment {name} exists already") from error
-        except (OSError, ValueError, posix_ipc.Error) as error:
-            raise SegmentError(f"cannot create segment {name}: {error}") from error
-        try:
-            os.ftruncate(memory.fd, nbytes)
-            return cls(name, memory.fd, nbytes)
+            os.ftruncate(fd, nbytes)
+            return cls(name, fd, nbytes)
         except BaseException:
             unlink(name)
             raise
+        finally:
+            os.close(fd)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -110,11 +97,15 @@ class Segment:
             SegmentError: it may not be opened or trusted, or not be mapped just now.
         """
         fd = open_own(name)
-        nbytes = os.fstat(fd).st_size
-        if nbytes == 0:
+        try:
+            nbytes = os.fstat(fd).st_size
+            if nbytes == 0:
+                raise NoSegmentError(
+                    f"segment {name} is empty: its creator died or has not ended"
+                )
+            return cls(name, fd, nbytes)
+        finally:
             os.close(fd)
-            raise NoSegmentError(f"segment {name} is empty: its creator died or has not ended")
-        return cls(name, fd, nbytes)
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
         """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``."""
@@ -130,9 +121,13 @@ class Segment:
         try:
             # A huge page is made from a small one that is there.
             for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
-                _allocate(fd, self.name, first, 1)
+                os.posix_fallocate(fd, first, 1)
             mapping.ask_for_huge_pages(self.bytes[at_byte : at_byte + nbytes])
-            _allocate(fd, self.name, at_byte, nbytes)
+            os.posix_fallocate(fd, at_byte, nbytes)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
+                raise SegmentError(f"cannot size segment {self.name}: {error}") from error
+            raise no_room(self.name, nbytes) from error
         finally:
             os.close(fd)
 
@@ -154,6 +149,53 @@ class Segment:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class HasWords(Protocol):
+    """Whose attributes may lie in shared memory."""
+
+    words: NDArray[np.uint64]
+
+
+class Word:
+    """An attribute that is a word of shared memory, read and written where it lies.
+
+    Args:
+        index: of the word among the object's ``words``.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, owner: HasWords, kind: type) -> int:
+        value: int = owner.words.item(self._index)  # a third of what int() of an element takes
+        return value
+
+    def __set__(self, owner: HasWords, value: int) -> None:
+        owner.words[self._index] = value
+
+
+@contextmanager
+def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
+    """Make a segment that gets its name when the block has filled it; zeros where it has not.
+
+    Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
+
+    Args:
+        node: whose segment it will be.
+        name: of the segment.
+        nbytes: its size.
+
+    Raises:
+        OutOfMemoryError, SegmentError: as ``Segment.create``; nothing is left.
+    """
+    segment = Segment.create(layout.building_name(node, secrets.randbits(64)), nbytes)
+    try:
+        yield segment
+        segment.rename(name)
+    except BaseException:
+        segment.unlink()
+        raise
 
 
 def open_own(name: str, flags: int = 0) -> int:
@@ -180,6 +222,8 @@ def open_own(name: str, flags: int = 0) -> int:
         fd = os.open(DIRECTORY / name, flags, MODE)
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
+    except FileExistsError as error:
+        raise SegmentError(f"segment {name} exists already") from error
     except (OSError, ValueError) as error:
         raise SegmentError(f"cannot open segment {name}: {error}") from error
     if not _is_own(os.fstat(fd)):
@@ -202,15 +246,6 @@ def is_foreign(name: str) -> bool:
 def _is_own(found: os.stat_result) -> bool:
     is_shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not is_shared
-
-
-def _allocate(fd: int, name: str, at_byte: int, nbytes: int) -> None:
-    try:
-        os.posix_fallocate(fd, at_byte, nbytes)
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.ENOMEM}:
-            raise SegmentError(f"cannot size segment {name}: {error}") from error
-        raise no_room(name, nbytes) from error
 
 
 def _no_mapping(name: str, error: OSError) -> SegmentError:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import secrets
-import uuid
 from typing import Self
+
+import numpy as np
 
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
 from smbox.memory.mapped import OFFSET_MASK
-from smbox.memory.segment import NoSegmentError, Segment, listing, unlink
+from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,15 +25,24 @@ class NodeOwnedError(SegmentError):
 class OwnedSuperblock:
     """The superblock, held by the one node that owns it.
 
+    Attributes:
+        node_id: the upper bits of the node's global addresses.
+        incarnation: how often a node has opened this memory.
+        memory_nbytes: most bytes that the node may use.
+
     Args:
         segment: its segment.
         locks: the open file that holds the owner's lock.
     """
 
+    node_id = Word(Superblock.NODE_ID)
+    incarnation = Word(Superblock.INCARNATION)
+    memory_nbytes = Word(Superblock.MEMORY_NBYTES)
+
     def __init__(self, segment: Segment, locks: LockFile) -> None:
         self.segment = segment
         self.locks = locks
-        self._words = segment.words(0, Superblock.NBYTES // layout.WORD_NBYTES)
+        self.words = segment.words(0, Superblock.WORDS)
 
     @classmethod
     def own(cls, node: str, memory_nbytes: int, node_id: int = 0) -> Self:
@@ -48,38 +58,25 @@ class OwnedSuperblock:
         except BaseException:
             locks.close()
             raise
-        owned._take(memory_nbytes)
+        owned.memory_nbytes = memory_nbytes
+        owned.words[[Superblock.PID, Superblock.PID_STARTED]] = process.own()
+        owned.incarnation += 1
         return owned
 
     @property
     def uuid(self) -> bytes:
         """16 bytes that name this memory; another memory has others."""
-        return self._words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
-
-    @property
-    def node_id(self) -> int:
-        """The upper bits of the node's global addresses."""
-        return int(self._words[Superblock.NODE_ID])
-
-    @property
-    def incarnation(self) -> int:
-        """How often a node has opened this memory."""
-        return int(self._words[Superblock.INCARNATION])
-
-    @property
-    def memory_nbytes(self) -> int:
-        """Most bytes that the node may use."""
-        return int(self._words[Superblock.MEMORY_NBYTES])
+        return self.words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
 
     @property
     def high_water(self) -> int:
         """The global address behind the last one that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.HIGH_WATER])
+        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.HIGH_WATER])
 
     @property
     def first_address(self) -> int:
         """The first global address that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self._words[Superblock.FIRST_OFFSET])
+        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.FIRST_OFFSET])
 
     def take_address(self, nbytes: int) -> int:
         """Hand out a page-aligned global address that never was and never will be another's.
@@ -87,50 +84,40 @@ class OwnedSuperblock:
         Raises:
             OutOfMemoryError: 2**48 bytes of addresses are used up.
         """
-        offset = int(self._words[Superblock.HIGH_WATER])
+        offset = int(self.words[Superblock.HIGH_WATER])
         limit = offset + layout.align(max(nbytes, 1))
         if limit > OFFSET_MASK:
             raise OutOfMemoryError("the node's addresses are used up; start another node")
-        self._words[Superblock.HIGH_WATER] = limit
+        self.words[Superblock.HIGH_WATER] = limit
         return self.node_id << layout.OFFSET_BITS | offset
-
-    def begin_stop(self) -> None:
-        """Say that all of this memory is going: whoever finds it half removed ends that."""
-        self._words[Superblock.STOPPING] = 1
 
     def close(self) -> None:
         """Let the memory go, as it is, for the next owner."""
-        self._words[Superblock.PID] = 0
-        self._words = self._words[:0].copy()
+        self.words[Superblock.PID] = 0
+        self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
-
-    def _take(self, memory_nbytes: int) -> None:
-        self._words[Superblock.MEMORY_NBYTES] = memory_nbytes
-        self._words[Superblock.PID], self._words[Superblock.PID_STARTED] = process.own()
-        self._words[Superblock.INCARNATION] += 1
 
 
 def owner_pid(node: str) -> int:
     """Return the pid that the superblock of ``node`` names, or 0."""
-    try:
-        with Segment.attach(layout.node_name(node)) as segment:
-            return int(segment.words(0, 16)[Superblock.PID])
-    except SegmentError:
-        return 0
+    return _read(node)[Superblock.PID]
 
 
 def is_stopping(node: str) -> bool:
     """Tell whether the removal of a node's memory has begun; it is not to be used again."""
+    words = _read(node)
+    known = (words[Superblock.MAGIC], words[Superblock.FORMAT])
+    return known == (Superblock.MAGIC_VALUE, layout.FORMAT) and words[Superblock.STOPPING] != 0
+
+
+def _read(node: str) -> list[int]:
+    """Read the words of a node's superblock: zeros where it cannot be read."""
     try:
         with Segment.attach(layout.node_name(node)) as segment:
-            words = segment.words(0, 16)
+            return [int(word) for word in segment.words(0, Superblock.WORDS)]
     except SegmentError:
-        return False
-    known = words[Superblock.MAGIC] == Superblock.MAGIC_VALUE
-    return bool(
-        known and words[Superblock.FORMAT] == layout.FORMAT and words[Superblock.STOPPING]
-    )
+        return [0] * Superblock.WORDS
 
 
 def remove_all(node: str) -> None:
@@ -142,7 +129,7 @@ def remove_all(node: str) -> None:
     """
     try:
         with Segment.attach(layout.node_name(node)) as segment:
-            segment.words(0, 16)[Superblock.STOPPING] = 1
+            segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
     except NoSegmentError:  # of a removal that was killed at its end
         pass
     for name in listing(layout.region_name(node, 0)[:-12]):
@@ -180,7 +167,10 @@ def _take_lock(node: str) -> LockFile:
     while True:
         locks = take_node_lock(node)
         if locks is None:
-            raise _owned_error(node)
+            raise NodeOwnedError(
+                f"node {node!r} is running; stop it, or choose another --name",
+                pid=owner_pid(node),
+            )
         try:
             if not is_stopping(node):
                 return locks
@@ -191,19 +181,12 @@ def _take_lock(node: str) -> LockFile:
         locks.close()
 
 
-def _owned_error(node: str) -> NodeOwnedError:
-    return NodeOwnedError(
-        f"node {node!r} is running; stop it, or choose another --name",
-        pid=owner_pid(node),
-    )
-
-
 def _open_or_make(node: str, node_id: int) -> Segment:
     try:
         segment = Segment.attach(layout.node_name(node))
     except NoSegmentError:
         return _make(node, node_id)
-    words = segment.words(0, 16)
+    words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
         raise SegmentError(f"{segment.name} is no superblock of smbox; remove or rename it")
     known = (layout.FORMAT, layout.STRIPE_NBYTES)
@@ -219,24 +202,15 @@ def _open_or_make(node: str, node_id: int) -> Segment:
 
 
 def _make(node: str, node_id: int) -> Segment:
-    unique = uuid.uuid4().bytes
-    segment = Segment.create(
-        layout.building_name(node, int.from_bytes(unique[:8])), Superblock.NBYTES
-    )
-    words = segment.words(0, 16)
-    words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
-    words[Superblock.FORMAT] = layout.FORMAT
-    words[Superblock.NODE_ID] = node_id
-    words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
-    first = _first_offset()
-    words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
-    words[Superblock.UUID_LOW] = int.from_bytes(unique[:8], "little")
-    words[Superblock.UUID_HIGH] = int.from_bytes(unique[8:], "little")
-    segment.rename(layout.node_name(node))
+    with make_whole(node, layout.node_name(node), Superblock.NBYTES) as segment:
+        words = segment.words(0, Superblock.WORDS)
+        words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
+        words[Superblock.FORMAT] = layout.FORMAT
+        words[Superblock.NODE_ID] = node_id
+        words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
+        first = layout.FIRST_OFFSET_UNIT * (1 + secrets.randbelow(layout.FIRST_OFFSETS))
+        words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
+        words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1] = np.frombuffer(
+            secrets.token_bytes(16), np.uint64
+        )
     return segment
-
-
-def _first_offset() -> int:
-    """Choose where a memory's offsets begin: not at 0, which means nothing."""
-    count = layout.FIRST_OFFSET_LIMIT // layout.FIRST_OFFSET_UNIT
-    return (1 + secrets.randbelow(count - 1)) * layout.FIRST_OFFSET_UNIT

@@ -30,31 +30,21 @@ _HIGHEST_LEVEL: Final = 1
 
 
 class Library(NamedTuple):
-    """The loaded library, by two handles.
+    """The loaded library, by two handles, and how it was built.
 
     Attributes:
         short: keeps the GIL during a call: for calls of microseconds.
         long: releases the GIL during a call.
         file: the file it was loaded from.
+        compiler: first line of ``cc --version``.
+        source_hash: of sources and flags; also in the file's name.
     """
 
     short: ctypes.PyDLL
     long: ctypes.CDLL
     file: Path
-
-
-class BuildInfo(NamedTuple):
-    """How the loaded library was built.
-
-    Attributes:
-        compiler: first line of ``cc --version``.
-        source_hash: of sources and flags; also in the file's name.
-        file: the file it was loaded from.
-    """
-
     compiler: str
     source_hash: str
-    file: Path
 
 
 def why_not_native(
@@ -104,22 +94,11 @@ def load() -> Library:
             function.argtypes = (ctypes.c_size_t,) * arguments  # addresses and counts
             function.restype = ctypes.c_size_t
     short.smbox_level(_HIGHEST_LEVEL)
-    return Library(short, long, file)
+    compiler, source_hash = _text(long, "smbox_build_compiler"), _text(long, "smbox_build_hash")
+    return Library(short, long, file, compiler, source_hash)
 
 
-def build_info() -> BuildInfo:
-    """Return the compiler, source hash and file of the library, loading it if need be.
-
-    Raises:
-        NativeError: as ``load``.
-    """
-    library = load()
-    return BuildInfo(
-        _text(library, "smbox_build_compiler"), _text(library, "smbox_build_hash"), library.file
-    )
-
-
-def _text(library: Library, name: str) -> str:
-    value = ctypes.c_char_p.in_dll(library.long, name).value
+def _text(handle: ctypes.CDLL, name: str) -> str:
+    value = ctypes.c_char_p.in_dll(handle, name).value
     assert value is not None
     return value.decode(errors="replace")

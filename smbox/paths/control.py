@@ -20,7 +20,7 @@ from smbox.errors import (
     RegionNotFoundError,
 )
 from smbox.handle import check_seconds
-from smbox.memory.region_limits import check_limits, check_name
+from smbox.memory.region_header import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import (

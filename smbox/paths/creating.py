@@ -22,12 +22,11 @@ from smbox.errors import (
 )
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
-from smbox.memory.region_limits import check_same_layout
+from smbox.memory.region_header import check_same_layout
 from smbox.paths import requests
 from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 
-STRIPE: Final = Consistency.STRIPE
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
 
 

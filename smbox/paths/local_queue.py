@@ -13,11 +13,11 @@ from functools import cached_property
 from threading import get_ident
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
-from smbox.memory.busy import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.reading import Reader
+from smbox.memory.recovery import StripeBusy
 from smbox.paths.mappings import Mappings
 from smbox.paths.waiting import Pause
 from smbox.paths.work import ByteRange

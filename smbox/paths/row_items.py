@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory import scatter
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import (
+    PLACE_NBYTES,
+    SCATTER_HEADER_NBYTES,
+    KernelCode,
+    scatter_operand,
+)
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
 from smbox.paths.work import Bytes, Operation, RegionInfo
@@ -57,7 +61,7 @@ def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Opera
         return
     inside = inside[np.argsort(stripes[inside], kind="stable")]
     ends = np.flatnonzero(np.diff(stripes[inside])) + 1
-    most = (REQUEST_NBYTES_MAX - scatter.HEADER_NBYTES) // (scatter.PLACE_NBYTES + row_nbytes)
+    most = (REQUEST_NBYTES_MAX - SCATTER_HEADER_NBYTES) // (PLACE_NBYTES + row_nbytes)
     for group in np.split(inside, ends):
         for at in range(0, group.size, most):
             yield _scattered(info, change, first, group[at : at + most])
@@ -85,5 +89,5 @@ def _scattered(
         change.scale,
         first + low * row_nbytes,
         first + (high + 1) * row_nbytes,
-        scatter.pack(places - low, values),
+        scatter_operand(places - low, values),
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
-from smbox.memory.optimizers import OPTIMIZERS
+from smbox.memory.kernels import OPTIMIZERS
 from smbox.testing.contract_tools import (
     STRIPE,
     in_threads,

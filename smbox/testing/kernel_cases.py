@@ -15,9 +15,14 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.dtypes import DType
-from smbox.memory import scatter
-from smbox.memory.kernels import KERNELS, KernelCode, native_scale
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
+from smbox.memory.kernels import (
+    KERNELS,
+    OPTIMIZERS,
+    KernelCode,
+    OptimizerCode,
+    native_scale,
+    scatter_operand,
+)
 from smbox.memory.orders import Back
 from smbox.testing import kernels as oracle
 
@@ -183,7 +188,7 @@ def _optimizers(count: int) -> Iterator[KernelCase]:
 def _whole() -> Iterator[KernelCase]:
     for dtype in dtypes.TABLE:
         c, values = elements(dtype, 45, 1), elements(dtype, 30, 2).reshape(6, 5)
-        x = scatter.pack(np.array([8, 0, 3, 8, 8, 3], np.int64), values)
+        x = scatter_operand(np.array([8, 0, 3, 8, 8, 3], np.int64), values)
         yield _whole_case(KernelCode.SCATTER_PUT, dtype, c, x, 1)
         for scale in _SCALES[dtype.kind]:
             yield _whole_case(KernelCode.SCATTER_SUM, dtype, c, x, scale)

@@ -18,9 +18,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.memory.kernels import BarrierWord, KernelCode
-from smbox.memory.optimizers import OptimizerCode
-from smbox.memory.scatter import HEADER_NBYTES, PLACE_NBYTES
+from smbox.memory.kernels import (
+    PLACE_NBYTES,
+    SCATTER_HEADER_NBYTES,
+    BarrierWord,
+    KernelCode,
+    OptimizerCode,
+)
 
 __all__ = ["Exchange", "changed", "compute_type", "exchange", "stepped"]
 
@@ -110,9 +114,9 @@ def _scatter(
     kernel: Callable[[Array, Array, Any], Array], c: Array, x: Array, by: Any
 ) -> Array:
     """Run a kernel on one row after the other: repeated places add up, rounded each time."""
-    count, row_nbytes = (int(word) for word in x[:HEADER_NBYTES].view(np.uint64))
-    middle = HEADER_NBYTES + count * PLACE_NBYTES
-    places = x[HEADER_NBYTES:middle].view(np.int64)
+    count, row_nbytes = (int(word) for word in x[:SCATTER_HEADER_NBYTES].view(np.uint64))
+    middle = SCATTER_HEADER_NBYTES + count * PLACE_NBYTES
+    places = x[SCATTER_HEADER_NBYTES:middle].view(np.int64)
     values = x[middle:].reshape(count, row_nbytes).view(c.dtype)
     data, size = c.copy(), row_nbytes // c.itemsize
     for place, row in zip(places.tolist(), values, strict=True):
@@ -172,7 +176,7 @@ def stepped(
     parameters: Sequence[float],
     number: int,
 ) -> tuple[Array, ...]:
-    """Return parameters and states after one step; the formulas stand in optimizers.py.
+    """Return parameters and states after one step; the formulas stand in memory/kernels.py.
 
     Args:
         code: which optimizer.

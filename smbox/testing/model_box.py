@@ -21,7 +21,7 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
-from smbox.memory.optimizers import OPTIMIZERS, OptimizerCode
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode
 from smbox.optimizer import complete
 from smbox.testing.model_optimizer import ModelOptimizer
 from smbox.testing.model_region import ModelRegion, Stored

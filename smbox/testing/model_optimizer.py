@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from smbox.array import source_array
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import OptimizerCode
 from smbox.testing.kernels import stepped
 from smbox.testing.model_region import ModelRegion, Shared, Stored
 

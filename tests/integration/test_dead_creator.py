@@ -14,11 +14,11 @@ import pytest
 
 import smbox.memory
 from smbox import dtypes
-from smbox.memory.building import build
 from smbox.memory.layout import PREFIX, RegionState
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import listing
+from smbox.testing.regions import build
 
 MEMORY_NBYTES = 64 << 20
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory import scatter
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, scatter_operand
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
 from smbox.wire.batch import Item
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
@@ -258,7 +257,7 @@ def test_lock_free_regions_answer_and_count_too(peer):
 
 
 def test_rows_travel_with_their_places(peer, address):
-    rows = scatter.pack(np.array([2, 0, 2]), floats(1, 2, 3, 4, 5, 6).reshape(3, 2))
+    rows = scatter_operand(np.array([2, 0, 2]), floats(1, 2, 3, 4, 5, 6).reshape(3, 2))
     raw = pack_scale(2.0, "f")
     add = peer.change(
         Op.ACCUMULATE, KernelCode.SCATTER_SUM, address + 8, rows, nbytes=24, scale=raw
@@ -271,7 +270,7 @@ def test_rows_travel_with_their_places(peer, address):
 
 
 def test_rows_that_are_refused(peer, address):
-    rows = scatter.pack(np.array([2]), floats(1, 2).reshape(1, 2))
+    rows = scatter_operand(np.array([2]), floats(1, 2).reshape(1, 2))
     end = address + STRIPE_NBYTES - 8
     tries = [
         (Op.PUT, KernelCode.SCATTER_PUT, address, rows, 16),  # outside the range

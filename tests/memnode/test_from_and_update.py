@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
-from smbox.memory.optimizers import OptimizerCode
 from smbox.wire import operands
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.ops import Op

@@ -7,9 +7,8 @@ import pytest
 
 from memnode import numbers
 from smbox import dtypes
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.optimizers import OptimizerCode
 from smbox.wire import operands
 from smbox.wire.batch import Item
 from smbox.wire.header import pack_scale

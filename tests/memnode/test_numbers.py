@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory.kernels import KernelCode
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.wire import operands
 from smbox.wire.header import pack_scale
 from smbox.wire.ops import CHANGES, Op

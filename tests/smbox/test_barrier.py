@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from smbox import barrier
+from smbox import sync
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import RegionKind
@@ -20,10 +20,6 @@ def words(box, name):
     (info,) = (info for info in box.regions() if info.name == name)
     assert info.kind == RegionKind.BARRIER
     return box.get(info.address, info.nbytes).view("uint64").tolist()
-
-
-def test_a_fresh_barrier_knows_its_parties():
-    assert barrier.words_of(2).tolist() == [0, 0, 2, 0, 0]
 
 
 def test_one_party_never_waits(box):
@@ -60,19 +56,19 @@ def test_an_interrupt_takes_the_arrival_back(box):
 
 def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
     """The other party arrives between this one's timeout and its taking back."""
-    take_back = barrier._withdraw
+    take_back = sync._withdraw
 
     def late(paths, info, member):
         in_threads(1, lambda _: box.barrier("close", 2))
         return take_back(paths, info, member)
 
-    monkeypatch.setattr(barrier, "_withdraw", late)
+    monkeypatch.setattr(sync, "_withdraw", late)
     assert box.barrier("close", 2, timeout_s=0.01) == 0
     assert words(box, "close")[: BarrierWord.MEMBERS] == [1, 0, 2]
 
 
 def test_an_arrival_that_cannot_be_taken_back_is_told(box, held, monkeypatch):
-    monkeypatch.setattr(barrier, "WITHDRAW_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(sync, "WITHDRAW_TIMEOUT_S", 0.01)
     with pytest.raises(RequestTimeoutError):
         box.barrier("stuck", 2, timeout_s=0.01)
     info = next(info for info in box.regions() if info.name == "stuck")
@@ -86,9 +82,9 @@ def test_an_arrival_that_cannot_be_taken_back_is_told(box, held, monkeypatch):
     assert caught.value.facts["outcome"] == "unknown"
 
 
-@pytest.mark.parametrize("parties", [barrier.PARTIES_MAX + 1, 1 << 40, 1 << 70])
+@pytest.mark.parametrize("parties", [sync.PARTIES_MAX + 1, 1 << 40, 1 << 70])
 def test_more_parties_than_a_stripe_has_words_for(box, parties):
-    with pytest.raises(ConfigError, match=str(barrier.PARTIES_MAX)):
+    with pytest.raises(ConfigError, match=str(sync.PARTIES_MAX)):
         box.barrier("all", parties)
 
 
@@ -97,7 +93,7 @@ def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, mon
     box.barrier("one", 1)
     info = next(info for info in box.regions() if info.name == "one")
     region = SimpleNamespace(info=info)
-    take_back = barrier._withdraw
+    take_back = sync._withdraw
     with ExitStack() as stack:
 
         def free_again(paths, info, member):
@@ -105,6 +101,6 @@ def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, mon
             return take_back(paths, info, member)
 
         stack.enter_context(held(region))
-        monkeypatch.setattr(barrier, "_withdraw", free_again)
+        monkeypatch.setattr(sync, "_withdraw", free_again)
         assert box.barrier("one", 1, timeout_s=0.01) == 1
     assert words(box, "one")[: BarrierWord.MEMBERS] == [2, 0, 1]

@@ -5,8 +5,8 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.memory.kernels import OPTIMIZERS, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.optimizer import DEFAULTS, EPS
 from smbox.testing.solo import solo_box
 
 STRIPE = STRIPE_NBYTES // 4
@@ -34,9 +34,9 @@ def test_workers_share_the_state(solo, box, region):
 def test_defaults_are_torchs():
     torch = pytest.importorskip("torch")
     adam = torch.optim.Adam([torch.zeros(1)]).defaults
-    assert (DEFAULTS["beta1"], DEFAULTS["beta2"]) == adam["betas"]
-    assert EPS[67] == adam["eps"]
-    assert EPS[66] == torch.optim.Adagrad([torch.zeros(1)]).defaults["eps"]
+    adagrad = torch.optim.Adagrad([torch.zeros(1)]).defaults
+    assert OPTIMIZERS[OptimizerCode.ADAM].defaults == (*adam["betas"], adam["eps"])
+    assert OPTIMIZERS[OptimizerCode.ADAGRAD].defaults == (adagrad["eps"],)
 
 
 def test_a_held_state_makes_the_step_wait_and_happen_once(box, region, held):

@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from smbox.box import Box
-from smbox.counter import Counter
 from smbox.region import Region
+from smbox.sync import Counter
 from smbox.testing.model_box import ModelBox, ModelCounter
 from smbox.testing.model_region import ModelRegion
 from smbox_torch.boxes import BoxLike, CounterLike, RegionLike

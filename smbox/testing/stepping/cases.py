@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
-from smbox.memory import scatter
-from smbox.memory.kernels import KERNELS, KernelCode
-from smbox.memory.optimizers import OptimizerCode
+from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode, scatter_operand
 from smbox.memory.orders import Back
 from smbox.testing import kernels
 from smbox.testing.stepping.small_memory import STRIPE_NBYTES
@@ -198,7 +196,7 @@ def _optimizer_cases() -> Iterator[Case]:
 
 def _whole_cases() -> Iterator[Case]:
     table = _values(64, 30)
-    rows = scatter.pack(np.array([5, 0, 5], np.int64), _values(24, 31).reshape(3, 8))
+    rows = scatter_operand(np.array([5, 0, 5], np.int64), _values(24, 31).reshape(3, 8))
     add = Order(KernelCode.SCATTER_SUM, (0,), rows, 2.0)
     yield Case("scatter of rows, local", (table,), (add,))
     yield Case("scatter of rows", (table,), (add,), has_channel=True)

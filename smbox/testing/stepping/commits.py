@@ -8,11 +8,11 @@ from collections import Counter
 from typing import Final
 
 from smbox.memory import recovery
-from smbox.memory.busy import StripeBusy
 from smbox.memory.layout import Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
+from smbox.memory.recovery import StripeBusy
 from smbox.memory.superblock import unlink_all
 from smbox.native import library
 from smbox.testing.stepping import scene as scenes, small_memory

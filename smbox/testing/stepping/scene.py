@@ -11,7 +11,6 @@ import numpy as np
 
 from smbox import dtypes
 from smbox.memory import journal, orders
-from smbox.memory.building import build
 from smbox.memory.channels import Rings
 from smbox.memory.commit import run_orders
 from smbox.memory.journal import Writer
@@ -23,6 +22,7 @@ from smbox.memory.orders import Block, Result
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, listing
 from smbox.memory.superblock import unlink_all
+from smbox.testing.regions import build
 from smbox.testing.stepping import small_memory
 from smbox.testing.stepping.cases import Case, Order, State, pieces_of
 from smbox.testing.stepping.small_memory import MEMORY_NBYTES

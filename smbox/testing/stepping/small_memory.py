@@ -34,8 +34,7 @@ def shrink() -> None:
 
 def small_writer(memory: NodeMemory) -> Writer:
     """Return the node's writer, which saves small blocks; closed with the memory."""
-    whole = memory.writer
-    return Writer(memory.name, whole.segment, whole.locks, BLOCK_NBYTES)
+    return Writer(memory.writer.segment, memory.writer.locks, BLOCK_NBYTES)
 
 
 class Watch:

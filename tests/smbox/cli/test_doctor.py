@@ -13,7 +13,7 @@ from smbox.cli.orphans import NodeSegments
 from smbox.errors import AccessDeniedError, NativeError
 from smbox.memory import segment
 from smbox.native import library
-from smbox.native.library import BuildInfo
+from smbox.native.library import Library
 
 
 def run(capsys, *argv: str) -> tuple[int, str]:
@@ -70,9 +70,9 @@ def test_impossible_settings_are_exit_code_2(capsys, monkeypatch):
 
 
 def test_the_native_library_and_its_compiler_are_named(monkeypatch):
-    built = BuildInfo("gcc 12.2.0", "0123456789ab", Path("/x/_smbox.so"))
+    built = Library(None, None, Path("/x/_smbox.so"), "gcc 12.2.0", "0123456789ab")
     monkeypatch.setattr(library, "why_not_native", lambda _environ: None)
-    monkeypatch.setattr(library, "build_info", lambda: built)
+    monkeypatch.setattr(library, "load", lambda: built)
     told = doctor.about_host()["native library"]
     assert all(word in told for word in ("gcc 12.2.0", "0123456789ab", "/x/_smbox.so"))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.memory.building import build
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
+from smbox.testing.regions import build
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import OutOfMemoryError, RegionFreedError
-from smbox.memory import building, layout
-from smbox.memory.building import Building, build
+from smbox.memory import layout
+from smbox.memory.building import Building
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionState
@@ -17,6 +17,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, listing, room_nbytes
+from smbox.testing.regions import build
 
 
 def spec(nbytes: int) -> RegionSpec:
@@ -68,18 +69,6 @@ def test_a_held_stripe_does_not_hold_up_free(memory, make):
     assert region.state == RegionState.FREED
     assert region.array()[0] == 1
     locks.close()
-    assert listing(layout.region_name(memory.name, 0)[:-12]) == []
-
-
-def test_what_is_retired_takes_no_change_and_keeps_its_bytes_till_it_is_removed(memory, make):
-    region, locks = make(np.ones(10, np.float32)), LockFile(memory.name)
-    locks.try_lock(region.lock_byte(0))
-    assert not building.retire(region, memory.writer.locks)
-    locks.close()
-    assert building.retire(region, memory.writer.locks)
-    assert region.state == RegionState.FREED
-    assert region.array()[0] == 1
-    memory.free(region)
     assert listing(layout.region_name(memory.name, 0)[:-12]) == []
 
 

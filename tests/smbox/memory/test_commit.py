@@ -7,10 +7,9 @@ import pytest
 
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory import commit as commits, orders
-from smbox.memory.busy import StripeBusy
 from smbox.memory.channels import Rings
 from smbox.memory.commit import commit
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
     Consistency,
@@ -21,8 +20,8 @@ from smbox.memory.layout import (
     Stripe,
 )
 from smbox.memory.locks import LockFile
-from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.orders import Back, Block, Result
+from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped
 
 SUM = KernelCode.SUM

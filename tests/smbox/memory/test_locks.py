@@ -30,13 +30,6 @@ def test_a_byte_has_one_holder(pair):
     assert two.try_lock(1 << 47)
 
 
-def test_a_range_is_taken_whole_or_not_at_all(pair):
-    one, two = pair
-    assert one.try_lock(7)
-    assert not two.try_lock_range(0, 10)
-    assert one.try_lock(0)
-
-
 def test_closing_lets_go(pair):
     one, two = pair
     assert one.try_lock(3)

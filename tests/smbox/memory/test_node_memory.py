@@ -8,7 +8,7 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import journal, layout, superblock
+from smbox.memory import journal, layout, node_memory, superblock
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState, Slot
 from smbox.memory.mapped import MappedRegion
@@ -76,11 +76,14 @@ def test_half_made_and_half_freed_regions_are_swept_at_start(memory, make):
     assert [n for n in listing(f"smbox.{memory.name}.") if "region" in n or "build" in n] == []
 
 
-def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(memory, make, caplog):
+@pytest.mark.parametrize("damage", [(Slot.PROGRESS, 9), (Slot.RING, 77)])
+def test_a_slot_that_cannot_be_recovered_stops_neither_start_nor_sweep(
+    memory, make, caplog, damage
+):
     region = make(np.arange(2, dtype=np.float32))
     slot_id = leave_open(region, first=0, limit=8)
     with journal.attach_slot(memory.name, slot_id) as slot:
-        slot.words(0, 16)[Slot.PROGRESS] = 9
+        slot.words(0, Slot.WORDS)[damage[0]] = damage[1]
     others = [Writer.create(memory.name) for _ in range(4)]
     for other in others:
         other.abandon()
@@ -170,7 +173,7 @@ def killed_in_its_stop(name: str, after: int) -> bool:
         memory, done = NodeMemory.open(name, 64 << 20), []
         unlink = superblock.unlink
         if after < 0:  # before the stop is noted
-            type(memory.superblock).begin_stop = lambda _: os._exit(1)
+            node_memory.remove_all = lambda _: os._exit(1)
 
         def counted(segment: str) -> None:
             if len(done) == after:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
-from smbox.memory.optimizers import (
+from smbox.memory.kernels import (
     OPTIMIZERS,
     PARAMETERS_MAX,
     OptimizerCode,

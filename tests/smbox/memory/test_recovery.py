@@ -8,14 +8,14 @@ import pytest
 
 from smbox.errors import SegmentError
 from smbox.memory import journal, recovery
-from smbox.memory.busy import StripeBusy
 from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.segment import unlink
+from smbox.memory.recovery import StripeBusy
+from smbox.memory.segment import Segment, unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
 
 COMMITTED = SlotState.COMMITTED
@@ -205,3 +205,60 @@ def test_a_writer_that_lives_is_not_swept(memory):
     writer = Writer.create(memory.name)
     assert memory.sweep_slots() == 0
     writer.close()
+
+
+def test_the_holder_is_named(memory, make):
+    region = make(np.zeros(4, np.float32), name="weights")
+    busy = StripeBusy(region, 0)
+    assert "weights" in str(busy)
+    assert busy.holder_pid() == 0
+    region.table[0, Stripe.WRITER] = memory.writer.slot_id
+    assert busy.holder_pid() == 0  # it wrote last
+    region.table[0, Stripe.SEQUENCE] = 1
+    assert busy.holder_pid() == os.getpid()
+
+
+def test_a_holder_that_died_is_not_named(memory, make):
+    region = make(np.zeros(4, np.float32))
+    busy, writer = StripeBusy(region, 0), Writer.create(memory.name)
+    region.table[0, Stripe.WRITER] = writer.slot_id
+    region.table[0, Stripe.SEQUENCE] = 1
+    assert busy.holder_pid() == os.getpid()
+    writer.locks.close()  # its lock goes, as with its process
+    assert busy.holder_pid() == 0
+    writer.close()
+
+
+def test_nobody_is_named_where_the_locks_are_gone(memory, make, monkeypatch):
+    region = make(np.zeros(4, np.float32))
+    region.table[0] = [Stripe.OPEN, memory.writer.slot_id, 0, 0, 0, 0, 0, 0]
+    monkeypatch.setattr(region, "node", "gone")
+    assert StripeBusy(region, 0).holder_pid() == 0
+
+
+def sweep(memory, slot_id: int) -> bool:
+    return recovery.sweep_slot(memory.name, slot_id, memory.superblock.locks, memory.channels)
+
+
+def test_a_slot_at_rest_is_removed(memory):
+    writer = Writer.create(memory.name)
+    writer.abandon()
+    assert sweep(memory, writer.slot_id)
+
+
+def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatch):
+    region = make(np.arange(2, dtype=np.float32))
+    slot_id, attach = leave_open(region, first=0, limit=8), Segment.attach
+
+    def full(name):
+        if ".region." in name:
+            raise SegmentError("too many open files")
+        return attach(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "attach", full)
+        with pytest.raises(SegmentError, match="too many"):
+            sweep(memory, slot_id)
+    assert sweep(memory, slot_id)
+    assert not int(region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN
+    assert region.array().tolist() == [0, 1]

@@ -5,13 +5,12 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import ConfigError
-from smbox.memory import scatter
 from smbox.memory.commit import commit
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, scatter_operand
 
 
 def operand(places, values) -> np.ndarray:
-    return scatter.pack(np.array(places, np.int64), np.ascontiguousarray(values))
+    return scatter_operand(np.array(places, np.int64), np.ascontiguousarray(values))
 
 
 @pytest.mark.parametrize("name", [dtype.name for dtype in dtypes.TABLE])

@@ -110,8 +110,9 @@ def test_a_segment_made_aside_replaces_an_empty_one(name):
     (segment.DIRECTORY / name).touch()
     with pytest.raises(NoSegmentError, match="empty"):
         Segment.attach(name)
-    made = Segment.create_whole(name, f"{name}.aside", 4096)
-    assert (made.name, segment.listing(f"{name}.")) == (name, [])
+    with segment.make_whole("t-node", name, 4096) as made:
+        assert made.name != name
+    assert (made.name, segment.listing("smbox.t-node.")) == (name, [])
     assert Segment.attach(name).nbytes == 4096
 
 

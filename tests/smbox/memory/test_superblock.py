@@ -39,7 +39,7 @@ def test_another_memory_of_a_name_has_other_addresses(memory):
 
 
 def test_addresses_end(memory):
-    memory.superblock._words[Superblock.HIGH_WATER] = (1 << 48) - 4096
+    memory.superblock.words[Superblock.HIGH_WATER] = (1 << 48) - 4096
     with pytest.raises(OutOfMemoryError, match="addresses"):
         memory.superblock.take_address(4096)
 

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from smbox import dtypes
-from smbox.memory import scatter
-from smbox.memory.kernels import KernelCode, native_scale
+from smbox.memory.kernels import KernelCode, OptimizerCode, native_scale, scatter_operand
 from smbox.memory.layout import Consistency, Stripe
-from smbox.memory.optimizers import OptimizerCode
 from smbox.memory.orders import Back, Result
 from smbox.testing import kernels as oracle
 from smbox.testing.kernel_cases import (
@@ -199,9 +197,9 @@ def bad_orders():
     yield "an optimizer without its state", {"kernel": OptimizerCode.ADAM}
     yield "no operand type", {"operand": 99}
     yield "a scatter of nothing", {"kernel": KernelCode.SCATTER_SUM, "source": one[:8]}
-    far = scatter.pack(np.array([2], np.int64), np.ones((1, 2), np.float32))
+    far = scatter_operand(np.array([2], np.int64), np.ones((1, 2), np.float32))
     yield "a row outside", {"kernel": KernelCode.SCATTER_SUM, "source": far}
-    before = scatter.pack(np.array([-1], np.int64), np.ones((1, 2), np.float32))
+    before = scatter_operand(np.array([-1], np.int64), np.ones((1, 2), np.float32))
     yield "a row before", {"kernel": KernelCode.SCATTER_PUT, "source": before}
     huge = far.copy()
     huge.view(np.uint64)[0] = 2**61  # count * (8 + row) wraps around to a small number

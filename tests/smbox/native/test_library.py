@@ -41,7 +41,7 @@ def test_one_library_by_two_handles():
 
 @needs_library
 def test_the_build_is_told():
-    built = library.build_info()
+    built = library.load()
     assert built.compiler
     assert built.source_hash == compiling.source_hash()
     assert built.source_hash in built.file.name
@@ -112,7 +112,7 @@ def test_a_changed_tree_refuses_its_library_until_it_is_built_again(tmp_path: Pa
         ignore=shutil.ignore_patterns("__pycache__", "*.so"),
     )
     build = ("-P", "smbox/native/compiling.py")  # what `make native` runs
-    load = ("-c", "from smbox.native.library import build_info; print(build_info().file)")
+    load = ("-c", "from smbox.native.library import load; print(load().file)")
     old = run(tmp_path, *build).stdout
     assert run(tmp_path, *load).stdout == old
     with (tmp_path / "smbox/native/build.c").open("a") as source:

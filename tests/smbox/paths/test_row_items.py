@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.memory import scatter
-from smbox.memory.kernels import KernelCode
+from smbox.memory.kernels import KernelCode, scatter_operand
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.row_items import RowChange, row_items
 from smbox.wire.header import REQUEST_NBYTES_MAX
@@ -31,7 +30,9 @@ def test_rows_of_a_stripe_travel_together_over_no_more_than_they_need(info):
     assert (two.first, two.limit) == ((TORN + 2) * ROW, (TORN + 3) * ROW)
     assert one.kernel == KernelCode.SCATTER_SUM
     places = np.array([5, 0, 5], np.int64)
-    assert np.array_equal(one.source, scatter.pack(places, np.zeros((3, ROW // 4), np.float32)))
+    assert np.array_equal(
+        one.source, scatter_operand(places, np.zeros((3, ROW // 4), np.float32))
+    )
 
 
 def test_a_torn_row_travels_in_pieces(info):

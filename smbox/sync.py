@@ -1,0 +1,299 @@
+"""Counters and barriers: a few words that workers change at once and wait for.
+
+A counter is one shared signed 64-bit number: tickets, clocks, quorums. A barrier's words are
+its generation, how many have arrived, parties, then who has arrived; the last one to arrive
+opens it. An arrival names a random member id, so it can be taken back, and counts once however
+often it is sent.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox import dtypes
+from smbox.array import as_bytes
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
+from smbox.handle import Handle
+from smbox.memory.kernels import BarrierWord, KernelCode
+from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, Consistency, RegionKind
+from smbox.paths import creating, requests
+from smbox.paths.base import CreateRequest
+from smbox.paths.control import ANSWER_MIN_S
+from smbox.paths.pair import PathPair
+from smbox.paths.sinks import OldSink
+from smbox.paths.work import Operation, RegionInfo
+
+INT64: Final = dtypes.by_name("int64")
+UINT64: Final = dtypes.by_name("uint64")
+WITHDRAW_TIMEOUT_S: Final = 5.0
+PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
+_NEVER: Final = 1 << 64  # no generation reaches it
+
+
+class Counter:
+    """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
+
+    Thread-safe. Pickles: the copy connects by itself.
+
+    Args:
+        paths: to the node, shared with the box.
+        info: of the counter's region.
+    """
+
+    __slots__ = ("_paths", "info")
+
+    def __init__(self, paths: PathPair, info: RegionInfo) -> None:
+        self._paths = paths
+        self.info = info
+
+    @property
+    def name(self) -> str:
+        """The counter's name, among the counters of its node."""
+        return self.info.name
+
+    @property
+    def value(self) -> int:
+        """The present value; RegionFreedError."""
+        out = np.empty((), INT64.numpy)
+        requests.read(self._paths, self.info, 0, out.nbytes, as_bytes(out), None)
+        return int(out)
+
+    def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
+        """Add ``amount`` (which may be negative) and return the value from before.
+
+        Each caller gets another value when all add 1: a ticket. Wraps around at 64 bits.
+
+        Raises:
+            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
+        """
+        operation, found = self._operation("counter.add", KernelCode.SUM, amount)
+        requests.change(self._paths, operation, timeout_s)
+        return int(found)
+
+    def add_nb(self, amount: int = 1) -> Handle[int]:
+        """Begin an ``add``."""
+        operation, found = self._operation("counter.add", KernelCode.SUM, amount)
+        return requests.change_nb(self._paths, operation, lambda: int(found))
+
+    def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
+        """Set the value to ``new`` if it is ``old``; tell whether it was.
+
+        Raises:
+            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
+            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
+        """
+        operation, found = self._swap(old, new)
+        requests.change(self._paths, operation, timeout_s)
+        return bool(found == old)
+
+    def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
+        """Begin a ``compare_and_swap``."""
+        operation, found = self._swap(old, new)
+        return requests.change_nb(self._paths, operation, lambda: bool(found == old))
+
+    def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
+        """Wait until the value is ``at_least`` or more; return it.
+
+        Raises:
+            RequestTimeoutError: it was not, in time; nothing changed.
+            RegionFreedError: the counter was freed meanwhile.
+        """
+        wanted_s = self._paths.seconds(timeout_s)
+        deadline_s = requests.deadline_of(wanted_s)
+        out = np.empty((), INT64.numpy)
+        found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}
+
+        def is_met() -> bool:
+            found["value"] = value = int(out)
+            return value >= at_least
+
+        try:
+            _wait_until(self._paths, self.info, out, is_met, deadline_s, "counter.wait")
+        except RequestTimeoutError as error:
+            error.facts.update(op="counter.wait", at_least=at_least, **found)
+            raise
+        return int(out)
+
+    def _swap(self, old: int, new: int) -> tuple[Operation, NDArray[Any]]:
+        return self._operation("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
+
+    def _operation(
+        self, op: str, kernel: KernelCode, *numbers: int
+    ) -> tuple[Operation, NDArray[Any]]:
+        source = np.array([_whole_number(number) for number in numbers], INT64.numpy)
+        return _change(self.info, op, kernel, source)
+
+    def __repr__(self) -> str:
+        return f"Counter({self.name!r})"
+
+    def __reduce__(self) -> tuple[type[Counter], tuple[object, ...]]:
+        """Travel as the box's settings and description."""
+        return Counter, (self._paths, self.info)
+
+
+def counter(paths: PathPair, name: str, init: int) -> Counter:
+    """Return the counter ``name``, or create it with the value ``init``."""
+    request = CreateRequest(
+        name,
+        RegionKind.COUNTER,
+        INT64,
+        (),
+        Consistency.STRIPE,
+        _whole_number(init),
+        exist_ok=True,
+    )
+    return Counter(paths, creating.create(paths, request, None, paths.timeout_s))
+
+
+def _whole_number(number: int) -> int:
+    """Return a number that a counter can have.
+
+    Raises:
+        TypeError, LayoutMismatchError: no whole number of 64 bits.
+    """
+    whole = operator.index(number)
+    if not -(1 << 63) <= whole < 1 << 63:
+        raise LayoutMismatchError("a counter has 64 bits", given=number)
+    return whole
+
+
+def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -> int:
+    """Find the barrier ``name``, or create it; arrive, and wait until all parties have.
+
+    A timeout or interrupt takes the arrival back.
+
+    Returns:
+        The generation that this meeting ended: 0 for the first.
+
+    Raises:
+        ConfigError: no parties, or more than one stripe has words for.
+        LayoutMismatchError: it is there, for another number of parties.
+        RequestTimeoutError: the others did not come in time, and this arrival is undone.
+        RegionFreedError: the barrier was freed meanwhile.
+    """
+    wanted_s = paths.seconds(timeout_s)
+    info = _find_barrier(paths, name, parties, max(wanted_s, ANSWER_MIN_S))
+    deadline_s = requests.deadline_of(wanted_s)
+    member = secrets.randbits(64)
+    generation = _NEVER
+    try:
+        generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
+        words = np.empty(info.shape, np.uint64)
+        _wait_until(
+            paths, info, words, lambda: _generation(words) > generation, deadline_s, "barrier"
+        )
+    except RequestTimeoutError as error:
+        found = _withdraw(paths, info, member)
+        if generation == _NEVER:
+            generation = _arrived_at(error)
+        if found is not None and _generation(found) > generation:
+            return generation  # the last party came between the timeout and the taking back
+        raise _timeout(info, wanted_s, found) from error
+    except BaseException:
+        _withdraw(paths, info, member)
+        raise
+    return generation
+
+
+def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) -> RegionInfo:
+    if not 1 <= operator.index(parties) <= PARTIES_MAX:
+        raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
+    words = np.zeros(BarrierWord.MEMBERS + parties, UINT64.numpy)
+    words[BarrierWord.PARTIES] = parties
+    request = CreateRequest(
+        name, RegionKind.BARRIER, UINT64, words.shape, Consistency.STRIPE, exist_ok=True
+    )
+    try:
+        return creating.create(paths, request, words, timeout_s)
+    except LayoutMismatchError as error:
+        raise LayoutMismatchError(
+            "the barrier has another number of parties", barrier=name, given=parties
+        ) from error
+
+
+def _run(
+    paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int, timeout_s: float
+) -> NDArray[np.uint64]:
+    """Run a barrier kernel; return the words from before."""
+    operation, old = _change(info, "barrier", kernel, np.array([member], np.uint64))
+    arrival = requests.change_nb(paths, operation, lambda: old)  # its arrays are our own
+    arrival.wait(timeout_s)
+    return arrival.result()
+
+
+def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint64] | None:
+    """Take an arrival back; the words from before, or None if that could not be done."""
+    try:
+        return _run(paths, info, KernelCode.WITHDRAW, member, WITHDRAW_TIMEOUT_S)
+    except SmboxError:
+        return None
+
+
+def _arrived_at(error: RequestTimeoutError) -> int:
+    """Return the generation at which an arrival that was not done in time came after all.
+
+    It was sent before its withdrawal, and may have opened the barrier for all.
+    """
+    arrival = error.handle
+    if not isinstance(arrival, Handle) or not arrival.done():
+        return _NEVER
+    try:
+        return _generation(arrival.result())
+    except SmboxError:
+        return _NEVER
+
+
+def _timeout(
+    info: RegionInfo, timeout_s: float, found: NDArray[np.uint64] | None
+) -> RequestTimeoutError:
+    message = "the barrier did not open in time; this arrival was taken back"
+    facts: dict[str, object] = {"outcome": "none"}
+    if found is None:
+        message = "the barrier did not open in time, and this arrival may still count"
+        facts["outcome"] = "unknown"
+    else:
+        facts["arrived"] = int(found[BarrierWord.ARRIVED])
+        facts["parties"] = int(found[BarrierWord.PARTIES])
+    return RequestTimeoutError(
+        message, op="barrier", barrier=info.name, timeout_s=timeout_s, **facts
+    )
+
+
+def _generation(words: NDArray[np.uint64]) -> int:
+    return int(words[BarrierWord.GENERATION])
+
+
+def _change(
+    info: RegionInfo, op: str, kernel: KernelCode, source: NDArray[Any]
+) -> tuple[Operation, NDArray[Any]]:
+    """Describe a change of a region's words; return also what the old ones go to."""
+    old = np.empty(info.shape, info.dtype.numpy)
+    sink = OldSink(0, as_bytes(old))
+    return Operation(info, op, kernel, 1, 0, info.nbytes, as_bytes(source), sink=sink), old
+
+
+def _wait_until(
+    paths: PathPair,
+    info: RegionInfo,
+    words: NDArray[Any],
+    is_met: Callable[[], bool],
+    deadline_s: float,
+    op: str,
+) -> None:
+    """Read a region's words, at each new version of it, until a condition on them is met."""
+    while True:
+        version = paths.data(info).version(info, requests.look_s(deadline_s))
+        look_s = requests.look_s(deadline_s)
+        requests.read(paths, info, 0, info.nbytes, as_bytes(words), look_s)
+        if is_met():
+            return
+        left_s = max(0.0, deadline_s - time.monotonic())
+        requests.wait_version(paths, info, version + 1, left_s, op=op)
