@@ -24,9 +24,8 @@ from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.busy import StripeBusy
 from smbox.memory.node_memory import NodeMemory
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.ops import CHANGES, COPIED
-from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 QUEUE_MAX: Final = 2 * WINDOW_MAX

@@ -14,8 +14,8 @@ from smbox.errors import SmboxError
 from smbox.memory.commit import clear_obstacle, run_orders
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import ORDER_NBYTES, Back, Block, order_outcome, pack_order
-from smbox.wire.batch import Item
 from smbox.wire.codec import Request
+from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS
 
 

@@ -31,10 +31,9 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.optimizers import OPTIMIZERS, PARAMETERS_MAX, OptimizerCode, check_parameters
 from smbox.memory.orders import Back
 from smbox.wire import operands
-from smbox.wire.batch import Item
 from smbox.wire.codec import Request
-from smbox.wire.ops import ANSWERS, carried_nbytes
-from smbox.wire.pieces import count, unit_of
+from smbox.wire.operands import Item
+from smbox.wire.ops import ANSWERS, carried_nbytes, count, unit_of
 
 
 class Change(NamedTuple):

@@ -18,11 +18,9 @@ from smbox.errors import RequestTimeoutError
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.stamps import stamp_of
 from smbox.wire import operands
-from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
-from smbox.wire.ops import carried_nbytes
-from smbox.wire.pieces import cut, unit_of
-from smbox.wire.refusal import refuse
+from smbox.wire.ops import carried_nbytes, cut, unit_of
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:

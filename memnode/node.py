@@ -32,12 +32,18 @@ from smbox.errors import (
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
-from smbox.wire.codec import Reply, Request, decode_request, encode_reply
+from smbox.wire.codec import (
+    Reply,
+    Request,
+    decode_request,
+    encode_reply,
+    refuse,
+    refuse_garbage,
+)
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.ops import Op
 from smbox.wire.proving import challenge_of, client_proof, node_proof
-from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
 
 ANSWERS_NBYTES: Final = 4 << 20

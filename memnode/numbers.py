@@ -17,11 +17,10 @@ from memnode import narrow
 from memnode.channel import Channel
 from memnode.context import Context, Handler
 from smbox.errors import RemoteProtocolError, SmboxError
-from smbox.wire.batch import Item
-from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.header import Buffer
+from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes
-from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 Commit: TypeAlias = Callable[[Context, Channel, Request, int], None]

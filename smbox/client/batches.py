@@ -12,7 +12,7 @@ from smbox.client.transfer import ChannelWork, op_of, scale_of
 from smbox.errors import SmboxError
 from smbox.paths.base import BatchItem
 from smbox.paths.work import ByteRange
-from smbox.wire import batch
+from smbox.wire import operands
 from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
@@ -41,12 +41,12 @@ class Batch(ChannelWork):
         """Pack as many items as fit into one request."""
         first = self.cut
         items = tuple(self._fitting(first))
-        answers = batch.answers_nbytes(items)
+        answers = operands.answers_nbytes(items)
         source = sum(len(item.source) for item in items)
         return Message(
             Op.BATCH,
             nbytes=len(items),
-            payload=batch.pack_items(items),
+            payload=operands.pack_items(items),
             items=items,
             numbers=len(items),
             transfer=self,
@@ -57,9 +57,9 @@ class Batch(ChannelWork):
             fills_ring=answers > 0,
         )
 
-    def _fitting(self, first: int) -> Iterator[batch.Item]:
+    def _fitting(self, first: int) -> Iterator[operands.Item]:
         sources = answers = REQUEST_NBYTES_MAX
-        for item in self._items[first : first + batch.ITEMS_MAX]:
+        for item in self._items[first : first + operands.ITEMS_MAX]:
             packed = _packed(item)
             sources -= len(packed.source)
             answers -= packed.answer_nbytes
@@ -111,9 +111,9 @@ class Batch(ChannelWork):
         return "partial" if found == "all" and self._refusals else found
 
 
-def _packed(item: BatchItem) -> batch.Item:
+def _packed(item: BatchItem) -> operands.Item:
     operation = item.operation
-    return batch.Item(
+    return operands.Item(
         op_of(operation.kernel, item.sink),
         operation.kernel,
         int(item.info.address) + operation.first,

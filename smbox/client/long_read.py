@@ -19,7 +19,7 @@ from smbox.errors import RemoteProtocolError
 from smbox.memory.layout import Consistency
 from smbox.memory.stamps import CHANGING
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
-from smbox.wire import pieces
+from smbox.wire import ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
@@ -92,7 +92,7 @@ class LongRead(Read):
         """Ask for the next piece, or for the stamps of all; None: not all has arrived."""
         first = self.cut
         if first < self._end:
-            return self._ask(Op.LEND, first, pieces.end_of(first, self._end, LONG_NBYTES_MAX))
+            return self._ask(Op.LEND, first, ops.end_of(first, self._end, LONG_NBYTES_MAX))
         if self.at < first:
             return None
         if first == self._end:
@@ -126,7 +126,7 @@ class LongRead(Read):
             self._store(*self._torn[first - self._end - 1], reply.payload)
 
     def _compare(self, payload: Buffer) -> None:
-        lent = list(pieces.cut(self.first, self._end, LONG_NBYTES_MAX))
+        lent = list(ops.cut(self.first, self._end, LONG_NBYTES_MAX))
         if len(payload) != STAMP_NBYTES * len(lent):
             raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload))
         stamps = np.frombuffer(payload, np.uint64).tolist()
@@ -135,7 +135,7 @@ class LongRead(Read):
             for piece, stamp in zip(lent, stamps, strict=True)
             if stamp == CHANGING or stamp != self._stamps[piece[0]]
         ]
-        self._torn = [part for piece in torn for part in pieces.cut(*piece)]
+        self._torn = [part for piece in torn for part in ops.cut(*piece)]
         self.limit = self._end + 1 + len(self._torn)
         self._restless.note_torn(self._info, len(torn), len(lent))
 

@@ -10,7 +10,7 @@ from smbox.client.transfer import Call, ChannelWork
 from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.paths.special import Lease, RowsWanted
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
-from smbox.wire import operands, pieces
+from smbox.wire import operands, ops
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Free
@@ -36,7 +36,7 @@ class Read(ChannelWork):
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
-        return self._get(self.cut, pieces.end_of(self.cut, self.limit, REQUEST_NBYTES_MAX))
+        return self._get(self.cut, ops.end_of(self.cut, self.limit, REQUEST_NBYTES_MAX))
 
     def _get(self, first: int, limit: int) -> Message:
         nbytes = limit - first
@@ -140,7 +140,7 @@ class Snapshot(Read):
         if self.at == 0:
             return None
         at = self.cut - 1
-        message = self._get(at, pieces.end_of(at, self._out.size, REQUEST_NBYTES_MAX))
+        message = self._get(at, ops.end_of(at, self._out.size, REQUEST_NBYTES_MAX))
         message.first, message.limit = message.first + 1, message.limit + 1
         return message
 

@@ -23,7 +23,7 @@ from smbox.paths.base import BatchItem
 from smbox.paths.draining import drain_all
 from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
-from smbox.wire import operands, pieces
+from smbox.wire import operands, ops
 from smbox.wire.codec import Request
 from smbox.wire.ops import Op, carried_nbytes
 
@@ -115,7 +115,7 @@ class RemotePath:
 
     def stages_snapshots(self, first: int, limit: int) -> bool:
         """Tell whether more than one stripe has to be of one moment."""
-        return pieces.count(first, limit, STRIPE_NBYTES) > 1
+        return ops.count(first, limit, STRIPE_NBYTES) > 1
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.

@@ -16,7 +16,7 @@ from smbox.client.message import Message, Transfer
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import ByteRange, Operation, RegionInfo, Sink
-from smbox.wire import pieces
+from smbox.wire import ops
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import NO_SCALE, Buffer, pack_scale
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes
@@ -169,12 +169,12 @@ class Change(ChannelWork):
         self._template = template
         self._payload = payload
         self._sink = sink
-        self._unit = pieces.unit_of(template.op)
+        self._unit = ops.unit_of(template.op)
 
     def next_message(self) -> Message:
         """Cut the next request."""
         first, template = self.cut, self._template
-        limit = pieces.end_of(first, self.limit, self._unit)
+        limit = ops.end_of(first, self.limit, self._unit)
         payload = self._payload(first, limit)
         return Message(
             template.op,
@@ -184,7 +184,7 @@ class Change(ChannelWork):
             scale=template.scale,
             operand=template.operand,
             payload=payload,
-            numbers=pieces.count(first, limit, STRIPE_NBYTES),
+            numbers=ops.count(first, limit, STRIPE_NBYTES),
             transfer=self,
             first=first,
             limit=limit,

@@ -12,22 +12,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError, SmboxError
-from smbox.wire import header, payload
-from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
+from smbox.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    SmboxError,
+    VersionMismatchError,
+)
+from smbox.wire import header, operands, ops
 from smbox.wire.header import NO_SCALE, Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
-from smbox.wire.operands import OPERAND_NBYTES_MAX
-from smbox.wire.ops import (
-    ANSWERS,
-    CONTROL,
-    OP_OF,
-    OPERANDS,
-    SOURCES,
-    Op,
-)
-from smbox.wire.pieces import unit_of
-from smbox.wire.status import STATUS_OF, Status, error_of
+from smbox.wire.operands import Item
+from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, Op
+from smbox.wire.status import STATUS_OF, Status, error_body, error_of, status_of
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
 """Bytes of a msgpack body; an error may bring the old bytes of what was done before it."""
@@ -107,31 +103,63 @@ class Reply:
     def raised(self) -> SmboxError:
         """Build the error that a caller sees for this refusal."""
         found = self.error or ErrorBody(message="no reason given")
-        taken = {"message", "op", "request", "status"}
-        facts = {name: value for name, value in found.facts.items() if name not in taken}
-        return error_of(
-            self.status,
-            found.message,
-            op=self.op.name.lower(),
-            request=self.request,
-            status=self.status.name,
-            **facts,
-        )
+        own = {"op": self.op.name.lower(), "request": self.request, "status": self.status.name}
+        return error_of(self.status, found.message, own | found.facts | own)
 
 
-def reply_to(request: Request, payload: Buffer = b"", *, version: int = 0) -> Reply:
-    """Make the reply to a request that was done and has no body."""
+def reply_to(
+    request: Request,
+    payload: Buffer = b"",
+    *,
+    version: int = 0,
+    status: Status = Status.OK,
+    error: ErrorBody | None = None,
+) -> Reply:
+    """Make the reply to a request that has no body of its own."""
     return Reply(
         request.op,
-        Status.OK,
+        status,
         request.request,
         request.number,
         request.address,
         request.nbytes,
         version,
         payload,
+        error=error,
         operand=request.operand,
     )
+
+
+def refuse(
+    request: Request,
+    error: SmboxError,
+    *,
+    applied: int = 0,
+    old: bytes = b"",
+    status: Status | None = None,
+) -> Reply:
+    """Build the reply that refuses ``request`` because of ``error``.
+
+    Args:
+        request: what is refused.
+        error: gives message, facts and, unless told, the status.
+        applied: number of the last change applied on the channel.
+        old: old bytes of the commits of this request that did happen.
+        status: for what no class says (GAP, NO_SESSION).
+    """
+    found = status_of(error) if status is None else status
+    return reply_to(request, status=found, error=error_body(error, applied, old))
+
+
+def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
+    """Build the reply to what ``decode_request`` refused, if it can be addressed at all."""
+    try:
+        fields = header.unpack(frames[0] if frames else b"")
+    except VersionMismatchError:
+        return refuse(Request(Op.HELLO), error)
+    except RemoteProtocolError:
+        return None
+    return refuse(Request(OP_OF.get(fields[2], Op.PING), fields[5], fields[6]), error)
 
 
 def encode_request(request: Request) -> list[Buffer]:
@@ -156,12 +184,10 @@ def encode_request(request: Request) -> list[Buffer]:
     if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
     if request.op is Op.BATCH:
-        return [head, request.payload or pack_items(request.items)]
+        return [head, request.payload or operands.pack_items(request.items)]
     if request.op not in CONTROL:
         return [head]
-    if type(request.body) is not REQUESTS[request.op]:
-        raise LocalProtocolError("wrong body", op=request.op.name, body=type(request.body))
-    return [head, encode_body(request.body)]
+    return [head, _encoded(request.body, REQUESTS[request.op])]
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
@@ -176,20 +202,19 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         raise RemoteProtocolError("a request has no status", status=status)
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
     found.numbers, found.generation, found.operand = rest
-    if found.operand:
-        payload.check_operand(op, kernel, found.operand)
+    ops.check_operand(op, kernel, found.operand)
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
-        found.payload = payload.source(op, kernel, nbytes, found.operand, body)
+        found.payload = ops.check_source(op, kernel, nbytes, found.operand, body)
     elif op in OPERANDS:
-        found.payload = payload.limited(body, OPERAND_NBYTES_MAX)
+        found.payload = ops.check_length(body, operands.OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
-        found.payload = payload.limited(body, BATCH_NBYTES_MAX)
-        found.items = unpack_items(nbytes, found.payload)
+        found.payload = ops.check_length(body, operands.BATCH_NBYTES_MAX)
+        found.items = operands.unpack_items(nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
-    elif op in _READS and nbytes > unit_of(op):
+    elif op in _READS and nbytes > ops.unit_of(op):
         raise RemoteProtocolError("too long a range", nbytes=nbytes)
     return found
 
@@ -212,14 +237,12 @@ def encode_reply(reply: Reply) -> list[Buffer]:
         operand=reply.operand,
     )
     if reply.status is not Status.OK:
-        return [head, encode_body(reply.error or ErrorBody())]
+        return [head, _encoded(reply.error or ErrorBody(), ErrorBody)]
     if reply.op in ANSWERS:
         return [head, reply.payload]
     if reply.op not in CONTROL:
         return [head]
-    if type(reply.body) is not REPLIES[reply.op]:
-        raise LocalProtocolError("wrong body", op=reply.op.name, body=type(reply.body))
-    return [head, encode_body(reply.body)]
+    return [head, _encoded(reply.body, REPLIES[reply.op])]
 
 
 def decode_reply(frames: Sequence[Buffer]) -> Reply:
@@ -238,22 +261,10 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     elif op in CONTROL:
         found.body = _body(_REPLY_DECODERS[op], body)
     elif op in ANSWERS:
-        found.payload = payload.answer(op, nbytes, operand, body)
+        found.payload = ops.check_answer(op, nbytes, operand, body)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found
-
-
-def encode_body(body: Body) -> bytes:
-    """Write a control body as msgpack.
-
-    Raises:
-        LocalProtocolError: it holds what msgpack cannot write.
-    """
-    try:
-        return _ENCODER.encode(body)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error
 
 
 def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]:
@@ -268,6 +279,15 @@ def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]
 
 def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
     try:
-        return decoder.decode(payload.limited(body, CONTROL_NBYTES_MAX))
+        return decoder.decode(ops.check_length(body, CONTROL_NBYTES_MAX))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
+
+
+def _encoded(body: Body | None, kind: type[Body]) -> bytes:
+    if type(body) is not kind:
+        raise LocalProtocolError("wrong body", wanted=kind.__name__, body=type(body).__name__)
+    try:
+        return _ENCODER.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error

@@ -1,4 +1,4 @@
-"""Status numbers of replies and the error class of each: one table, both ways. Pure.
+"""Status numbers of replies, and how an error travels: one table, both ways. Pure.
 
 Numbers are never reused. 1-63 become an error of the caller; 64 and up are answered by the
 session itself and never reach a caller.
@@ -7,7 +7,7 @@ session itself and never reach a caller.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from smbox.errors import (
     AccessDeniedError,
@@ -27,6 +27,7 @@ from smbox.errors import (
     SmboxError,
     VersionMismatchError,
 )
+from smbox.wire.messages import ErrorBody
 
 
 class Status(IntEnum):
@@ -88,6 +89,22 @@ def status_of(error: SmboxError) -> Status:
     return Status.ERROR
 
 
-def error_of(status: Status, message: str, /, **facts: object) -> SmboxError:
-    """Build the error that a caller sees for ``status``."""
-    return ERRORS.get(status, RemoteError)(message, **facts)
+def error_body(error: SmboxError, applied: int, old: bytes) -> ErrorBody:
+    """Word an error for a reply; see ErrorBody."""
+    facts = {name: _plain(value) for name, value in error.facts.items()}
+    return ErrorBody(message=error.message, facts=facts, applied=applied, old=old)
+
+
+def error_of(status: Status, message: str, facts: dict[str, Any]) -> SmboxError:
+    """Build the error that a caller sees for ``status``; a peer may name facts as it likes."""
+    free = {name: value for name, value in facts.items() if name not in {"self", "message"}}
+    return ERRORS.get(status, RemoteError)(message, **free)
+
+
+def _plain(value: object) -> Any:
+    """Make a fact writable as msgpack: ints, floats, strings, None; else its text."""
+    if isinstance(value, bool | float | str | None):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 64 else str(int(value))
+    return str(value)

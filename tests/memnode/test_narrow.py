@@ -11,9 +11,9 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.optimizers import OptimizerCode
 from smbox.wire import operands
-from smbox.wire.batch import Item
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Free
+from smbox.wire.operands import Item
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 

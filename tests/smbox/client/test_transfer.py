@@ -13,10 +13,9 @@ from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.base import Operation, RegionInfo
-from smbox.wire.codec import decode_request, encode_reply
+from smbox.wire.codec import decode_request, encode_reply, refuse
 from smbox.wire.header import NO_SCALE, unpack_scale
 from smbox.wire.ops import Op
-from smbox.wire.refusal import refuse
 
 MIB = 1 << 20
 

@@ -12,10 +12,9 @@ from smbox.paths.opening import open_over, open_remote
 from smbox.testing.welcome import welcome
 from smbox.transports import resolving
 from smbox.transports.inproc import InprocHub
-from smbox.wire.codec import Reply, decode_request, encode_reply
+from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.ops import Op
 from smbox.wire.proving import challenge_of
-from smbox.wire.refusal import refuse
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 

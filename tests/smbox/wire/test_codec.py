@@ -7,16 +7,15 @@ from hypothesis import given, settings, strategies as st
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
 from smbox.wire import header, messages
-from smbox.wire.batch import Item, pack_items
 from smbox.wire.codec import (
     Reply,
     Request,
     decode_reply,
     decode_request,
-    encode_body,
     encode_reply,
     encode_request,
 )
+from smbox.wire.operands import Item, pack_items
 from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op
 from smbox.wire.status import Status
 
@@ -211,7 +210,7 @@ def test_a_wrong_body_is_our_bug():
     with pytest.raises(LocalProtocolError):
         encode_reply(Reply(Op.PING, body=messages.Stats()))
     with pytest.raises(LocalProtocolError):
-        encode_body(messages.StatsReply(facts={"what": object()}))
+        encode_reply(Reply(Op.STATS, body=messages.StatsReply(facts={"what": object()})))
 
 
 def test_payloads_are_passed_on_and_not_copied():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from smbox.wire.ops import SOURCES, Op
-from smbox.wire.pieces import count, cut, end_of, unit_of
+from smbox.wire.ops import SOURCES, Op, count, cut, end_of, unit_of
 
 
 @pytest.mark.parametrize(

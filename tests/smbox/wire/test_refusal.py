@@ -6,9 +6,8 @@ import pytest
 
 from smbox.errors import RegionFreedError, RemoteProtocolError, VersionMismatchError
 from smbox.wire import header
-from smbox.wire.codec import Request, decode_reply, encode_reply
+from smbox.wire.codec import Request, decode_reply, encode_reply, refuse, refuse_garbage
 from smbox.wire.ops import Op
-from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
 
 REQUEST = Request(Op.PUT, 7, 8, 4096, 16)
