@@ -12,7 +12,7 @@ from memnode.config import Bind
 from memnode.ipc_path import SocketFile, check_free
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
-from smbox.transports.resolving import why_unresolved
+from smbox.transports.zeromq import why_unresolved
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 
 COPY_BELOW_NBYTES: Final = 64 * 1024

@@ -25,8 +25,7 @@ from smbox.memory.segment import Segment
 from smbox.paths.base import Remote
 from smbox.paths.control import RemoteControl
 from smbox.transports.base import OpenTransport
-from smbox.transports.resolving import why_unresolved
-from smbox.transports.zeromq import ZmqTransport
+from smbox.transports.zeromq import ZmqTransport, why_unresolved
 from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
 from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
 

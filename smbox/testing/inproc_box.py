@@ -15,8 +15,8 @@ from smbox.config import ClientConfig
 from smbox.paths.choosing import Opened
 from smbox.paths.opening import open_over
 from smbox.paths.pair import PathPair
+from smbox.testing.inproc import Answers
 from smbox.transports.base import Frame, OpenTransport
-from smbox.transports.inproc import Answers
 
 BIND = 0
 """Index of the only address that the node listens on."""

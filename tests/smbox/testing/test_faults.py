@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.testing.faults import FaultScript
-from smbox.transports.inproc import InprocHub
+from smbox.testing.inproc import InprocHub
 from smbox.wire import header
 from smbox.wire.ops import Op
 
