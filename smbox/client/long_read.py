@@ -92,7 +92,7 @@ class LongRead(Read):
         """Ask for the next piece, or for the stamps of all; None: not all has arrived."""
         first = self.cut
         if first < self._end:
-            return self._ask(Op.LEND, first, ops.end_of(first, self._end, LONG_NBYTES_MAX))
+            return self._ask(Op.LEND, first, ops.end_of(Op.LEND, first, self._end))
         if self.at < first:
             return None
         if first == self._end:

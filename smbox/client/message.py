@@ -77,6 +77,13 @@ class Transfer:
         self.is_done = first >= limit
         self.error: SmboxError | None = None
 
+    @staticmethod
+    def endless() -> Transfer:
+        """Make one that is never done: to drive it moves all others of its channel."""
+        found = Transfer(0, 1)
+        found.is_begun = True
+        return found
+
     # What a subclass says.
 
     def next_message(self) -> Message | None:

@@ -11,7 +11,7 @@ from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.paths.special import Lease, RowsWanted
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
 from smbox.wire import operands, ops
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Free
 from smbox.wire.ops import Op, carried_nbytes
@@ -36,7 +36,7 @@ class Read(ChannelWork):
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
-        return self._get(self.cut, ops.end_of(self.cut, self.limit, REQUEST_NBYTES_MAX))
+        return self._get(self.cut, ops.end_of(Op.GET, self.cut, self.limit))
 
     def _get(self, first: int, limit: int) -> Message:
         nbytes = limit - first
@@ -140,7 +140,7 @@ class Snapshot(Read):
         if self.at == 0:
             return None
         at = self.cut - 1
-        message = self._get(at, ops.end_of(at, self._out.size, REQUEST_NBYTES_MAX))
+        message = self._get(at, ops.end_of(Op.GET, at, self._out.size))
         message.first, message.limit = message.first + 1, message.limit + 1
         return message
 
@@ -175,8 +175,7 @@ class Snapshot(Read):
         super().cancel()
         self._lease.drop()
         if is_begun:
-            request = Request(Op.FREE, body=Free(address=self._address))
-            self._channel.begin(Call(self._channel, request))
+            self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._address)))
 
     def outcome(self) -> str:
         """It is of one moment only as a whole."""

@@ -10,12 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.client.batches import Batch
-from smbox.client.calls import VersionWait, ask
+from smbox.client.changes import Batch, Change, change_of, scale_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Gather, Read, Snapshot
-from smbox.client.transfer import Change, change_of, scale_of
+from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
@@ -124,9 +123,9 @@ class RemotePath:
             RegionFreedError: the region was freed.
             RequestTimeoutError: no answer in time.
         """
-        request = Request(Op.WAIT, address=int(info.address))  # reached at once
         wait_s = self._timeout_s if timeout_s is None else timeout_s
-        return ask(self._channel(), request, wait_s).version
+        call = Call(self._channel(), Op.WAIT, address=int(info.address))  # reached at once
+        return call.answer(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait for a version; see DataPath."""

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.client.calls import ask, finish
 from smbox.client.channel import Channel
 from smbox.client.transfer import Call
 from smbox.errors import (
@@ -22,7 +21,7 @@ from smbox.errors import (
 from smbox.handle import check_seconds
 from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply
 from smbox.wire.messages import (
     Attach,
     Body,
@@ -69,7 +68,7 @@ class RemoteControl:
     @property
     def node(self) -> NodeInfo:
         """What the node said about itself when it last greeted us."""
-        welcome = self._channel.welcome
+        welcome = self._channel.flight.node
         if welcome is not None:
             self._node = NodeInfo(
                 welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
@@ -107,9 +106,9 @@ class RemoteControl:
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
         body = Publish(address=int(info.address), exist_ok=exist_ok)
-        call = Call(self._channel, Request(Op.PUBLISH, body=body))
+        call = Call(self._channel, Op.PUBLISH, body)
         try:
-            return self._info(_body_of(finish(call, Op.PUBLISH, timeout_s), RegionBody))
+            return self._info(_body_of(call.answer(timeout_s), RegionBody))
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
@@ -156,9 +155,9 @@ class RemoteControl:
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free a region; see ControlPath."""
-        call = Call(self._channel, Request(Op.FREE, body=Free(address=int(address))))
+        call = Call(self._channel, Op.FREE, Free(address=int(address)))
         try:
-            finish(call, Op.FREE, timeout_s)
+            call.answer(timeout_s)
         except RegionFreedError:
             if call.copies < 2:  # else our own first message may have done it
                 raise
@@ -190,7 +189,7 @@ class RemoteControl:
         return _info(body, self.node.uuid)
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        return _body_of(ask(self._channel, Request(op, body=body), timeout_s), answer)
+        return _body_of(Call(self._channel, op, body).answer(timeout_s), answer)
 
 
 def _body_of(reply: Reply, answer: type[B]) -> B:

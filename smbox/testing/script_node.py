@@ -6,15 +6,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, cast
 
+from smbox.client.changes import Change
 from smbox.client.channel import Channel
+from smbox.client.identity import Identity
 from smbox.client.message import Transfer
-from smbox.client.transfer import Call, Change
+from smbox.client.transfer import Call
 from smbox.config import ClientConfig
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Bytes, Sink
 from smbox.transports.base import Frame
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Hello, Welcome
+from smbox.wire.messages import Welcome
 from smbox.wire.ops import CHANGES, Op
 
 CONFIG: Final = ClientConfig("inproc://script", resend_after_s=60.0, resend_after_max_s=60.0)
@@ -84,24 +86,6 @@ class Wire:
         self.reply(Reply(Op.HELLO, request=greeting.request, body=body))
 
 
-class _Anybody:
-    """A client that no node needs to know."""
-
-    def hello(self, channel: int, generation: int) -> Hello:
-        return Hello(client_id=bytes(16), channel=channel, generation=generation)
-
-    def admit(self, channel: int, welcome: Welcome) -> None:
-        """Take any memory."""
-
-
-class _Nothing(Transfer):
-    """Never done: driving it moves all others of its channel."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-        self.is_begun = True
-
-
 class ScriptNode:
     """A channel of a client, and its connections.
 
@@ -111,7 +95,7 @@ class ScriptNode:
     """
 
     def __init__(self) -> None:
-        self.channel = Channel(1, self._open, _Anybody(), CONFIG)
+        self.channel = Channel(1, self._open, Identity(), CONFIG)
         self.wires: list[Wire] = []
         self.move()
 
@@ -122,13 +106,13 @@ class ScriptNode:
 
     def move(self) -> None:
         """Let the channel receive what there is and send what it can; it may connect."""
-        self.channel.drive(_Nothing(), 0.0)
+        self.channel.drive(Transfer.endless(), 0.0)
 
     def transfer(self, address: int, op: Op, numbers: int = 0) -> Call | Scripted:
         """Describe a read of one byte, or a change of one or two bytes: a stripe each."""
         if op in CHANGES:
             return Scripted(self.channel, address, op, numbers)
-        return Call(self.channel, Request(op, address=address, nbytes=1))
+        return Call(self.channel, op, address=address, nbytes=1)
 
     def _open(self) -> Wire:
         self.wires.append(Wire())

@@ -109,15 +109,16 @@ def unit_of(op: Op) -> int:
     return _UNITS.get(op, REQUEST_NBYTES_MAX)
 
 
-def end_of(first: int, limit: int, unit: int) -> int:
-    """Return where the piece that begins at ``first`` ends."""
+def end_of(op: Op, first: int, limit: int) -> int:
+    """Return where the request of ``op`` that begins at ``first`` ends."""
+    unit = _UNITS.get(op, REQUEST_NBYTES_MAX)
     return min(limit, (first // unit + 1) * unit)
 
 
 def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:
     """Cut a range at the multiples of ``unit``, ascending; an empty range gives nothing."""
     while first < limit:
-        end = end_of(first, limit, unit)
+        end = min(limit, (first // unit + 1) * unit)
         yield first, end
         first = end
 

@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from smbox.client.changes import Change
 from smbox.client.channel import Channel
-from smbox.client.transfer import Change
+from smbox.client.identity import Identity
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
@@ -19,7 +20,6 @@ from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.codec import Request, decode_request, encode_request
 from smbox.wire.header import LONG_NBYTES_MAX
-from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
@@ -210,21 +210,11 @@ def test_another_memory_is_refused_for_good(node, client):
     assert len(node.memory.regions) == 0
 
 
-class Nobody:
-    """A peer of a node that never answers."""
-
-    def hello(self, channel, generation):
-        return Hello(client_id=bytes(16), channel=channel, generation=generation)
-
-    def admit(self, welcome):
-        raise AssertionError
-
-
 def test_no_call_outlasts_its_timeout_by_more_than_a_second():
     def open_transport():
         return ZmqTransport("tcp://127.0.0.1:9", queue_max=WINDOW_MAX)
 
-    channel = Channel(1, open_transport, Nobody(), ClientConfig("tcp://127.0.0.1:9"))
+    channel = Channel(1, open_transport, Identity(), ClientConfig("tcp://127.0.0.1:9"))
     x = np.ones(PIECE, np.float32).view(np.uint8)
     template = Request(Op.PUT, kernel=1)
     work = Change(channel, 0, (0, x.size), template, lambda first, limit: x[first:limit].data)

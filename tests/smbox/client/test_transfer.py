@@ -8,7 +8,7 @@ import pytest
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.client.transfer import op_of, scale_of
+from smbox.client.changes import op_of, scale_of
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES

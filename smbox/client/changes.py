@@ -1,0 +1,240 @@
+"""Changes over the wire: of a range of a region, or many small ones in each request.
+
+docs/protocol.md says what each request means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from smbox.client.channel import Channel
+from smbox.client.message import Message
+from smbox.client.transfer import ChannelWork
+from smbox.errors import SmboxError
+from smbox.memory.kernels import KERNELS, KernelCode
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.base import BatchItem
+from smbox.paths.work import ByteRange, Operation, RegionInfo, Sink
+from smbox.wire import operands, ops
+from smbox.wire.codec import Reply, Request
+from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
+from smbox.wire.ops import ANSWERS, Op, carried_nbytes
+
+_CHANGES: Final = {
+    KernelCode.REPLACE: Op.PUT,
+    KernelCode.SCATTER_PUT: Op.PUT,
+    KernelCode.ELASTIC: Op.ELASTIC,
+}
+
+Payload = Callable[[int, int], Buffer]
+"""Makes the second frame of the request for ``[first, limit)``."""
+
+
+def op_of(kernel: KernelCode, sink: Sink | None) -> Op:
+    """Return the op that runs ``kernel``, with the old bytes in its reply for a sink."""
+    if sink is None:
+        return _CHANGES.get(kernel, Op.ACCUMULATE)
+    return Op.ELASTIC if kernel == KernelCode.ELASTIC else Op.FETCH
+
+
+def scale_of(operation: Operation, info: RegionInfo) -> bytes:
+    """Write the scale of an operation as the wire wants it for the region's elements."""
+    if not KERNELS[operation.kernel].has_scale:
+        return NO_SCALE
+    kind = info.dtype.kind
+    return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
+
+
+class Change(ChannelWork):
+    """A change of a range of a region's data: a number for every stripe.
+
+    Args:
+        channel: of the thread that begins it.
+        address: of the region's first byte.
+        span: first byte of its data, and the byte behind the last.
+        template: op, kernel and scale of the requests.
+        payload: of each request.
+        sink: takes the old bytes, if the op answers.
+    """
+
+    is_change = True
+
+    def __init__(
+        self,
+        channel: Channel,
+        address: int,
+        span: ByteRange,
+        template: Request,
+        payload: Payload,
+        sink: Sink | None = None,
+    ) -> None:
+        super().__init__(channel, *span)
+        self._address = address
+        self._template = template
+        self._payload = payload
+        self._sink = sink
+
+    def next_message(self) -> Message:
+        """Cut the next request."""
+        first, template = self.cut, self._template
+        limit = ops.end_of(template.op, first, self.limit)
+        payload = self._payload(first, limit)
+        return Message(
+            template.op,
+            address=self._address + first,
+            nbytes=limit - first,
+            kernel=template.kernel,
+            scale=template.scale,
+            operand=template.operand,
+            payload=payload,
+            numbers=ops.count(first, limit, STRIPE_NBYTES),
+            transfer=self,
+            first=first,
+            limit=limit,
+            source_nbytes=len(payload),
+            fills_ring=template.op in ANSWERS,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Hand on the old bytes."""
+        if self._sink is not None:
+            self._sink(message.first, message.limit, np.frombuffer(reply.payload, np.uint8))
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """End, after handing on what was done before the refusal."""
+        if done and self._sink is not None and reply.error is not None and not self.is_over:
+            limit = min(message.limit, self.end_of(message, done))
+            self._sink(message.first, limit, np.frombuffer(reply.error.old, np.uint8))
+        super().refused(message, reply, done)
+
+    def end_of(self, message: Message, done: int) -> int:
+        """Return the byte behind the first ``done`` stripes."""
+        return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
+
+
+def change_of(
+    channel: Channel, info: RegionInfo, operation: Operation, sink: Sink | None
+) -> Change:
+    """Make the transfer of an operation; its source is not copied."""
+    op, span = op_of(operation.kernel, sink), (operation.first, operation.limit)
+    source, operand = operation.source, operation.operand
+    is_whole = KERNELS[operation.kernel].is_whole
+
+    def payload(first: int, limit: int) -> Buffer:
+        if is_whole or (first, limit) == span:
+            return source.data
+        ahead, end = first - operation.first, limit - operation.first
+        return source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
+
+    scale = scale_of(operation, info)
+    template = Request(op, kernel=operation.kernel, scale=scale, operand=operand)
+    return Change(channel, int(info.address), span, template, payload, sink)
+
+
+class Batch(ChannelWork):
+    """Changes in order, many in each request; the first refusal is raised, the others run.
+
+    Units are items. A request ends at a refused item; what follows it is cut anew.
+
+    Args:
+        channel: of the thread that begins it.
+        items: each within one stripe.
+    """
+
+    is_change = True
+
+    def __init__(self, channel: Channel, items: Sequence[BatchItem]) -> None:
+        super().__init__(channel, 0, len(items))
+        self._items = items
+        self._taken = 0  # items whose old bytes are handed on
+        self._refusals: set[int] = set()
+        self._first_error: SmboxError | None = None
+
+    def next_message(self) -> Message:
+        """Pack as many items as fit into one request."""
+        first = self.cut
+        items = tuple(self._fitting(first))
+        answers = operands.answers_nbytes(items)
+        source = sum(len(item.source) for item in items)
+        return Message(
+            Op.BATCH,
+            nbytes=len(items),
+            payload=operands.pack_items(items),
+            items=items,
+            numbers=len(items),
+            transfer=self,
+            first=first,
+            limit=first + len(items),
+            source_nbytes=source,
+            copied_nbytes=answers and answers + source,
+            fills_ring=answers > 0,
+        )
+
+    def _fitting(self, first: int) -> Iterator[operands.Item]:
+        sources = answers = REQUEST_NBYTES_MAX
+        for item in self._items[first : first + operands.ITEMS_MAX]:
+            packed = _packed(item)
+            sources -= len(packed.source)
+            answers -= packed.answer_nbytes
+            if min(sources, answers) < 0:
+                return
+            yield packed
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Hand on the old bytes, item by item."""
+        self._hand_on(message.first, message.limit, reply.payload)
+
+    def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
+        at = 0
+        old = np.frombuffer(payload, np.uint8)
+        for index, item in enumerate(self._items[first:limit], first):
+            if item.sink is None:
+                continue
+            nbytes = _packed(item).answer_nbytes
+            if index >= self._taken:
+                item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
+                self._taken = index + 1
+            at += nbytes
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """Go on behind the refused change; what it was refused for is raised at the end."""
+        at = message.first + done
+        if reply.error is not None and not self.is_over:
+            self._hand_on(message.first, at, reply.error.old)
+        self._refusals.add(at)
+        self._first_error = self._first_error or reply.raised()
+        self.advance_to(at + 1)
+        self.rewind(self.at)
+
+    def advance_to(self, unit: int) -> None:
+        """Note that all before an item is done; a refusal is raised once all are."""
+        super().advance_to(unit)
+        if self.is_done:
+            self.error = self.error or self._first_error
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges that are certainly done, change by change."""
+        done = (n for n in range(self.at) if n not in self._refusals)
+        operations = [self._items[index].operation for index in done]
+        return [(operation.first, operation.limit) for operation in operations]
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect of the changes that were not refused."""
+        found = super().outcome()
+        return "partial" if found == "all" and self._refusals else found
+
+
+def _packed(item: BatchItem) -> operands.Item:
+    operation = item.operation
+    return operands.Item(
+        op_of(operation.kernel, item.sink),
+        operation.kernel,
+        int(item.info.address) + operation.first,
+        operation.limit - operation.first,
+        operation.source.data,  # copied into the frame, and not read again
+        scale_of(operation, item.info),
+        operation.operand,
+    )
