@@ -5,7 +5,7 @@ docs/protocol.md says what each request means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -149,16 +149,21 @@ class Batch(ChannelWork):
     def __init__(self, channel: Channel, items: Sequence[BatchItem]) -> None:
         super().__init__(channel, 0, len(items))
         self._items = items
+        self._packed = [_packed(item) for item in items]
         self._taken = 0  # items whose old bytes are handed on
         self._refusals: set[int] = set()
         self._first_error: SmboxError | None = None
 
     def next_message(self) -> Message:
         """Pack as many items as fit into one request."""
-        first = self.cut
-        items = tuple(self._fitting(first))
-        answers = operands.answers_nbytes(items)
-        source = sum(len(item.source) for item in items)
+        first = limit = self.cut
+        sources = answers = 0
+        for item in self._packed[first : first + operands.ITEMS_MAX]:
+            source, answer = len(item.source), item.answer_nbytes
+            if max(sources + source, answers + answer) > REQUEST_NBYTES_MAX:
+                break
+            sources, answers, limit = sources + source, answers + answer, limit + 1
+        items = tuple(self._packed[first:limit])
         return Message(
             Op.BATCH,
             nbytes=len(items),
@@ -167,21 +172,11 @@ class Batch(ChannelWork):
             numbers=len(items),
             transfer=self,
             first=first,
-            limit=first + len(items),
-            source_nbytes=source,
-            copied_nbytes=answers and answers + source,
+            limit=limit,
+            source_nbytes=sources,
+            copied_nbytes=answers and answers + sources,
             fills_ring=answers > 0,
         )
-
-    def _fitting(self, first: int) -> Iterator[operands.Item]:
-        sources = answers = REQUEST_NBYTES_MAX
-        for item in self._items[first : first + operands.ITEMS_MAX]:
-            packed = _packed(item)
-            sources -= len(packed.source)
-            answers -= packed.answer_nbytes
-            if min(sources, answers) < 0:
-                return
-            yield packed
 
     def take(self, message: Message, reply: Reply) -> None:
         """Hand on the old bytes, item by item."""
@@ -190,11 +185,9 @@ class Batch(ChannelWork):
     def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
         at = 0
         old = np.frombuffer(payload, np.uint8)
-        for index, item in enumerate(self._items[first:limit], first):
-            if item.sink is None:
-                continue
-            nbytes = _packed(item).answer_nbytes
-            if index >= self._taken:
+        for index in range(first, limit):
+            item, nbytes = self._items[index], self._packed[index].answer_nbytes
+            if item.sink is not None and index >= self._taken:
                 item.sink(item.operation.first, item.operation.limit, old[at : at + nbytes])
                 self._taken = index + 1
             at += nbytes

@@ -105,7 +105,7 @@ class Flight:
         """Return what a reply answers, and whether its turn has come."""
         is_next = True
         for message in self.messages:
-            if message.request == reply.request:
+            if message.request == reply.request and message.op is reply.op:
                 return message, is_next or message.op is Op.WAIT
             is_next = is_next and message.op is Op.WAIT
         return None, False

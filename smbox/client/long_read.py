@@ -71,6 +71,8 @@ class LongRead(Read):
     again what was torn.
     """
 
+    has_ranges = False  # before the look at the stamps no byte is certain
+
     def __init__(
         self,
         channel: Channel,
@@ -98,21 +100,9 @@ class LongRead(Read):
         if first == self._end:
             message = self._ask(Op.STAMPS, self.first, self._end)
         else:
-            message = self._get(*self._torn[first - self._end - 1])
+            message = self._ask(Op.GET, *self._torn[first - self._end - 1])
         message.first, message.limit = first, first + 1
         return message
-
-    def _ask(self, op: Op, first: int, limit: int) -> Message:
-        nbytes = limit - first
-        return Message(
-            op,
-            address=self._address + first,
-            nbytes=nbytes,
-            transfer=self,
-            first=first,
-            limit=limit,
-            lent_nbytes=nbytes if op is Op.LEND else 0,
-        )
 
     def take(self, message: Message, reply: Reply) -> None:
         """Store what was read, or find out what has to be read again."""
@@ -138,11 +128,3 @@ class LongRead(Read):
         self._torn = [part for piece in torn for part in ops.cut(*piece)]
         self.limit = self._end + 1 + len(self._torn)
         self._restless.note_torn(self._info, len(torn), len(lent))
-
-    def outcome(self) -> str:
-        """Before the look at the stamps no byte is certain."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List nothing, as above."""
-        return []

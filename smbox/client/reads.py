@@ -36,19 +36,20 @@ class Read(ChannelWork):
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
-        return self._get(self.cut, ops.end_of(Op.GET, self.cut, self.limit))
+        return self._ask(Op.GET, self.cut, ops.end_of(Op.GET, self.cut, self.limit))
 
-    def _get(self, first: int, limit: int) -> Message:
+    def _ask(self, op: Op, first: int, limit: int) -> Message:
         nbytes = limit - first
         return Message(
-            Op.GET,
+            op,
             address=self._address + first,
             nbytes=nbytes,
             operand=self._operand,
             transfer=self,
             first=first,
             limit=limit,
-            copied_nbytes=nbytes,
+            copied_nbytes=nbytes if op is Op.GET else 0,
+            lent_nbytes=nbytes if op is Op.LEND else 0,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
@@ -63,6 +64,8 @@ class Read(ChannelWork):
 
 class Gather(ChannelWork):
     """A read of rows, as many in one request as its answer holds; units are rows."""
+
+    has_ranges = False
 
     def __init__(self, channel: Channel, info: RegionInfo, wanted: RowsWanted) -> None:
         super().__init__(channel, 0, wanted.places.size)
@@ -95,14 +98,6 @@ class Gather(ChannelWork):
         found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
         self._wanted.out[first:limit] = found
 
-    def outcome(self) -> str:
-        """Rows are no range: all of them, or none."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Name no range."""
-        return []
-
 
 class Snapshot(Read):
     """A read of a range at one moment: a copy at the node, which is then read.
@@ -116,6 +111,8 @@ class Snapshot(Read):
         out: ``u8[nbytes of the span]``.
         lease: of a region of this client as large as the span; ends with this transfer.
     """
+
+    has_ranges = False  # it is of one moment only as a whole
 
     def __init__(
         self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, lease: Lease
@@ -140,7 +137,7 @@ class Snapshot(Read):
         if self.at == 0:
             return None
         at = self.cut - 1
-        message = self._get(at, ops.end_of(Op.GET, at, self._out.size))
+        message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, self._out.size))
         message.first, message.limit = message.first + 1, message.limit + 1
         return message
 
@@ -176,11 +173,3 @@ class Snapshot(Read):
         self._lease.drop()
         if is_begun:
             self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._address)))
-
-    def outcome(self) -> str:
-        """It is of one moment only as a whole."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Name no range."""
-        return []

@@ -27,11 +27,16 @@ VERSION_MAX: Final = (1 << 64) - 1
 class ChannelWork(Transfer):
     """A transfer that somebody waits for: ``smbox.handle.Work`` over a channel.
 
+    Attributes:
+        has_ranges: its units are bytes of the region, certain as soon as they are answered.
+
     Args:
         channel: of the thread that begins it.
         first: first unit.
         limit: behind the last one.
     """
+
+    has_ranges = True
 
     def __init__(self, channel: Channel, first: int, limit: int) -> None:
         super().__init__(first, limit)
@@ -70,7 +75,7 @@ class ChannelWork(Transfer):
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""
-        return [(self.first, self.at)] if self.at > self.first else []
+        return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
 
     def facts(self) -> dict[str, object]:
         """Tell for how long the node has been silent, who is in the way, and what is in use."""

@@ -21,7 +21,6 @@ from smbox.errors import (
 from smbox.handle import check_seconds
 from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.wire.codec import Reply
 from smbox.wire.messages import (
     Attach,
     Body,
@@ -108,7 +107,7 @@ class RemoteControl:
         body = Publish(address=int(info.address), exist_ok=exist_ok)
         call = Call(self._channel, Op.PUBLISH, body)
         try:
-            return self._info(_body_of(call.answer(timeout_s), RegionBody))
+            return self._info(_answer(call, RegionBody, timeout_s))
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
@@ -157,7 +156,7 @@ class RemoteControl:
         """Free a region; see ControlPath."""
         call = Call(self._channel, Op.FREE, Free(address=int(address)))
         try:
-            call.answer(timeout_s)
+            _answer(call, Empty, timeout_s)
         except RegionFreedError:
             if call.copies < 2:  # else our own first message may have done it
                 raise
@@ -186,26 +185,22 @@ class RemoteControl:
         self._channel.abandon()
 
     def _info(self, body: RegionBody) -> RegionInfo:
-        return _info(body, self.node.uuid)
+        return RegionInfo(
+            address=GlobalAddress(body.address),
+            name=body.name,
+            kind=body.kind,
+            dtype=dtypes.by_name(body.dtype),
+            shape=tuple(body.shape),
+            nbytes=body.nbytes,
+            consistency=body.consistency,
+            node_uuid=self.node.uuid,
+        )
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        return _body_of(Call(self._channel, op, body).answer(timeout_s), answer)
+        return _answer(Call(self._channel, op, body), answer, timeout_s)
 
 
-def _body_of(reply: Reply, answer: type[B]) -> B:
-    if not isinstance(reply.body, answer):
-        raise LocalProtocolError("the answer is no " + answer.__name__, op=reply.op.name)
-    return reply.body
-
-
-def _info(body: RegionBody, node_uuid: bytes) -> RegionInfo:
-    return RegionInfo(
-        address=GlobalAddress(body.address),
-        name=body.name,
-        kind=body.kind,
-        dtype=dtypes.by_name(body.dtype),
-        shape=tuple(body.shape),
-        nbytes=body.nbytes,
-        consistency=body.consistency,
-        node_uuid=node_uuid,
-    )
+def _answer(call: Call, answer: type[B], timeout_s: float) -> B:
+    body = call.answer(timeout_s).body
+    assert isinstance(body, answer)  # the channel takes a reply to its own op only
+    return body

@@ -1,41 +1,91 @@
-"""Connecting to a node: who we are, what we may, and the two remote paths that follow."""
+"""Connecting to a node: the path of its services, and the path of its regions' bytes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 from smbox.client.channel import Channel
 from smbox.client.identity import Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
-from smbox.errors import (
-    AccessDeniedError,
-    ConfigError,
-    ConnectError,
-    RequestTimeoutError,
-)
-from smbox.paths.base import Remote
+from smbox.errors import AccessDeniedError, ConfigError, ConnectError, RequestTimeoutError
+from smbox.paths.base import ControlPath, DataPath, NodeInfo
 from smbox.paths.control import RemoteControl
+from smbox.paths.local import LocalPath
+from smbox.paths.proof import why_not_shared
 from smbox.transports.base import OpenTransport
 from smbox.transports.zeromq import ZmqTransport, why_unresolved
 
 
-def open_remote(config: ClientConfig) -> Remote:
-    """Connect to the node at ``config.address`` over ZeroMQ.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A client's two paths to its node.
+
+    Args:
+        control: to the node's own services.
+        data: to the regions' bytes.
+        reason: why this data path, in words.
+    """
+
+    control: ControlPath
+    data: DataPath
+    reason: str = "nothing else was tried"
+
+
+def open_paths(config: ClientConfig) -> Opened:
+    """Connect to the node at ``config.address``, and map its memory if that can be.
 
     Raises:
-        ConfigError: no address.
+        ConfigError: no address, or the transport that was asked for cannot work here.
         ConnectError: no node answers there.
         AccessDeniedError: the node serves its own host and user, and we are not that.
     """
+    remote = open_remote(config)
+    try:
+        reason = why_messages(config, remote.control.node)
+        if reason is not None:
+            return replace(remote, reason=reason)
+        data = LocalPath(remote.control.node)
+    except BaseException:
+        remote.data.close()
+        remote.control.close()
+        raise
+    remote.data.close()
+    name = remote.control.node.name
+    return Opened(remote.control, data, f"node {name!r} keeps its memory in this /dev/shm")
+
+
+def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
+    """Tell why messages carry the data, or None where the memory is mapped.
+
+    Raises:
+        ConfigError: the transport that was asked for cannot work.
+    """
+    asked, why_not = config.transport, why_not_shared(node)
+    if asked in {"tcp", "ipc"}:
+        scheme = scheme_of(config.address or "")
+        if scheme != asked:
+            raise ConfigError(
+                f"transport {asked} cannot work: the address is one of {scheme}",
+                address=config.address,
+            )
+        return why_not or f"{asked} was asked for"
+    if why_not is not None and asked == "shm":
+        raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
+    return why_not
+
+
+def open_remote(config: ClientConfig) -> Opened:
+    """Connect to the node at ``config.address`` over ZeroMQ; raises as ``open_paths``."""
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX)
     return open_over(open_transport, config.address, config)
 
 
-def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Remote:
-    """Connect to a node over any transport; raises as ``open_remote``.
+def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Opened:
+    """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
         open_transport: opens fresh connections to the node.
@@ -53,7 +103,7 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
         if not identity.learn(error):
             raise
         control = _greet(open_channel(CONTROL_CHANNEL), address, config)
-    return Remote(control, RemotePath(scheme_of(address), open_channel, config))
+    return Opened(control, RemotePath(scheme_of(address), open_channel, config))
 
 
 def _greet(channel: Channel, address: str, config: ClientConfig) -> RemoteControl:
