@@ -21,7 +21,7 @@ from smbox.paths.work import ByteRange, Operation, RegionInfo, Sink
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply, Request
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
-from smbox.wire.ops import ANSWERS, Op, carried_nbytes
+from smbox.wire.ops import Op
 
 _CHANGES: Final = {
     KernelCode.REPLACE: Op.PUT,
@@ -81,7 +81,6 @@ class Change(ChannelWork):
         """Cut the next request."""
         first, template = self.cut, self._template
         limit = ops.end_of(template.op, first, self.limit)
-        payload = self._payload(first, limit)
         return Message(
             template.op,
             address=self._address + first,
@@ -89,13 +88,9 @@ class Change(ChannelWork):
             kernel=template.kernel,
             scale=template.scale,
             operand=template.operand,
-            payload=payload,
+            payload=self._payload(first, limit),
             numbers=ops.count(first, limit, STRIPE_NBYTES),
-            transfer=self,
-            first=first,
             limit=limit,
-            source_nbytes=len(payload),
-            fills_ring=template.op in ANSWERS,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
@@ -113,25 +108,6 @@ class Change(ChannelWork):
     def end_of(self, message: Message, done: int) -> int:
         """Return the byte behind the first ``done`` stripes."""
         return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
-
-
-def change_of(
-    channel: Channel, info: RegionInfo, operation: Operation, sink: Sink | None
-) -> Change:
-    """Make the transfer of an operation; its source is not copied."""
-    op, span = op_of(operation.kernel, sink), (operation.first, operation.limit)
-    source, operand = operation.source, operation.operand
-    is_whole = KERNELS[operation.kernel].is_whole
-
-    def payload(first: int, limit: int) -> Buffer:
-        if is_whole or (first, limit) == span:
-            return source.data
-        ahead, end = first - operation.first, limit - operation.first
-        return source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
-
-    scale = scale_of(operation, info)
-    template = Request(op, kernel=operation.kernel, scale=scale, operand=operand)
-    return Change(channel, int(info.address), span, template, payload, sink)
 
 
 class Batch(ChannelWork):
@@ -170,12 +146,8 @@ class Batch(ChannelWork):
             payload=operands.pack_items(items),
             items=items,
             numbers=len(items),
-            transfer=self,
-            first=first,
             limit=limit,
-            source_nbytes=sources,
             copied_nbytes=answers and answers + sources,
-            fills_ring=answers > 0,
         )
 
     def take(self, message: Message, reply: Reply) -> None:

@@ -73,6 +73,7 @@ class Flight:
                 message = transfer.next_message()
             if message is None:
                 return False
+            message.transfer, message.first = transfer, transfer.cut
             if self.messages and not self._has_credit(message):
                 self._pending = message
                 return False

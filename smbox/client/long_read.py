@@ -101,7 +101,7 @@ class LongRead(Read):
             message = self._ask(Op.STAMPS, self.first, self._end)
         else:
             message = self._ask(Op.GET, *self._torn[first - self._end - 1])
-        message.first, message.limit = first, first + 1
+        message.limit = first + 1
         return message
 
     def take(self, message: Message, reply: Reply) -> None:

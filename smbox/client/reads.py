@@ -45,11 +45,8 @@ class Read(ChannelWork):
             address=self._address + first,
             nbytes=nbytes,
             operand=self._operand,
-            transfer=self,
-            first=first,
             limit=limit,
             copied_nbytes=nbytes if op is Op.GET else 0,
-            lent_nbytes=nbytes if op is Op.LEND else 0,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
@@ -85,10 +82,7 @@ class Gather(ChannelWork):
             address=self._address,
             nbytes=nbytes,
             payload=payload,
-            transfer=self,
-            first=first,
             limit=limit,
-            source_nbytes=len(payload),
             copied_nbytes=nbytes,
         )
 
@@ -127,18 +121,13 @@ class Snapshot(Read):
             payload = operands.pack_address(self._address)
             nbytes = self._out.size
             return Message(
-                Op.SNAPSHOT,
-                address=self._source,
-                nbytes=nbytes,
-                payload=payload,
-                transfer=self,
-                limit=1,
+                Op.SNAPSHOT, address=self._source, nbytes=nbytes, payload=payload, limit=1
             )
         if self.at == 0:
             return None
         at = self.cut - 1
         message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, self._out.size))
-        message.first, message.limit = message.first + 1, message.limit + 1
+        message.limit += 1
         return message
 
     def take(self, message: Message, reply: Reply) -> None:

@@ -10,13 +10,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.client.changes import Batch, Change, change_of, scale_of
+from smbox.client.changes import Batch, Change, op_of, scale_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Gather, Read, Snapshot
 from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
+from smbox.memory.kernels import KERNELS
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.base import BatchItem
 from smbox.paths.draining import drain_all
@@ -24,6 +25,7 @@ from smbox.paths.special import Lease, OptimizerStep, RowsWanted
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink, Work
 from smbox.wire import operands, ops
 from smbox.wire.codec import Request
+from smbox.wire.header import Buffer
 from smbox.wire.ops import Op, carried_nbytes
 
 OpenChannel = Callable[[int], Channel]
@@ -65,8 +67,20 @@ class RemotePath:
         return Read(channel, info, first, limit, out, operand)
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
-        """Describe a change; see DataPath."""
-        return change_of(self._channel(), info, operation, sink)
+        """Describe a change; see DataPath. Its source is not copied."""
+        op, span = op_of(operation.kernel, sink), (operation.first, operation.limit)
+        source, operand = operation.source, operation.operand
+        is_whole = KERNELS[operation.kernel].is_whole
+
+        def payload(first: int, limit: int) -> Buffer:
+            if is_whole or (first, limit) == span:
+                return source.data
+            ahead, end = first - operation.first, limit - operation.first
+            return source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
+
+        scale = scale_of(operation, info)
+        template = Request(op, kernel=operation.kernel, scale=scale, operand=operand)
+        return Change(self._channel(), int(info.address), span, template, payload, sink)
 
     def batch(self, items: Sequence[BatchItem]) -> Work:
         """Describe many changes; see DataPath."""

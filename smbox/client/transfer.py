@@ -117,15 +117,7 @@ class Call(ChannelWork):
     def next_message(self) -> Message:
         """Make the request."""
         op, address, nbytes, version, body = self._asked
-        return Message(
-            op,
-            address=address,
-            nbytes=nbytes,
-            version=version,
-            body=body,
-            transfer=self,
-            limit=1,
-        )
+        return Message(op, address=address, nbytes=nbytes, version=version, body=body, limit=1)
 
     def take(self, message: Message, reply: Reply) -> None:
         """Keep the reply."""

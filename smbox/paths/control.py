@@ -21,19 +21,8 @@ from smbox.errors import (
 from smbox.handle import check_seconds
 from smbox.memory.region_limits import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.wire.messages import (
-    Attach,
-    Body,
-    Create,
-    Empty,
-    Free,
-    ListRegions,
-    Publish,
-    RegionBody,
-    Regions,
-    Stats,
-    StatsReply,
-)
+from smbox.wire import messages
+from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
 
 B = TypeVar("B", bound=Body)
@@ -52,15 +41,18 @@ class RemoteControl:
     A request whose reply is lost is sent again by the channel as it was: a creation by its
     token, and a free by its address, then find that they are done.
 
+    Attributes:
+        address: of the node, for people and other processes.
+
     Args:
         channel: greeted.
-        address: of the node, for people and other processes.
+        address: as the attribute.
         timeout_s: how long an answer may take where the caller's own timeout means more.
     """
 
     def __init__(self, channel: Channel, address: str, timeout_s: float) -> None:
         self._channel = channel
-        self._address = address
+        self.address = address
         self._timeout_s = timeout_s
         self._node: NodeInfo | None = None
 
@@ -73,13 +65,8 @@ class RemoteControl:
                 welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
             )
         if self._node is None:
-            raise LocalProtocolError("the node was never greeted", address=self._address)
+            raise LocalProtocolError("the node was never greeted", address=self.address)
         return self._node
-
-    @property
-    def address(self) -> str:
-        """The endpoint."""
-        return self._address
 
     def ping(self, timeout_s: float) -> None:
         """Wait for a sign of life."""
@@ -88,7 +75,7 @@ class RemoteControl:
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; see ControlPath."""
         check_limits(spec)
-        body = Create(
+        body = messages.Create(
             name=spec.name,
             kind=spec.kind,
             dtype=spec.dtype.name,
@@ -104,7 +91,7 @@ class RemoteControl:
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
-        body = Publish(address=int(info.address), exist_ok=exist_ok)
+        body = messages.Publish(address=int(info.address), exist_ok=exist_ok)
         call = Call(self._channel, Op.PUBLISH, body)
         try:
             return self._info(_answer(call, RegionBody, timeout_s))
@@ -131,7 +118,7 @@ class RemoteControl:
             message = f"no region can have this name: {error.message}"
             raise RegionNotFoundError(message, name=ascii(name)) from error
         check_seconds(timeout_s)
-        body = Attach(name=name, kind=kind)
+        body = messages.Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
         left_s, pause_s = timeout_s, ATTACH_FIRST_S
         while True:
@@ -149,12 +136,12 @@ class RemoteControl:
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds an address; see ControlPath."""
         return self._info(
-            self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s)
+            self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
         )
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free a region; see ControlPath."""
-        call = Call(self._channel, Op.FREE, Free(address=int(address)))
+        call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
         try:
             _answer(call, Empty, timeout_s)
         except RegionFreedError:
@@ -166,7 +153,9 @@ class RemoteControl:
         found: list[RegionInfo] = []
         after = -1
         while True:
-            page = self._ask(Op.LIST, ListRegions(after=after), Regions, timeout_s)
+            page = self._ask(
+                Op.LIST, messages.ListRegions(after=after), messages.Regions, timeout_s
+            )
             found += [self._info(body) for body in page.regions]
             if not page.more or not page.regions:
                 return found
@@ -174,7 +163,7 @@ class RemoteControl:
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's figures."""
-        return dict(self._ask(Op.STATS, Stats(), StatsReply, timeout_s).facts)
+        return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
     def close(self) -> None:
         """Say goodbye and close."""

@@ -59,13 +59,10 @@ CHANGES: Final = frozenset(
 )
 """Operations that change memory: each takes a number for every stripe it touches."""
 
-UNCOPIED: Final = frozenset({Op.LEND, Op.STAMPS})
-"""Operations that read without a copy; what they bring is to be compared."""
-
 COPIED: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
 """Operations whose reply carries bytes that are the reply's own, or the channel's."""
 
-ANSWERS: Final = COPIED | UNCOPIED
+ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS}
 """Operations whose reply carries bytes: a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})

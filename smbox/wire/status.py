@@ -9,24 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final
 
-from smbox.errors import (
-    AccessDeniedError,
-    AddressRangeError,
-    LayoutMismatchError,
-    LimitError,
-    NodeStoppingError,
-    OutOfMemoryError,
-    PeerLostError,
-    RegionExistsError,
-    RegionFreedError,
-    RegionNotFoundError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeoutError,
-    SessionExpiredError,
-    SmboxError,
-    VersionMismatchError,
-)
+from smbox import errors
+from smbox.errors import SmboxError
 from smbox.wire.messages import ErrorBody
 
 
@@ -57,21 +41,21 @@ class Status(IntEnum):
 
 
 ERRORS: Final[dict[Status, type[SmboxError]]] = {
-    Status.ERROR: RemoteError,
-    Status.REGION_NOT_FOUND: RegionNotFoundError,
-    Status.REGION_EXISTS: RegionExistsError,
-    Status.REGION_FREED: RegionFreedError,
-    Status.ADDRESS_RANGE: AddressRangeError,
-    Status.LAYOUT_MISMATCH: LayoutMismatchError,
-    Status.OUT_OF_MEMORY: OutOfMemoryError,
-    Status.LIMIT: LimitError,
-    Status.ACCESS_DENIED: AccessDeniedError,
-    Status.SESSION_EXPIRED: SessionExpiredError,
-    Status.STOPPING: NodeStoppingError,
-    Status.TIMEOUT: RequestTimeoutError,
-    Status.BAD_MESSAGE: RemoteProtocolError,
-    Status.VERSION: VersionMismatchError,
-    Status.OTHER_MEMORY: PeerLostError,
+    Status.ERROR: errors.RemoteError,
+    Status.REGION_NOT_FOUND: errors.RegionNotFoundError,
+    Status.REGION_EXISTS: errors.RegionExistsError,
+    Status.REGION_FREED: errors.RegionFreedError,
+    Status.ADDRESS_RANGE: errors.AddressRangeError,
+    Status.LAYOUT_MISMATCH: errors.LayoutMismatchError,
+    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
+    Status.LIMIT: errors.LimitError,
+    Status.ACCESS_DENIED: errors.AccessDeniedError,
+    Status.SESSION_EXPIRED: errors.SessionExpiredError,
+    Status.STOPPING: errors.NodeStoppingError,
+    Status.TIMEOUT: errors.RequestTimeoutError,
+    Status.BAD_MESSAGE: errors.RemoteProtocolError,
+    Status.VERSION: errors.VersionMismatchError,
+    Status.OTHER_MEMORY: errors.PeerLostError,
 }
 """Error class that a caller sees for a status."""
 
@@ -98,7 +82,7 @@ def error_body(error: SmboxError, applied: int, old: bytes) -> ErrorBody:
 def error_of(status: Status, message: str, facts: dict[str, Any]) -> SmboxError:
     """Build the error that a caller sees for ``status``; a peer may name facts as it likes."""
     free = {name: value for name, value in facts.items() if name not in {"self", "message"}}
-    return ERRORS.get(status, RemoteError)(message, **free)
+    return ERRORS.get(status, errors.RemoteError)(message, **free)
 
 
 def _plain(value: object) -> Any:
