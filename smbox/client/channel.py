@@ -281,14 +281,11 @@ class Channel:
 
     def _resume(self, reply: Reply) -> None:
         """Settle by ``applied`` what was in flight, and queue the rest."""
-        flight = self.flight
         self._parked = {}
-        found = self._connection.welcome(
-            reply, is_known=flight.node is not None, is_needed=bool(flight.messages)
-        )
-        if found is not None:
-            flight.resume(found)
-            self._connection.resumed()
+        is_known, is_needed = self.flight.node is not None, bool(self.flight.messages)
+        welcome = self._connection.welcome(reply, is_known=is_known, is_needed=is_needed)
+        if welcome is not None:
+            self.flight.resume(welcome)
 
     def _fail(self, error: SmboxError) -> None:
         """End all that is under way: the session cannot go on; the next begins a new one."""

@@ -143,6 +143,8 @@ class Connection:
             return None
         if isinstance(reply.body, Welcome):
             self._identity.admit(self._number, reply.body)
+            self.is_greeted = True
+            self._left = []  # what they may still send, the node refuses from now on
             return reply.body
         error = reply.raised()
         if is_known and isinstance(error, AccessDeniedError):
@@ -152,11 +154,6 @@ class Connection:
         if not (is_known and is_needed and may_wait):
             raise error
         return None
-
-    def resumed(self) -> None:
-        """Note that the node refuses, from now on, what dropped sockets may still send."""
-        self.is_greeted = True
-        self._left = []
 
     def say_bye(self, request_id: int) -> None:
         """Tell a node that listens that this channel is not coming back."""

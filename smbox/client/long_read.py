@@ -77,18 +77,17 @@ class LongRead(Read):
         self,
         channel: Channel,
         info: RegionInfo,
-        first: int,
-        limit: int,
+        span: ByteRange,
         out: Bytes,
         restless: Restless,
     ) -> None:
-        super().__init__(channel, info, first, limit, out)
+        super().__init__(channel, info, span, out)
         self._info = info
-        self._end = limit
+        self._end = self.limit
         self._restless = restless
         self._stamps: dict[int, int] = {}  # by first byte of a piece
         self._torn: list[ByteRange] = []
-        self.limit = limit + 2  # what is torn is not known yet
+        self.limit += 2  # what is torn is not known yet
 
     def next_message(self) -> Message | None:
         """Ask for the next piece, or for the stamps of all; None: not all has arrived."""

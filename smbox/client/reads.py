@@ -21,15 +21,9 @@ class Read(ChannelWork):
     """A read of a range into an array: copies at the node."""
 
     def __init__(
-        self,
-        channel: Channel,
-        info: RegionInfo,
-        first: int,
-        limit: int,
-        out: Bytes,
-        operand: int = 0,
+        self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, operand: int = 0
     ) -> None:
-        super().__init__(channel, first, limit)
+        super().__init__(channel, *span)
         self._address = int(info.address)
         self._out = out
         self._operand = operand
@@ -111,7 +105,7 @@ class Snapshot(Read):
     def __init__(
         self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, lease: Lease
     ) -> None:
-        super().__init__(channel, lease.info, 0, out.size + 1, out)
+        super().__init__(channel, lease.info, (0, out.size + 1), out)
         self._source = int(info.address) + span[0]
         self._lease = lease
 

@@ -62,9 +62,9 @@ class RemotePath:
         """Describe a read; see DataPath."""
         restless, channel = self._restless, self._channel()
         if not operand and restless.lends(info, limit - first):
-            return LongRead(channel, info, first, limit, out, restless)
+            return LongRead(channel, info, (first, limit), out, restless)
         restless.note_copied(info)
-        return Read(channel, info, first, limit, out, operand)
+        return Read(channel, info, (first, limit), out, operand)
 
     def change(self, info: RegionInfo, operation: Operation, sink: Sink | None) -> Work:
         """Describe a change; see DataPath. Its source is not copied."""
@@ -123,7 +123,7 @@ class RemotePath:
     ) -> Work:
         """Describe a read of a range at one moment; see DataPath."""
         if lease is None:
-            return Read(self._channel(), info, first, limit, out)
+            return Read(self._channel(), info, (first, limit), out)
         return Snapshot(self._channel(), info, (first, limit), out, lease)
 
     def stages_snapshots(self, first: int, limit: int) -> bool:

@@ -202,7 +202,8 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
         raise RemoteProtocolError("a request has no status", status=status)
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
     found.numbers, found.generation, found.operand = rest
-    ops.check_operand(op, kernel, found.operand)
+    if found.operand:
+        ops.check_operand(op, kernel, found.operand)
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:

@@ -244,7 +244,8 @@ def _check(items: Sequence[Item]) -> None:
     for item in items:
         if item.op not in SOURCES:
             raise RemoteProtocolError("op not allowed in a batch", op=item.op.name)
-        check_operand(item.op, item.kernel, item.operand)
+        if item.operand:
+            check_operand(item.op, item.kernel, item.operand)
         check_source(item.op, item.kernel, item.nbytes, item.operand, item.source)
     if sum(len(item.source) for item in items) > REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("sources too long", limit=REQUEST_NBYTES_MAX)

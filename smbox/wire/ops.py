@@ -145,9 +145,7 @@ def check_length(body: Buffer | None, limit: int) -> Buffer:
 
 
 def check_operand(op: Op, kernel: int, operand: int) -> None:
-    """Refuse an operand type that the request cannot have; 0 is none."""
-    if not operand:
-        return
+    """Refuse an operand type that the request cannot have."""
     if op not in OPERAND_OPS or kernel in WHOLE_KERNELS or kernel in SCATTER_KERNELS:
         raise RemoteProtocolError("this request has no operand type", op=op.name)
     if operand not in NARROW_ITEMSIZES:
