@@ -198,7 +198,7 @@ class Dispatcher:
             return refuse(request, failed, applied=channel.row.applied)
         if isinstance(outcome, Reply):
             connection = channel.session.connection
-            outcome.credit = self._credit.after(connection, len(request.payload))
+            outcome.numbers = self._credit.after(connection, len(request.payload))
         return outcome
 
     def _notice(self, channel: Channel) -> Replies:

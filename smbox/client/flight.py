@@ -124,8 +124,8 @@ class Flight:
         After a refused change, all that follows is numbered anew.
         """
         transfer, messages, done = message.transfer, self.messages, message.numbers
-        if reply.credit:
-            self._credit = reply.credit << 20
+        if reply.numbers:
+            self._credit = reply.numbers << 20
         if reply.status is Status.OK:
             transfer.answered(message, reply)
         else:

@@ -6,6 +6,7 @@ Bodies of data are passed on as they came, never copied.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -19,7 +20,7 @@ from smbox.errors import (
     VersionMismatchError,
 )
 from smbox.wire import header, operands, ops
-from smbox.wire.header import NO_SCALE, Buffer
+from smbox.wire.header import Buffer
 from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, Op
@@ -39,8 +40,8 @@ _ERROR_DECODER: Final = msgspec.msgpack.Decoder(ErrorBody)
 
 
 @dataclass(slots=True)
-class Request:
-    """One request; docs/protocol.md says which fields each op uses.
+class Header:
+    """The header of a message; docs/protocol.md says which fields each op uses.
 
     Attributes:
         request: id chosen by the client, unique within the connection.
@@ -48,12 +49,10 @@ class Request:
         address: global address of the first byte of the range.
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
-        version: that a WAIT waits for.
-        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
-            whose parts its items are, once that is packed.
-        body: of a control op.
-        items: of a BATCH.
-        numbers: how many numbers a change takes: stripes touched, or items.
+        version: that a WAIT waits for; of the region, in its reply; the stamp of the range, in
+            the reply to a LEND.
+        numbers: how many numbers a change takes: stripes touched, or items; in a reply the
+            credit: MiB of data that the channel may have under way from now on; 0: as before.
         generation: of the channel's connection, as its HELLO told.
         operand: dtype code of the elements that travel; 0: the region's.
     """
@@ -64,41 +63,69 @@ class Request:
     address: int = 0
     nbytes: int = 0
     kernel: int = 0
-    scale: bytes = NO_SCALE
+    scale: bytes = header.NO_SCALE
     version: int = 0
-    payload: Buffer = b""
-    body: Body | None = None
-    items: tuple[Item, ...] = ()
     numbers: int = 0
     generation: int = 0
     operand: int = 0
+    status: Status = Status.OK
+
+    def pack(self) -> bytes:
+        """Build the header frame.
+
+        Raises:
+            LocalProtocolError: a field does not fit its bits.
+        """
+        try:
+            return header.LAYOUT.pack(
+                header.MAGIC,
+                header.PROTOCOL,
+                self.op,
+                self.kernel,
+                self.status,
+                self.request,
+                self.number,
+                self.address,
+                self.nbytes,
+                self.scale,
+                self.version,
+                self.numbers,
+                self.generation,
+                self.operand,
+            )
+        except struct.error as error:
+            raise LocalProtocolError("a header field does not fit", op=self.op) from error
 
 
 @dataclass(slots=True)
-class Reply:
-    """One reply; op, request, number, address and nbytes repeat the request's.
+class Request(Header):
+    """One request.
 
     Attributes:
-        version: of the region, in the reply to a WAIT; the stamp of the range, to a LEND.
-        credit: MiB of data that the channel may have under way from now on; 0: as before.
+        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
+            whose parts its items are, once that is packed.
+        body: of a control op.
+        items: of a BATCH.
+    """
+
+    payload: Buffer = b""
+    body: Body | None = None
+    items: tuple[Item, ...] = ()
+
+
+@dataclass(slots=True)
+class Reply(Header):
+    """One reply; op, request, number, address, nbytes and operand repeat the request's.
+
+    Attributes:
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
-        operand: the request's.
     """
 
-    op: Op
-    status: Status = Status.OK
-    request: int = 0
-    number: int = 0
-    address: int = 0
-    nbytes: int = 0
-    version: int = 0
     payload: Buffer = b""
     body: Body | None = None
     error: ErrorBody | None = None
-    credit: int = 0
-    operand: int = 0
 
     def raised(self) -> SmboxError:
         """Build the error that a caller sees for this refusal."""
@@ -118,15 +145,15 @@ def reply_to(
     """Make the reply to a request that has no body of its own."""
     return Reply(
         request.op,
-        status,
         request.request,
         request.number,
         request.address,
         request.nbytes,
-        version,
-        payload,
-        error=error,
+        version=version,
         operand=request.operand,
+        status=status,
+        payload=payload,
+        error=error,
     )
 
 
@@ -168,19 +195,7 @@ def encode_request(request: Request) -> list[Buffer]:
     Raises:
         LocalProtocolError: a field or body that the protocol does not allow.
     """
-    head = header.pack(
-        request.op,
-        kernel=request.kernel,
-        request=request.request,
-        number=request.number,
-        address=request.address,
-        nbytes=request.nbytes,
-        scale=request.scale,
-        version=request.version,
-        numbers=request.numbers,
-        generation=request.generation,
-        operand=request.operand,
-    )
+    head = request.pack()
     if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
     if request.op is Op.BATCH:
@@ -226,17 +241,7 @@ def encode_reply(reply: Reply) -> list[Buffer]:
     Raises:
         LocalProtocolError: a field or body that the protocol does not allow.
     """
-    head = header.pack(
-        reply.op,
-        status=reply.status,
-        request=reply.request,
-        number=reply.number,
-        address=reply.address,
-        nbytes=reply.nbytes,
-        version=reply.version,
-        numbers=reply.credit,
-        operand=reply.operand,
-    )
+    head = reply.pack()
     if reply.status is not Status.OK:
         return [head, _encoded(reply.error or ErrorBody(), ErrorBody)]
     if reply.op in ANSWERS:
@@ -255,8 +260,8 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     head, op, body = _frames(frames)
     _, _, _, _, code, request, number, address, nbytes, _, version, credit, _, operand = head
     status = STATUS_OF.get(code, Status.ERROR)
-    found = Reply(op, status, request, number, address, nbytes, version)
-    found.credit, found.operand = credit, operand
+    found = Reply(op, request, number, address, nbytes, version=version)
+    found.numbers, found.operand, found.status = credit, operand, status
     if status is not Status.OK:
         found.error = _body(_ERROR_DECODER, body)
     elif op in CONTROL:
