@@ -37,10 +37,9 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_NBYTES, Back, Block, order_outcome, pack_order
 from smbox.wire import operands
-from smbox.wire.batch import Item
 from smbox.wire.codec import Request
-from smbox.wire.ops import ANSWERS, carried_nbytes
-from smbox.wire.pieces import count, unit_of
+from smbox.wire.operands import Item
+from smbox.wire.ops import ANSWERS, carried_nbytes, count, unit_of
 
 
 class Change(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final
 from memnode.config import Bind, NodeConfig, parse_size
 from memnode.server import NodeServer
 from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
-from smbox.transports.heap import learn_large_blocks
+from smbox.transports.zeromq import learn_large_blocks
 
 EXIT_CLEAN: Final = 0
 EXIT_FAILED: Final = 1

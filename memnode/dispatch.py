@@ -19,9 +19,8 @@ from memnode.sessions import Connection
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.recovery import StripeBusy
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.ops import CHANGES, COPIED
-from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 QUEUE_MAX: Final = 2 * WINDOW_MAX
@@ -113,7 +112,7 @@ class Dispatcher:
             failed = RemoteError("the node failed at this request; its log says how")
             return refuse(request, failed, applied=channel.row.applied)
         if isinstance(outcome, Reply) and len(request.payload) > LONG_NBYTES:
-            outcome.credit = self._credit.after(channel.connection)
+            outcome.numbers = self._credit.after(channel.connection)
         return outcome
 
     def _notice(self, channel: Channel) -> Replies:

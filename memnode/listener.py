@@ -19,7 +19,7 @@ import zmq
 from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
-from smbox.transports.resolving import why_unresolved
+from smbox.transports.zeromq import why_unresolved
 from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty

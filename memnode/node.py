@@ -30,12 +30,19 @@ from smbox.errors import (
 )
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, Ring
 from smbox.memory.node_memory import NodeMemory
-from smbox.wire.codec import Reply, Request, decode_request, encode_reply, reply_to
+from smbox.wire.codec import (
+    Reply,
+    Request,
+    decode_request,
+    encode_reply,
+    refuse,
+    refuse_garbage,
+    reply_to,
+)
 from smbox.wire.header import LONG_NBYTES_MAX, REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Empty, Hello, Welcome
 from smbox.wire.ops import Op
 from smbox.wire.proving import challenge_of, client_proof, node_proof
-from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
 
 HOUSEKEEPING_S: Final = 1.0

@@ -22,11 +22,10 @@ from memnode.channel import Channel
 from memnode.context import Context, Handler
 from smbox import dtypes
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
-from smbox.wire.batch import Item
-from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.header import Buffer, unpack_scale
+from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op
-from smbox.wire.refusal import refuse
 
 FLOAT16: Final = dtypes.by_name("float16").code
 _QUIET: Final = np.uint32(0x40)

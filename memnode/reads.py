@@ -20,8 +20,7 @@ from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
-from smbox.wire.ops import carried_nbytes
-from smbox.wire.pieces import cut, unit_of
+from smbox.wire.ops import carried_nbytes, cut, unit_of
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:

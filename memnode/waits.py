@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memnode.sessions import Connection
 from smbox.errors import LimitError, RemoteError, RequestTimeoutError
-from smbox.wire.codec import Reply, Request, reply_to
-from smbox.wire.refusal import refuse
+from smbox.wire.codec import Reply, Request, refuse, reply_to
 
 if TYPE_CHECKING:
     from memnode.channel import Channel

@@ -11,7 +11,7 @@ import pytest
 from smbox import errors
 from smbox.address import GlobalAddress
 from smbox.memory.kernels import KernelCode, OptimizerCode
-from smbox.wire import batch, codec, header, messages, operands
+from smbox.wire import codec, header, messages, operands
 from smbox.wire.ops import ANSWERS, OPERANDS, SOURCES, Op
 from smbox.wire.status import ERRORS, Status
 
@@ -62,7 +62,7 @@ def test_limits_and_kernels():
     assert str(header.REQUEST_NBYTES_MAX) in limits["data of one request or reply"]
     assert str(header.LONG_NBYTES_MAX) in limits["data of a LEND, or a change with its source"]
     assert str(codec.CONTROL_NBYTES_MAX) in limits["msgpack body"]
-    assert limits["items of a batch"] == str(batch.ITEMS_MAX)
+    assert limits["items of a batch"] == str(operands.ITEMS_MAX)
     assert str(operands.OPERAND_NBYTES_MAX) in limits["operand of UPDATE and its like"]
     assert limits["places of a GATHER"] == str(operands.PLACES_MAX)
     counts = f"{operands.SIBLINGS_MAX}, {operands.PARAMETERS_MAX}"

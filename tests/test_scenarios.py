@@ -20,9 +20,8 @@ from smbox.client.transfer import ChannelWork
 from smbox.errors import RemoteError
 from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.ops import Op
-from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 STORIES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))

@@ -22,6 +22,7 @@ PACKAGES: Final = (
     "smbox",
     "numpy",
     "pyzmq",
+    "posix_ipc",
     "msgspec",
     "ml_dtypes",
     "torch",

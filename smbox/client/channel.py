@@ -19,19 +19,25 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from smbox.client.connection import Peer
-from smbox.client.engine import Engine
+from smbox.client.connection import Connection
+from smbox.client.flight import Flight
+from smbox.client.identity import Identity
 from smbox.client.message import Transfer
-from smbox.config import ClientConfig
-from smbox.errors import ConfigError, PeerLostError, SmboxError, TransportError
-from smbox.transports.base import OpenTransport
-from smbox.wire.messages import Welcome
+from smbox.config import WINDOW_MAX, ClientConfig
+from smbox.errors import ConfigError, PeerLostError, SessionExpiredError, SmboxError
+from smbox.transports.base import Frame, OpenTransport, Transport
+from smbox.wire.codec import Reply, decode_reply, encode_request
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+SLICE_S: Final = 0.05
+"""How long one pass keeps other threads from the channel."""
 
 HANDOVER_S: Final = 1e-4
 RELEASE_S: Final = 0.9
 """How long a verb that ends early waits until nothing reads its array any more."""
-
 LOOK_S: Final = 0.002
+HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
 class Channel:
@@ -39,50 +45,43 @@ class Channel:
 
     Attributes:
         thread: whose it is.
+        answered: how many of its requests have been answered.
+        flight: what is under way, and what the node said about itself last.
 
     Args:
         number: of the channel among those of the client.
         open_transport: opens a fresh connection to the node.
-        peer: names the client, and knows the memory.
+        identity: names the client, and knows the memory.
         config: patience.
     """
 
     def __init__(
-        self, number: int, open_transport: OpenTransport, peer: Peer, config: ClientConfig
+        self,
+        number: int,
+        open_transport: OpenTransport,
+        identity: Identity,
+        config: ClientConfig,
     ) -> None:
         self.thread = threading.current_thread()
+        self.answered = 0
+        self._connection = Connection(number, open_transport, identity, config)
+        self.flight = Flight()
+        self._parked: dict[str, Any] = {}  # of the stripe that the oldest request waits for
         self._lock = threading.Lock()
         self._owner = 0  # the thread inside; another's, or stale, when the lock is free
         self._is_dirty = False
         self._end: SmboxError | None = None  # why nothing can be begun any more
-        self._engine = Engine(number, open_transport, peer, config)
+        self._unseen: SmboxError | None = None  # of a change, and nobody was told of it
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way."""
-        return self._engine.flight.is_empty
+        return not (self.flight.messages or self.flight.waiting)
 
-    @property
-    def answered(self) -> int:
-        """How many of its requests have been answered."""
-        return self._engine.answered
-
-    @property
-    def welcome(self) -> Welcome | None:
-        """What the node said about itself last."""
-        return self._engine.flight.node
-
-    @property
-    def parked(self) -> dict[str, Any]:
-        """What the node said last of the stripe that the oldest request waits for."""
-        return self._engine.parked
-
-    @property
-    def silent_s(self) -> float:
-        """For how long nothing was heard, since something was asked for."""
-        return time.monotonic() - self._engine.patience.heard_s
-
-    # What transfers ask.
+    def facts(self) -> dict[str, object]:
+        """Tell for how long nothing was heard since something was asked for, and who holds."""
+        silent_s = round(time.monotonic() - self._connection.heard_s, 3)
+        return {"silent_s": silent_s} | self._parked
 
     def begin(self, transfer: Transfer) -> None:
         """Take a transfer, and send of it what can be sent at once."""
@@ -109,9 +108,10 @@ class Channel:
         if self._is_inside():
             return False  # a signal handler inside a pass, which has the socket in hand
         with self._entered():
-            if any(message.transfer is transfer for message in self._engine.flight.messages):
-                self._engine.connection.lose()
-            self._engine.flight.drop(transfer)
+            if any(message.transfer is transfer for message in self.flight.messages):
+                self._connection.lose()
+            if transfer in self.flight.waiting:
+                self.flight.waiting.remove(transfer)
         return self.release()
 
     def release(self) -> bool:
@@ -120,13 +120,14 @@ class Channel:
         Harmlessly: the node has acknowledged a later generation.
         """
         limit_s = time.monotonic() + RELEASE_S
+        look = Transfer.endless()  # to see what the node says meanwhile
         while True:
             with self._entered():
-                if self._engine.connection.is_released():
+                if self._connection.is_released():
                     return True
             if time.monotonic() >= limit_s:
                 return False
-            self.drive(_Look(), time.monotonic() + LOOK_S)
+            self.drive(look, time.monotonic() + LOOK_S)
             time.sleep(HANDOVER_S)
 
     def drain(self, deadline_s: float) -> bool:
@@ -136,18 +137,18 @@ class Channel:
             SmboxError: the first failure of a change that nobody was told of.
         """
         with self._entered():
-            under_way = self._engine.flight.under_way
+            under_way = self.flight.under_way
         if not all(self.drive(transfer, deadline_s) for transfer in under_way):
             return False
-        unseen, self._engine.unseen = self._engine.unseen, None
+        unseen, self._unseen = self._unseen, None
         if unseen is not None:
             raise unseen
         return True
 
     def seen(self, error: SmboxError) -> None:
         """Note that somebody was told of ``error``."""
-        if self._engine.unseen is error:
-            self._engine.unseen = None
+        if self._unseen is error:
+            self._unseen = None
 
     def close(self) -> None:
         """Say goodbye if the node listens, and close; transfers end with PeerLostError."""
@@ -158,21 +159,17 @@ class Channel:
         with self._entered():
             try:
                 if not self._is_dirty:
-                    self._engine.connection.say_bye(next(self._engine.flight.ids))
-            except TransportError:
-                pass  # the node will find out by itself
+                    self._connection.say_bye(next(self.flight.ids))
             finally:
-                self._engine.fail(self._end)
+                self._fail(self._end)
 
     def abandon(self) -> None:
         """Let go in a forked child, whose copy of the lock may be held for ever."""
         self._lock = threading.Lock()
         self._owner = 0
         self._end = PeerLostError("the box is the parent's", outcome="unknown")
-        self._engine.flight.clear()
-        self._engine.connection.abandon()
-
-    # What follows runs under the lock.
+        self.flight.clear()
+        self._connection.abandon()
 
     def _is_inside(self) -> bool:
         return self._owner == threading.get_ident() and self._lock.locked()
@@ -201,26 +198,100 @@ class Channel:
             transfer.fail(self._end)
             return True
         if self._is_dirty:
-            self._engine.connection.lose()
+            self._connection.lose()
         self._is_dirty = True
         try:
             if not transfer.is_begun:
-                self._engine.add(transfer)
+                if self.is_idle:
+                    self._connection.expect()
+                transfer.is_begun = True
+                self.flight.waiting.append(transfer)
             if deadline_s is None:
-                self._engine.send()
+                self._send()
             else:
-                self._engine.exchange(transfer, deadline_s)
+                self._exchange(transfer, deadline_s)
         except SmboxError as error:
             if isinstance(error, PeerLostError):
                 self._end = error
-            self._engine.fail(error)
+            self._fail(error)
         self._is_dirty = False
         return transfer.is_done
 
+    def _exchange(self, transfer: Transfer, deadline_s: float) -> None:
+        """Send and receive until the transfer is done, the slice is over, or all is silent."""
+        limit_s = min(deadline_s, time.monotonic() + SLICE_S)
+        late = 0
+        transport = self._send()
+        while not transfer.is_done and late <= WINDOW_MAX:
+            left_s = limit_s - time.monotonic()
+            is_late = left_s <= 0
+            late += is_late
+            frames = self._connection.receive(transport, max(0.0, left_s))
+            if frames is not None:
+                self._hear(frames)
+            elif is_late and self._connection.transport is not None:
+                return  # silent, but not for too long
+            transport = self._send()
 
-class _Look(Transfer):
-    """Never done: whoever drives it sees what the node says meanwhile."""
+    def _send(self) -> Transport:
+        """Connect, or send all that there is room for; returns the socket."""
+        connection, flight = self._connection, self.flight
+        transport = connection.transport
+        if transport is None:
+            return connection.open(next(flight.ids))
+        if connection.is_greeted:
+            unsent = flight.unsent
+            while unsent or flight.cut_next():
+                message = unsent[0]
+                message.generation = connection.generation
+                if not transport.send(encode_request(message), lent=True):
+                    break
+                message.copies += 1
+                unsent.popleft()
+        return transport
 
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-        self.is_begun = True
+    def _hear(self, frames: list[Frame]) -> None:
+        reply, connection, flight = decode_reply(frames), self._connection, self.flight
+        if reply.status is Status.NO_SESSION:
+            connection.lose()
+            return
+        if reply.op is Op.HELLO:
+            self._resume(reply)
+            return
+        message, is_next = flight.find(reply)
+        if message is None or reply.number != message.number:
+            return  # to an earlier copy, of another number
+        if reply.status is Status.PARKED:
+            told = {} if reply.error is None else reply.error.facts
+            self._parked = {name: told[name] for name in HOLDER_FACTS if name in told}
+        elif reply.status is Status.GAP:
+            flight.check_gap(message)
+            connection.lose()  # something before it was lost on its way
+        elif reply.status is Status.SESSION_EXPIRED:
+            raise SessionExpiredError("the node has ended this session", outcome="unknown")
+        elif not is_next:
+            connection.lose()  # the reply to something before it was lost
+        else:
+            self.answered += 1
+            self._parked = {}
+            flight.answer(message, reply)
+            transfer = message.transfer
+            if transfer.is_change and transfer.error is not None and not transfer.is_over:
+                self._unseen = self._unseen or transfer.error
+
+    def _resume(self, reply: Reply) -> None:
+        """Settle by ``applied`` what was in flight, and queue the rest."""
+        self._parked = {}
+        is_known, is_needed = self.flight.node is not None, bool(self.flight.messages)
+        welcome = self._connection.welcome(reply, is_known=is_known, is_needed=is_needed)
+        if welcome is not None:
+            self.flight.resume(welcome)
+
+    def _fail(self, error: SmboxError) -> None:
+        """End all that is under way: the session cannot go on; the next begins a new one."""
+        for transfer in self.flight.under_way:
+            if transfer.is_change and not transfer.is_done and not transfer.is_over:
+                self._unseen = self._unseen or error
+            transfer.fail(error)
+        self.flight.clear()
+        self._connection.lose()

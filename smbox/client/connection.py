@@ -1,10 +1,19 @@
-"""The socket of a channel: one generation after another, and the memory that old ones read."""
+"""The socket of a channel: one generation after another, and for how long each may be silent.
+
+A node that is away is greeted again after ``resend_after_s``, doubling to
+``resend_after_max_s``. One that greets and then is silent may be behind a slow network, where a
+message takes many seconds and a fresh connection begins it anew: so patience with it is twice
+as long as its last answer took, and doubles in silence up to SILENCE_MAX_S.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Final, Protocol
+from typing import Final
 
+from smbox.client.identity import Identity
+from smbox.config import ClientConfig
 from smbox.errors import (
     AccessDeniedError,
     LimitError,
@@ -12,22 +21,20 @@ from smbox.errors import (
     SessionExpiredError,
     SmboxError,
 )
-from smbox.transports.base import OpenTransport, Transport
+from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
-from smbox.wire.messages import Empty, Hello, Welcome
+from smbox.wire.messages import Empty, Welcome
 from smbox.wire.ops import Op
 
 FAREWELL_S: Final = 0.5
 
+SILENCE_MAX_S: Final = 20.0
+"""The longest patience with a node that has greeted: 2 MiB over 1 Mbit/s. It is how long it may
+take to see that a node was killed which had long been silent, as when a stripe is held."""
 
-class Peer(Protocol):
-    """Who the client is, and which memory it has come to know."""
-
-    def hello(self, channel: int, generation: int) -> Hello:
-        """Word the greeting of a connection."""
-
-    def admit(self, channel: int, welcome: Welcome) -> None:
-        """Check that this is the memory that the client knows; PeerLostError."""
+IDLE_S: Final = 60.0
+"""After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
+it first costs a round trip, a change that meets no session an error."""
 
 
 class Connection:
@@ -37,32 +44,75 @@ class Connection:
         transport: the socket; None: to be opened.
         generation: of the last one opened.
         is_greeted: the node has welcomed it.
+        heard_s: when the node was heard last, or first expected to answer.
 
     Args:
         number: of the channel.
         open_transport: opens a fresh connection to the node.
-        peer: words the greetings.
+        identity: words the greetings, and knows the memory.
+        config: the first and the longest pause between greetings.
     """
 
-    def __init__(self, number: int, open_transport: OpenTransport, peer: Peer) -> None:
+    def __init__(
+        self,
+        number: int,
+        open_transport: OpenTransport,
+        identity: Identity,
+        config: ClientConfig,
+    ) -> None:
         self.transport: Transport | None = None
         self.generation = 0
         self.is_greeted = False
+        self.heard_s = 0.0
         self._number = number
         self._open_transport = open_transport
-        self._peer = peer
+        self._identity = identity
         self._hello_id = 0
         self._left: list[Transport] = []  # closed, and maybe still reading lent memory
+        self._first_s, self._greeting_max_s = config.resend_after_s, config.resend_after_max_s
+        self._greeting_s = self._reply_s = config.resend_after_s
+        self._quiet_s = 0.0  # waited since the node was heard: not while the caller computes
 
     def open(self, request_id: int) -> Transport:
         """Open a socket, on which the greeting is the first message."""
         self.generation += 1
         self._hello_id = request_id
         transport = self.transport = self._open_transport()
-        body = self._peer.hello(self._number, self.generation)
+        body = self._identity.hello(self._number, self.generation)
         hello = Request(Op.HELLO, request_id, body=body, generation=self.generation)
         transport.send(encode_request(hello))
         return transport
+
+    def expect(self) -> None:
+        """Begin to wait for answers, where none was due; a stale socket is dropped."""
+        now_s = time.monotonic()
+        if now_s - self.heard_s > IDLE_S:
+            self.lose()
+        self.heard_s = now_s
+        self._quiet_s = 0.0
+
+    def receive(self, transport: Transport, timeout_s: float) -> list[Frame] | None:
+        """Wait for a message of the socket; one that is silent for too long is dropped."""
+        is_greeted = self.is_greeted
+        patience_s = self._reply_s if is_greeted else self._greeting_s
+        began_s = time.monotonic()
+        frames = transport.receive(min(timeout_s, patience_s - self._quiet_s))
+        now_s = time.monotonic()
+        self._quiet_s += now_s - began_s
+        if frames is None and self._quiet_s < patience_s:
+            return None
+        if is_greeted:
+            self._reply_s = max(self._first_s, min(2 * self._quiet_s, SILENCE_MAX_S))
+        elif frames is None:
+            self._greeting_s = min(2 * self._greeting_s, self._greeting_max_s)
+        else:
+            self._greeting_s = self._first_s
+        self._quiet_s = 0.0
+        if frames is None:
+            self.lose()
+        else:
+            self.heard_s = now_s
+        return frames
 
     def lose(self) -> None:
         """Drop the socket; does not wait until it has let go of lent memory."""
@@ -70,7 +120,7 @@ class Connection:
         transport, self.transport = self.transport, None
         if transport is not None:
             transport.close()
-            self._left = [left for left in self._left if not left.is_released(0.0)]
+            self.is_released()  # forgets those that are
             self._left.append(transport)
 
     def is_released(self) -> bool:
@@ -91,22 +141,27 @@ class Connection:
         """
         if reply.request != self._hello_id or self.is_greeted:
             return None
-        if not isinstance(reply.body, Welcome):
-            _check_delay(reply.raised(), is_known=is_known, is_needed=is_needed)
-            return None
-        self._peer.admit(self._number, reply.body)
-        return reply.body
-
-    def resumed(self) -> None:
-        """Note that the node refuses, from now on, what dropped sockets may still send."""
-        self.is_greeted = True
-        self._left = []
+        if isinstance(reply.body, Welcome):
+            self._identity.admit(self._number, reply.body)
+            self.is_greeted = True
+            self._left = []  # what they may still send, the node refuses from now on
+            return reply.body
+        error = reply.raised()
+        if is_known and isinstance(error, AccessDeniedError):
+            message = "the node that answers now does not know us"
+            raise SessionExpiredError(message, outcome="unknown") from error
+        may_wait = isinstance(error, NodeStoppingError | LimitError)
+        if not (is_known and is_needed and may_wait):
+            raise error
+        return None
 
     def say_bye(self, request_id: int) -> None:
         """Tell a node that listens that this channel is not coming back."""
         transport = self.transport
         bye = Request(Op.BYE, request_id, body=Empty(), generation=self.generation)
-        if transport is not None and self.is_greeted and transport.send(encode_request(bye)):
+        with contextlib.suppress(SmboxError):  # the node will find out by itself
+            if not (transport and self.is_greeted and transport.send(encode_request(bye))):
+                return
             limit_s = time.monotonic() + FAREWELL_S
             while (left_s := limit_s - time.monotonic()) > 0:
                 frames = transport.receive(left_s)
@@ -120,13 +175,3 @@ class Connection:
         if self.transport is not None:
             self.transport.abandon()
             self.transport = None
-
-
-def _check_delay(error: SmboxError, *, is_known: bool, is_needed: bool) -> None:
-    """Raise a refusal, unless it is one to ask again after."""
-    if is_known and isinstance(error, AccessDeniedError):
-        message = "the node that answers now does not know us"
-        raise SessionExpiredError(message, outcome="unknown") from error
-    may_wait = isinstance(error, NodeStoppingError | LimitError)
-    if not (is_known and is_needed and may_wait):
-        raise error

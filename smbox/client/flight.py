@@ -27,6 +27,7 @@ class Flight:
         ids: of requests.
         messages: numbered and unanswered, in order.
         unsent: those of them that are to be sent on the present connection.
+        waiting: transfers of which more is to be cut.
     """
 
     def __init__(self) -> None:
@@ -34,16 +35,10 @@ class Flight:
         self.ids = itertools.count(1)
         self.messages: deque[Message] = deque()
         self.unsent: deque[Message] = deque()
-        self._waiting: deque[Transfer] = deque()  # of which more is to be cut
+        self.waiting: deque[Transfer] = deque()
         self._pending: Message | None = None  # cut, and not in flight: no room yet
         self._next = 1  # the number of the next change
-        self._source = self._copied = self._lent = 0  # bytes of those in flight
         self._credit = 0  # of source bytes, as the node last said; 0: as it welcomed us
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is under way."""
-        return not (self.messages or self._waiting)
 
     @property
     def acknowledged(self) -> int:
@@ -54,40 +49,32 @@ class Flight:
     @property
     def under_way(self) -> list[Transfer]:
         """The transfers that have not ended, in order."""
-        transfers = [*(message.transfer for message in self.messages), *self._waiting]
+        transfers = [*(message.transfer for message in self.messages), *self.waiting]
         return list(dict.fromkeys(transfers))
-
-    def add(self, transfer: Transfer) -> None:
-        """Put a transfer behind all others."""
-        self._waiting.append(transfer)
-
-    def drop(self, transfer: Transfer) -> None:
-        """Cut nothing more of a transfer."""
-        if transfer in self._waiting:
-            self._waiting.remove(transfer)
 
     def clear(self) -> None:
         """Forget all; the next session begins anew."""
         self.node = None
         self.messages.clear()
         self.unsent.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self._pending = None
-        self._source = self._copied = self._lent = self._credit = 0
+        self._credit = 0
 
     def cut_next(self) -> bool:
         """Number the next request and put it in flight; False: none, or no credit yet."""
-        while self._waiting:
-            transfer = self._waiting[0]
+        while self.waiting:
+            transfer = self.waiting[0]
             if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_over:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 continue
             message = self._pending
             if message is None or message.transfer is not transfer:
                 message = transfer.next_message()
             if message is None:
                 return False
-            if not self._has_credit(message):
+            message.transfer, message.first = transfer, transfer.cut
+            if self.messages and not self._has_credit(message):
                 self._pending = message
                 return False
             message.request = next(self.ids)
@@ -97,39 +84,39 @@ class Flight:
             self.unsent.append(message)
             transfer.cut = message.limit
             self._next += message.numbers
-            self._count(message, 1)
             return True
         return False
 
     def _has_credit(self, message: Message) -> bool:
-        node = self.node
-        if not self.messages or node is None:
-            return True  # one request may always be in flight
-        source, copied, lent = message.source_nbytes, message.copied_nbytes, message.lent_nbytes
-        if len(self.messages) >= node.window:
+        """Tell whether the node's limits allow one more; one may always be in flight."""
+        node, flying = self.node, [*self.messages, message]
+        if node is None or len(flying) > node.window:
             return False
-        if source and self._source + source > (self._credit or node.sources_nbytes):
+        sources_nbytes = self._credit or node.sources_nbytes
+        if message.source_nbytes and sum(m.source_nbytes for m in flying) > sources_nbytes:
             return False
-        if copied and self._copied + copied > node.answers_nbytes:
+        if message.copied_nbytes and sum(m.copied_nbytes for m in flying) > node.answers_nbytes:
             return False
-        if lent and self._lent + lent > node.lent_nbytes:
+        if message.lent_nbytes and sum(m.lent_nbytes for m in flying) > node.lent_nbytes:
             return False
         last = self._next + message.numbers - 1
         return not message.fills_ring or last <= self.acknowledged + node.ring_entries
-
-    def _count(self, message: Message, sign: int) -> None:
-        self._source += sign * message.source_nbytes
-        self._copied += sign * message.copied_nbytes
-        self._lent += sign * message.lent_nbytes
 
     def find(self, reply: Reply) -> tuple[Message | None, bool]:
         """Return what a reply answers, and whether its turn has come."""
         is_next = True
         for message in self.messages:
-            if message.request == reply.request:
+            if message.request == reply.request and message.op is reply.op:
                 return message, is_next or message.op is Op.WAIT
             is_next = is_next and message.op is Op.WAIT
         return None, False
+
+    def check_gap(self, message: Message) -> None:
+        """Raise SessionExpiredError if the node lacks what it had acknowledged."""
+        if message.before <= self.acknowledged:
+            raise SessionExpiredError(
+                "the node lost changes that it had acknowledged", outcome="unknown"
+            )
 
     def answer(self, message: Message, reply: Reply) -> None:
         """Let a message have its reply, and forget it.
@@ -137,8 +124,8 @@ class Flight:
         After a refused change, all that follows is numbered anew.
         """
         transfer, messages, done = message.transfer, self.messages, message.numbers
-        if reply.credit:
-            self._credit = reply.credit << 20
+        if reply.numbers:
+            self._credit = reply.numbers << 20
         if reply.status is Status.OK:
             transfer.answered(message, reply)
         else:
@@ -149,7 +136,6 @@ class Flight:
             self._renumber(message, done)
         else:
             messages.remove(message)  # the first, but for a WAIT
-            self._count(message, -1)
         if not self.messages:
             self._credit = 0  # others may have begun before this channel does again
 
@@ -166,18 +152,15 @@ class Flight:
 
         Before the messages go: an interrupt leaves a transfer in both places, not in none.
         """
-        self._waiting = deque(
-            dict.fromkeys([*(message.transfer for message in dropped), *self._waiting])
+        self.waiting = deque(
+            dict.fromkeys([*(message.transfer for message in dropped), *self.waiting])
         )
         self.messages = kept
-        for transfer in self._waiting:
+        for transfer in self.waiting:
             ends = (each.limit for each in self.messages if each.transfer is transfer)
             transfer.rewind(max(ends, default=transfer.at))
         self._pending = None
         self.unsent = deque(message for message in self.unsent if message in self.messages)
-        self._source = self._copied = self._lent = 0
-        for message in self.messages:
-            self._count(message, 1)
 
     def resume(self, node: Welcome) -> None:
         """Learn what the node has applied, and queue what is still wanted.

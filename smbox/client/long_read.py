@@ -19,7 +19,7 @@ from smbox.errors import RemoteProtocolError
 from smbox.memory.hold import CHANGING
 from smbox.memory.layout import Consistency
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
-from smbox.wire import pieces
+from smbox.wire import ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
 from smbox.wire.ops import Op
@@ -71,48 +71,37 @@ class LongRead(Read):
     again what was torn.
     """
 
+    has_ranges = False  # before the look at the stamps no byte is certain
+
     def __init__(
         self,
         channel: Channel,
         info: RegionInfo,
-        first: int,
-        limit: int,
+        span: ByteRange,
         out: Bytes,
         restless: Restless,
     ) -> None:
-        super().__init__(channel, info, first, limit, out)
+        super().__init__(channel, info, span, out)
         self._info = info
-        self._end = limit
+        self._end = self.limit
         self._restless = restless
         self._stamps: dict[int, int] = {}  # by first byte of a piece
         self._torn: list[ByteRange] = []
-        self.limit = limit + 2  # what is torn is not known yet
+        self.limit += 2  # what is torn is not known yet
 
     def next_message(self) -> Message | None:
         """Ask for the next piece, or for the stamps of all; None: not all has arrived."""
         first = self.cut
         if first < self._end:
-            return self._ask(Op.LEND, first, pieces.end_of(first, self._end, LONG_NBYTES_MAX))
+            return self._ask(Op.LEND, first, ops.end_of(Op.LEND, first, self._end))
         if self.at < first:
             return None
         if first == self._end:
             message = self._ask(Op.STAMPS, self.first, self._end)
         else:
-            message = self._get(*self._torn[first - self._end - 1])
-        message.first, message.limit = first, first + 1
+            message = self._ask(Op.GET, *self._torn[first - self._end - 1])
+        message.limit = first + 1
         return message
-
-    def _ask(self, op: Op, first: int, limit: int) -> Message:
-        nbytes = limit - first
-        return Message(
-            op,
-            address=self._address + first,
-            nbytes=nbytes,
-            transfer=self,
-            first=first,
-            limit=limit,
-            lent_nbytes=nbytes if op is Op.LEND else 0,
-        )
 
     def take(self, message: Message, reply: Reply) -> None:
         """Store what was read, or find out what has to be read again."""
@@ -126,7 +115,7 @@ class LongRead(Read):
             self._store(*self._torn[first - self._end - 1], reply.payload)
 
     def _compare(self, payload: Buffer) -> None:
-        lent = list(pieces.cut(self.first, self._end, LONG_NBYTES_MAX))
+        lent = list(ops.cut(self.first, self._end, LONG_NBYTES_MAX))
         if len(payload) != STAMP_NBYTES * len(lent):
             raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload))
         stamps = np.frombuffer(payload, np.uint64).tolist()
@@ -135,14 +124,6 @@ class LongRead(Read):
             for piece, stamp in zip(lent, stamps, strict=True)
             if stamp == CHANGING or stamp != self._stamps[piece[0]]
         ]
-        self._torn = [part for piece in torn for part in pieces.cut(*piece)]
+        self._torn = [part for piece in torn for part in ops.cut(*piece)]
         self.limit = self._end + 1 + len(self._torn)
         self._restless.note_torn(self._info, len(torn), len(lent))
-
-    def outcome(self) -> str:
-        """Before the look at the stamps no byte is certain."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List nothing, as above."""
-        return []

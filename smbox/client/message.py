@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from smbox.errors import SmboxError
 from smbox.wire.codec import Reply, Request
-from smbox.wire.ops import ANSWERS
+from smbox.wire.operands import ITEM_NBYTES
+from smbox.wire.ops import ANSWERS, Op
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -14,24 +15,35 @@ class Message(Request):
     """One request of a transfer.
 
     Attributes:
-        transfer: it.
-        first: where its part of the transfer begins, in the transfer's units.
-        limit: where that part ends.
-        copies: how often it was sent.
-        source_nbytes: of data that it brings.
+        limit: where its part of the transfer ends, in the transfer's units.
         copied_nbytes: of copies at the node: its answer, and what an answered batch brings.
-        lent_nbytes: that it asks for without a copy.
-        fills_ring: the node keeps its old bytes, for a copy of the request to ask for.
+        copies: how often it was sent.
+        transfer: it; set when it is cut, as is ``first``.
+        first: where its part begins.
     """
 
-    transfer: Transfer
-    first: int = 0
-    limit: int = 0
-    copies: int = 0
-    source_nbytes: int = 0
+    limit: int
     copied_nbytes: int = 0
-    lent_nbytes: int = 0
-    fills_ring: bool = False
+    copies: int = 0
+    transfer: Transfer = field(init=False)
+    first: int = field(init=False)
+
+    @property
+    def source_nbytes(self) -> int:
+        """Bytes of data that it brings."""
+        return len(self.payload) - ITEM_NBYTES * len(self.items)
+
+    @property
+    def lent_nbytes(self) -> int:
+        """Bytes that it asks for without a copy."""
+        return self.nbytes if self.op is Op.LEND else 0
+
+    @property
+    def fills_ring(self) -> bool:
+        """Whether the node keeps its old bytes, for a copy of the request to ask for."""
+        return self.op in {Op.ELASTIC, Op.FETCH} or (
+            self.op is Op.BATCH and self.copied_nbytes > 0
+        )
 
     @property
     def before(self) -> int:
@@ -76,6 +88,13 @@ class Transfer:
         self.is_over = False
         self.is_done = first >= limit
         self.error: SmboxError | None = None
+
+    @staticmethod
+    def endless() -> Transfer:
+        """Make one that is never done: to drive it moves all others of its channel."""
+        found = Transfer(0, 1)
+        found.is_begun = True
+        return found
 
     # What a subclass says.
 

@@ -9,8 +9,8 @@ from smbox.client.message import Message
 from smbox.client.transfer import Call, ChannelWork
 from smbox.errors import PeerLostError, RegionFreedError, SmboxError
 from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted
-from smbox.wire import operands, pieces
-from smbox.wire.codec import Reply, Request
+from smbox.wire import operands, ops
+from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
 from smbox.wire.messages import Free
 from smbox.wire.ops import Op, carried_nbytes
@@ -20,34 +20,26 @@ class Read(ChannelWork):
     """A read of a range into an array: copies at the node."""
 
     def __init__(
-        self,
-        channel: Channel,
-        info: RegionInfo,
-        first: int,
-        limit: int,
-        out: Bytes,
-        operand: int = 0,
+        self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, operand: int = 0
     ) -> None:
-        super().__init__(channel, first, limit)
+        super().__init__(channel, *span)
         self._address = int(info.address)
         self._out = out
         self._operand = operand
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
-        return self._get(self.cut, pieces.end_of(self.cut, self.limit, REQUEST_NBYTES_MAX))
+        return self._ask(Op.GET, self.cut, ops.end_of(Op.GET, self.cut, self.limit))
 
-    def _get(self, first: int, limit: int) -> Message:
+    def _ask(self, op: Op, first: int, limit: int) -> Message:
         nbytes = limit - first
         return Message(
-            Op.GET,
+            op,
             address=self._address + first,
             nbytes=nbytes,
             operand=self._operand,
-            transfer=self,
-            first=first,
             limit=limit,
-            copied_nbytes=nbytes,
+            copied_nbytes=nbytes if op is Op.GET else 0,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
@@ -62,6 +54,8 @@ class Read(ChannelWork):
 
 class Gather(ChannelWork):
     """A read of rows, as many in one request as its answer holds; units are rows."""
+
+    has_ranges = False
 
     def __init__(self, channel: Channel, info: RegionInfo, wanted: RowsWanted) -> None:
         super().__init__(channel, 0, wanted.places.size)
@@ -81,10 +75,7 @@ class Gather(ChannelWork):
             address=self._address,
             nbytes=nbytes,
             payload=payload,
-            transfer=self,
-            first=first,
             limit=limit,
-            source_nbytes=len(payload),
             copied_nbytes=nbytes,
         )
 
@@ -93,14 +84,6 @@ class Gather(ChannelWork):
         first, limit = message.first, message.limit
         found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
         self._wanted.out[first:limit] = found
-
-    def outcome(self) -> str:
-        """Rows are no range: all of them, or none."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Name no range."""
-        return []
 
 
 class Snapshot(Read):
@@ -116,10 +99,12 @@ class Snapshot(Read):
         lease: of a region of this client as large as the span; ends with this transfer.
     """
 
+    has_ranges = False  # it is of one moment only as a whole
+
     def __init__(
         self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, lease: Lease
     ) -> None:
-        super().__init__(channel, lease.info, 0, out.size + 1, out)
+        super().__init__(channel, lease.info, (0, out.size + 1), out)
         self._source = int(info.address) + span[0]
         self._lease = lease
 
@@ -129,18 +114,13 @@ class Snapshot(Read):
             payload = operands.pack_address(self._address)
             nbytes = self._out.size
             return Message(
-                Op.SNAPSHOT,
-                address=self._source,
-                nbytes=nbytes,
-                payload=payload,
-                transfer=self,
-                limit=1,
+                Op.SNAPSHOT, address=self._source, nbytes=nbytes, payload=payload, limit=1
             )
         if self.at == 0:
             return None
         at = self.cut - 1
-        message = self._get(at, pieces.end_of(at, self._out.size, REQUEST_NBYTES_MAX))
-        message.first, message.limit = message.first + 1, message.limit + 1
+        message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, self._out.size))
+        message.limit += 1
         return message
 
     def take(self, message: Message, reply: Reply) -> None:
@@ -174,13 +154,4 @@ class Snapshot(Read):
         super().cancel()
         self._lease.drop()
         if is_begun:
-            request = Request(Op.FREE, body=Free(address=self._address))
-            self._channel.begin(Call(self._channel, request))
-
-    def outcome(self) -> str:
-        """It is of one moment only as a whole."""
-        return "all" if self.at >= self.limit else "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Name no range."""
-        return []
+            self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._address)))

@@ -9,19 +9,17 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.client.batches import Batch
-from smbox.client.calls import VersionWait, ask
+from smbox.client.changes import Batch, change_from, change_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Gather, Read, Snapshot
-from smbox.client.transfer import Change, change_of, scale_of
+from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.waiting import drain_all
 from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work
-from smbox.wire import operands, pieces
-from smbox.wire.codec import Request
+from smbox.wire import ops
 from smbox.wire.ops import Op
 
 OpenChannel = Callable[[int], Channel]
@@ -58,13 +56,17 @@ class RemotePath:
         """Describe a read; see DataPath."""
         restless, channel = self._restless, self._channel()
         if not operand and restless.lends(info, limit - first):
-            return LongRead(channel, info, first, limit, out, restless)
+            return LongRead(channel, info, (first, limit), out, restless)
         restless.note_copied(info)
-        return Read(channel, info, first, limit, out, operand)
+        return Read(channel, info, (first, limit), out, operand)
 
     def change(self, operation: Operation) -> Work:
         """Describe a change; see DataPath."""
         return change_of(self._channel(), operation)
+
+    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
+        """Describe a change from another region; see DataPath."""
+        return change_from(self._channel(), operation, source, source_first)
 
     def batch(self, operations: Sequence[Operation]) -> Work:
         """Describe many changes; see DataPath."""
@@ -74,28 +76,17 @@ class RemotePath:
         """Describe a read of rows; see DataPath."""
         return Gather(self._channel(), info, wanted)
 
-    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Describe a change from another region; see DataPath."""
-        ahead = int(source.address) + source_first - operation.first
-        scale = scale_of(operation)
-        template = Request(Op.FROM, kernel=operation.kernel, scale=scale)
-
-        def payload(first: int, _limit: int) -> bytes:
-            return operands.pack_address(ahead + first)
-
-        return Change(self._channel(), operation, template, payload)
-
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
     ) -> Work:
         """Describe a read of a range at one moment; see DataPath."""
         if lease is None:
-            return Read(self._channel(), info, first, limit, out)
+            return Read(self._channel(), info, (first, limit), out)
         return Snapshot(self._channel(), info, (first, limit), out, lease)
 
     def stages_snapshots(self, first: int, limit: int) -> bool:
         """Tell whether more than one stripe has to be of one moment."""
-        return pieces.count(first, limit, STRIPE_NBYTES) > 1
+        return ops.count(first, limit, STRIPE_NBYTES) > 1
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.
@@ -104,9 +95,9 @@ class RemotePath:
             RegionFreedError: the region was freed.
             RequestTimeoutError: no answer in time.
         """
-        request = Request(Op.WAIT, address=int(info.address))  # reached at once
         wait_s = self._timeout_s if timeout_s is None else timeout_s
-        return ask(self._channel(), request, wait_s).version
+        call = Call(self._channel(), Op.WAIT, address=int(info.address))  # reached at once
+        return call.answer(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
         """Begin to wait for a version; see DataPath."""

@@ -1,61 +1,42 @@
-"""A verb over the wire that somebody waits for; changes, and single requests.
-
-Changes and long reads are cut at multiples of 2 MiB of their region, what is copied at the node
-at multiples of 1 MiB. docs/protocol.md says what each request means.
-"""
+"""Verbs over the wire that somebody waits for; single requests; and waiting for a version."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from typing import Final
-
-import numpy as np
 
 from smbox.client.channel import Channel
 from smbox.client.message import Message, Transfer
-from smbox.memory.kernels import KERNELS, KernelCode
-from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import ByteRange, Operation
-from smbox.wire import operands, pieces
-from smbox.wire.codec import Reply, Request
-from smbox.wire.header import NO_SCALE, Buffer, pack_scale
-from smbox.wire.ops import ANSWERS, Op, carried_nbytes
+from smbox.errors import RequestTimeoutError
+from smbox.paths.work import ByteRange, RegionInfo, Waiting
+from smbox.wire.codec import Reply
+from smbox.wire.messages import Body
+from smbox.wire.ops import Op
 
-_CHANGES: Final[dict[int, Op]] = {
-    KernelCode.REPLACE: Op.PUT,
-    KernelCode.SCATTER_PUT: Op.PUT,
-    KernelCode.ELASTIC: Op.ELASTIC,
-}
+WAIT_MS: Final = 500
+"""How long one WAIT may be parked: less than the usual patience of a channel (1 s), so that
+a region that does not change is not taken for a node that does not answer."""
 
-Payload = Callable[[int, int], Buffer]
-"""Makes the second frame of the request for ``[first, limit)``."""
+POLL_MS: Final = 20
+"""The same for a caller that looks and goes on, and may look again at once."""
 
-
-def op_of(operation: Operation) -> Op:
-    """Return the op that does an operation, with the old bytes in its reply for a sink."""
-    if operation.states:
-        return Op.UPDATE
-    if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
-        return _CHANGES.get(operation.kernel, Op.ACCUMULATE)
-    return Op.FETCH
-
-
-def scale_of(operation: Operation) -> bytes:
-    """Write the scale of an operation as the wire wants it for the region's elements."""
-    if operation.states or not KERNELS[KernelCode(operation.kernel)].has_scale:
-        return NO_SCALE
-    kind = operation.info.dtype.kind
-    return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
+VERSION_MAX: Final = (1 << 64) - 1
+"""The largest version that a header can carry; no region ever reaches it."""
 
 
 class ChannelWork(Transfer):
     """A transfer that somebody waits for: ``smbox.handle.Work`` over a channel.
+
+    Attributes:
+        has_ranges: its units are bytes of the region, certain as soon as they are answered.
 
     Args:
         channel: of the thread that begins it.
         first: first unit.
         limit: behind the last one.
     """
+
+    has_ranges = True
 
     def __init__(self, channel: Channel, first: int, limit: int) -> None:
         super().__init__(first, limit)
@@ -94,12 +75,11 @@ class ChannelWork(Transfer):
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is certainly done."""
-        return [(self.first, self.at)] if self.at > self.first else []
+        return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
 
     def facts(self) -> dict[str, object]:
         """Tell for how long the node has been silent, who is in the way, and what is in use."""
-        facts: dict[str, object] = {"silent_s": round(self._channel.silent_s, 3)}
-        facts |= self._channel.parked
+        facts = self._channel.facts()
         if not self._is_array_free:
             facts["array"] = "still being read: do not reuse its memory"
         return facts
@@ -111,27 +91,33 @@ class Call(ChannelWork):
     Attributes:
         reply: the node's, when it said yes.
         copies: how often it was sent, when the reply came.
+
+    Args:
+        channel: of the thread that asks.
+        op: what is asked.
+        body: of a control op.
+        address: as the other fields, of the request's header.
     """
 
-    def __init__(self, channel: Channel, request: Request) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        op: Op,
+        body: Body | None = None,
+        *,
+        address: int = 0,
+        nbytes: int = 0,
+        version: int = 0,
+    ) -> None:
         super().__init__(channel, 0, 1)
         self.reply: Reply | None = None
         self.copies = 0
-        self._request = request
+        self._asked = op, address, nbytes, version, body
 
     def next_message(self) -> Message:
         """Make the request."""
-        asked = self._request
-        return Message(
-            asked.op,
-            address=asked.address,
-            nbytes=asked.nbytes,
-            version=asked.version,
-            payload=asked.payload,
-            body=asked.body,
-            transfer=self,
-            limit=1,
-        )
+        op, address, nbytes, version, body = self._asked
+        return Message(op, address=address, nbytes=nbytes, version=version, body=body, limit=1)
 
     def take(self, message: Message, reply: Reply) -> None:
         """Keep the reply."""
@@ -142,87 +128,76 @@ class Call(ChannelWork):
         self.copies = message.copies
         super().refused(message, reply, done)
 
+    def answer(self, timeout_s: float) -> Reply:
+        """Send the request, and wait for its reply.
 
-class Change(ChannelWork):
-    """A change of a range of a region's data: a number for every stripe.
+        Raises:
+            RequestTimeoutError: none came in time; the request is not sent again.
+            SmboxError: the node said no.
+        """
+        try:
+            self.advance(time.monotonic() + timeout_s)
+        finally:
+            if not self.is_done:
+                self.cancel()
+        if self.reply is None:
+            name = self._asked[0].name.lower()
+            raise RequestTimeoutError(
+                f"{name} was not answered in time",
+                op=name,
+                timeout_s=timeout_s,
+                outcome="unknown" if self.is_begun else "none",
+                **self.facts(),
+            )
+        return self.reply
 
-    Args:
-        channel: of the thread that begins it.
-        operation: what is done.
-        template: op, kernel and scale of the requests.
-        payload: of each request.
-    """
 
-    is_change = True
+class VersionWait(Waiting):
+    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``."""
 
-    def __init__(
-        self,
-        channel: Channel,
-        operation: Operation,
-        template: Request,
-        payload: Payload,
-    ) -> None:
-        super().__init__(channel, operation.first, operation.limit)
-        self._address = int(operation.info.address)
-        self._template = template
-        self._payload = payload
-        self._sink = operation.sink
-        self._unit = pieces.unit_of(template.op)
+    def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:
+        self._channel = channel
+        self._address = int(info.address)
+        self._wanted = version  # any whole number: what a header cannot say is never reached
+        self._slice: Call | None = None
+        self._is_reached = False
 
-    def next_message(self) -> Message:
-        """Cut the next request."""
-        first, template = self.cut, self._template
-        limit = pieces.end_of(first, self.limit, self._unit)
-        payload = self._payload(first, limit)
-        return Message(
-            template.op,
-            address=self._address + first,
-            nbytes=limit - first,
-            kernel=template.kernel,
-            scale=template.scale,
-            operand=template.operand,
-            payload=payload,
-            numbers=pieces.count(first, limit, STRIPE_NBYTES),
-            transfer=self,
-            first=first,
-            limit=limit,
-            source_nbytes=len(payload),
-            fills_ring=template.op in ANSWERS,
+    def advance(self, deadline_s: float) -> bool:
+        """Wait at the node until the version is there.
+
+        Raises:
+            RegionFreedError: the region was freed meanwhile.
+        """
+        while not self._is_reached:
+            call = self._slice
+            if call is None:
+                call = self._slice = self._begin(deadline_s)
+            try:
+                if not call.advance(deadline_s):
+                    return False
+            except RequestTimeoutError:
+                pass  # the node's: the version was not reached within this slice
+            self._slice = None
+            self._is_reached = call.reply is not None and call.reply.version >= self._wanted
+            if time.monotonic() >= deadline_s:
+                break
+        return self._is_reached
+
+    def _begin(self, deadline_s: float) -> Call:
+        """Make a slice that ends with the caller's patience: others of the thread follow."""
+        left_s = max(0.0, deadline_s - time.monotonic())
+        wait_ms = int(min(WAIT_MS, 1000 * left_s)) or POLL_MS
+        version = min(max(self._wanted, 0), VERSION_MAX)
+        return Call(
+            self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version
         )
 
-    def take(self, message: Message, reply: Reply) -> None:
-        """Hand on the old bytes."""
-        self._hand_on(message.first, message.limit, reply.payload)
+    def cancel(self) -> None:
+        """Wait no more."""
+        if self._slice is not None:
+            self._slice.cancel()
+            self._slice = None
 
-    def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End, after handing on what was done before the refusal."""
-        if done and reply.error is not None and not self.is_over:
-            limit = min(message.limit, self.end_of(message, done))
-            self._hand_on(message.first, limit, reply.error.old)
-        super().refused(message, reply, done)
-
-    def end_of(self, message: Message, done: int) -> int:
-        """Return the byte behind the first ``done`` stripes."""
-        return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
-
-    def _hand_on(self, first: int, limit: int, old: Buffer) -> None:
-        if self._sink is not None:
-            self._sink(first, limit, np.frombuffer(old, np.uint8))
-
-
-def change_of(channel: Channel, operation: Operation) -> Change:
-    """Make the transfer of an operation; its source is not copied."""
-    kernel, operand, source = operation.kernel, operation.operand, operation.source
-    states = [int(state.address) for state in operation.states]
-    is_whole = not states and KERNELS[KernelCode(kernel)].is_whole
-
-    def payload(first: int, limit: int) -> Buffer:
-        if is_whole:
-            return source.data
-        ahead, end = first - operation.first, limit - operation.first
-        part = source[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)].data
-        return operands.pack_update(states, operation.parameters, part) if states else part
-
-    scale = scale_of(operation)
-    template = Request(op_of(operation), kernel=kernel, scale=scale, operand=operand)
-    return Change(channel, operation, template, payload)
+    def facts(self) -> dict[str, object]:
+        """Tell what was waited for."""
+        return {"wanted": self._wanted}

@@ -1,7 +1,7 @@
 """One mapping of one POSIX shared-memory object, with explicit ends.
 
-A file of /dev/shm and not multiprocessing.shared_memory, whose tracker destroys a segment that
-is still alive when any attached process exits. A segment is unlinked only by an explicit act
+posix_ipc and not multiprocessing.shared_memory, whose tracker destroys a segment that is
+still alive when any attached process exits. A segment is unlinked only by an explicit act
 of whoever owns its name; dropping a mapping never does.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 import numpy as np
+import posix_ipc
 from numpy.typing import NDArray
 
 from smbox.errors import OutOfMemoryError, SegmentError
@@ -78,15 +79,20 @@ class Segment:
         Raises:
             SegmentError: the name exists or is refused; nothing is left.
         """
-        fd = open_own(name, os.O_CREAT | os.O_EXCL)
         try:
-            os.ftruncate(fd, nbytes)
-            return cls(name, fd, nbytes)
+            memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
+        except posix_ipc.ExistentialError as error:
+            raise SegmentError(f"segment {name} exists already") from error
+        except (OSError, ValueError, posix_ipc.Error) as error:
+            raise SegmentError(f"cannot create segment {name}: {error}") from error
+        try:
+            os.ftruncate(memory.fd, nbytes)
+            return cls(name, memory.fd, nbytes)
         except BaseException:
             unlink(name)
             raise
         finally:
-            os.close(fd)
+            memory.close_fd()
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -222,8 +228,6 @@ def open_own(name: str, flags: int = 0) -> int:
         fd = os.open(DIRECTORY / name, flags, MODE)
     except FileNotFoundError as error:
         raise NoSegmentError(f"no segment {name}") from error
-    except FileExistsError as error:
-        raise SegmentError(f"segment {name} exists already") from error
     except (OSError, ValueError) as error:
         raise SegmentError(f"cannot open segment {name}: {error}") from error
     if not _is_own(os.fstat(fd)):

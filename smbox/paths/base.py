@@ -43,7 +43,6 @@ __all__ = [
     "NodeInfo",
     "Operation",
     "RegionInfo",
-    "Remote",
     "Sink",
     "Work",
 ]
@@ -217,14 +216,3 @@ class ControlPath(Protocol):
 
     def abandon(self) -> None:
         """Let go after a fork, in the child: send nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """An opened connection: the control path and a data path over the same transport.
-
-    ``smbox.paths.opening.open_remote(config: ClientConfig) -> Remote`` makes one.
-    """
-
-    control: ControlPath
-    data: DataPath

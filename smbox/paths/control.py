@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.client.calls import ask, finish
 from smbox.client.channel import Channel
 from smbox.client.transfer import Call
 from smbox.errors import (
@@ -22,20 +21,8 @@ from smbox.errors import (
 from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.wire.codec import Reply, Request
-from smbox.wire.messages import (
-    Attach,
-    Body,
-    Create,
-    Empty,
-    Free,
-    ListRegions,
-    Publish,
-    RegionBody,
-    Regions,
-    Stats,
-    StatsReply,
-)
+from smbox.wire import messages
+from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
 
 B = TypeVar("B", bound=Body)
@@ -54,34 +41,32 @@ class RemoteControl:
     A request whose reply is lost is sent again by the channel as it was: a creation by its
     token, and a free by its address, then find that they are done.
 
+    Attributes:
+        address: of the node, for people and other processes.
+
     Args:
         channel: greeted.
-        address: of the node, for people and other processes.
+        address: as the attribute.
         timeout_s: how long an answer may take where the caller's own timeout means more.
     """
 
     def __init__(self, channel: Channel, address: str, timeout_s: float) -> None:
         self._channel = channel
-        self._address = address
+        self.address = address
         self._timeout_s = timeout_s
         self._node: NodeInfo | None = None
 
     @property
     def node(self) -> NodeInfo:
         """What the node said about itself when it last greeted us."""
-        welcome = self._channel.welcome
+        welcome = self._channel.flight.node
         if welcome is not None:
             self._node = NodeInfo(
                 welcome.node_name, welcome.node_uuid, welcome.node_id, welcome.incarnation
             )
         if self._node is None:
-            raise LocalProtocolError("the node was never greeted", address=self._address)
+            raise LocalProtocolError("the node was never greeted", address=self.address)
         return self._node
-
-    @property
-    def address(self) -> str:
-        """The endpoint."""
-        return self._address
 
     def ping(self, timeout_s: float) -> None:
         """Wait for a sign of life."""
@@ -90,7 +75,7 @@ class RemoteControl:
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
         """Create a region; see ControlPath."""
         check_limits(spec)
-        body = Create(
+        body = messages.Create(
             name=spec.name,
             kind=spec.kind,
             dtype=spec.dtype.name,
@@ -106,10 +91,10 @@ class RemoteControl:
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
         """Make a region visible, or give way; see ControlPath."""
-        body = Publish(address=int(info.address), exist_ok=exist_ok)
-        call = Call(self._channel, Request(Op.PUBLISH, body=body))
+        body = messages.Publish(address=int(info.address), exist_ok=exist_ok)
+        call = Call(self._channel, Op.PUBLISH, body)
         try:
-            return self._info(_body_of(finish(call, Op.PUBLISH, timeout_s), RegionBody))
+            return self._info(_answer(call, RegionBody, timeout_s))
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
@@ -133,7 +118,7 @@ class RemoteControl:
             message = f"no region can have this name: {error.message}"
             raise RegionNotFoundError(message, name=ascii(name)) from error
         check_seconds(timeout_s)
-        body = Attach(name=name, kind=kind)
+        body = messages.Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
         left_s, pause_s = timeout_s, ATTACH_FIRST_S
         while True:
@@ -151,14 +136,14 @@ class RemoteControl:
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds an address; see ControlPath."""
         return self._info(
-            self._ask(Op.ATTACH, Attach(address=int(address)), RegionBody, timeout_s)
+            self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
         )
 
     def free(self, address: int, timeout_s: float) -> None:
         """Free a region; see ControlPath."""
-        call = Call(self._channel, Request(Op.FREE, body=Free(address=int(address))))
+        call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
         try:
-            finish(call, Op.FREE, timeout_s)
+            _answer(call, Empty, timeout_s)
         except RegionFreedError:
             if call.copies < 2:  # else our own first message may have done it
                 raise
@@ -168,7 +153,9 @@ class RemoteControl:
         found: list[RegionInfo] = []
         after = -1
         while True:
-            page = self._ask(Op.LIST, ListRegions(after=after), Regions, timeout_s)
+            page = self._ask(
+                Op.LIST, messages.ListRegions(after=after), messages.Regions, timeout_s
+            )
             found += [self._info(body) for body in page.regions]
             if not page.more or not page.regions:
                 return found
@@ -176,7 +163,7 @@ class RemoteControl:
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
         """Return the node's figures."""
-        return dict(self._ask(Op.STATS, Stats(), StatsReply, timeout_s).facts)
+        return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
     def close(self) -> None:
         """Say goodbye and close."""
@@ -187,26 +174,22 @@ class RemoteControl:
         self._channel.abandon()
 
     def _info(self, body: RegionBody) -> RegionInfo:
-        return _info(body, self.node.uuid)
+        return RegionInfo(
+            address=GlobalAddress(body.address),
+            name=body.name,
+            kind=body.kind,
+            dtype=dtypes.by_name(body.dtype),
+            shape=tuple(body.shape),
+            nbytes=body.nbytes,
+            consistency=body.consistency,
+            node_uuid=self.node.uuid,
+        )
 
     def _ask(self, op: Op, body: Body, answer: type[B], timeout_s: float) -> B:
-        return _body_of(ask(self._channel, Request(op, body=body), timeout_s), answer)
+        return _answer(Call(self._channel, op, body), answer, timeout_s)
 
 
-def _body_of(reply: Reply, answer: type[B]) -> B:
-    if not isinstance(reply.body, answer):
-        raise LocalProtocolError("the answer is no " + answer.__name__, op=reply.op.name)
-    return reply.body
-
-
-def _info(body: RegionBody, node_uuid: bytes) -> RegionInfo:
-    return RegionInfo(
-        address=GlobalAddress(body.address),
-        name=body.name,
-        kind=body.kind,
-        dtype=dtypes.by_name(body.dtype),
-        shape=tuple(body.shape),
-        nbytes=body.nbytes,
-        consistency=body.consistency,
-        node_uuid=node_uuid,
-    )
+def _answer(call: Call, answer: type[B], timeout_s: float) -> B:
+    body = call.answer(timeout_s).body
+    assert isinstance(body, answer)  # the channel takes a reply to its own op only
+    return body

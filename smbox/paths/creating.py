@@ -24,7 +24,7 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.region_header import check_same_layout
 from smbox.paths import requests
-from smbox.paths.base import ControlPath, CreateRequest, Operation, RegionInfo
+from smbox.paths.base import CreateRequest, Operation, RegionInfo
 from smbox.paths.pair import PathPair
 
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
@@ -53,7 +53,9 @@ def describe(
     request = CreateRequest(name, RegionKind.ARRAY, element, extent, CONSISTENCIES[consistency])
     if array is not None:
         return request, source_array(array, element.numpy, extent)
-    return replace(request, init=_scalar(init, element)), None
+    if init is not None:
+        request = replace(request, init=source_array(init, element.numpy, ()).item())
+    return request, None
 
 
 def create(
@@ -72,30 +74,17 @@ def create(
         RegionFreedError: with ``values``, the node was started anew again and again until the
             time was up; nothing is left.
     """
+    wait_s, control = paths.seconds(timeout_s), paths.control()
     if values is None:
-        return paths.control().create(request, paths.seconds(timeout_s))
-    if request.exist_ok:
-        return _find_or_create(paths, request, values, timeout_s)
-    return _create_filled(paths, request, values, timeout_s)
-
-
-def _find_or_create(
-    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float | None
-) -> RegionInfo:
-    """Return the region of this name, or create it with ``values``.
-
-    Raises:
-        LayoutMismatchError: it is there with another layout.
-    """
-    name, kind, answer_s = request.name, request.kind, paths.seconds(timeout_s)
+        return control.create(request, wait_s)
+    if not request.exist_ok:
+        return _create_filled(paths, request, values, timeout_s)
+    with suppress(RegionNotFoundError):
+        return _same(control.attach(request.name, request.kind, 0.0, wait_s), request)
     try:
-        return _same(paths.control().attach(name, kind, 0.0, answer_s), request)
-    except RegionNotFoundError:
-        pass
-    try:
-        return _create_filled(paths, replace(request, exist_ok=True), values, timeout_s)
+        return _create_filled(paths, request, values, timeout_s)
     except RegionExistsError:  # somebody was faster
-        return _same(paths.control().attach(name, kind, 0.0, answer_s), request)
+        return _same(control.attach(request.name, request.kind, 0.0, wait_s), request)
 
 
 def _create_filled(
@@ -119,7 +108,10 @@ def _create_filled(
             if timeout_s is None and time.monotonic() > limit_s:
                 limit_s = time.monotonic() + paths.timeout_s  # it got on until then
             left_s = limit_s - time.monotonic()
-            if left_s <= 0 or not _is_restarted(control, incarnation, left_s):
+            if left_s <= 0:
+                raise
+            control.stats(left_s)  # whoever answers has greeted us
+            if control.node.incarnation == incarnation:
                 raise
 
 
@@ -140,19 +132,9 @@ def _fill(
     except (RegionExistsError, RegionFreedError):
         raise  # ours is gone
     except BaseException:
-        _give_up(paths, ours, control_s)
+        with suppress(SmboxError):  # the node frees what its creator leaves behind
+            paths.control().free(ours.address, control_s)
         raise
-
-
-def _is_restarted(control: ControlPath, incarnation: int, timeout_s: float) -> bool:
-    """Tell whether the node was started anew since it had this incarnation."""
-    control.stats(timeout_s)  # whoever answers has greeted us
-    return control.node.incarnation != incarnation
-
-
-def _give_up(paths: PathPair, ours: RegionInfo, timeout_s: float) -> None:
-    with suppress(SmboxError):  # the node frees what its creator leaves behind
-        paths.control().free(ours.address, timeout_s)
 
 
 def _same(found: RegionInfo, request: CreateRequest) -> RegionInfo:
@@ -188,10 +170,3 @@ def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
     if extent != lengths or min(extent, default=0) < 0:
         raise ConfigError("a shape is whole numbers from 0 up", shape=lengths)
     return extent
-
-
-def _scalar(init: Any, dtype: DType) -> bool | int | float | None:
-    if init is None:
-        return None
-    number: bool | int | float = source_array(init, dtype.numpy, ()).item()
-    return number

@@ -1,52 +1,91 @@
-"""Connecting to a node: who we are, what we may, and the two remote paths that follow."""
+"""Connecting to a node: the path of its services, and the path of its regions' bytes."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
+from dataclasses import dataclass, replace
 from functools import partial
 
-from msgspec.structs import replace
-
 from smbox.client.channel import Channel
+from smbox.client.identity import Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
-from smbox.errors import (
-    AccessDeniedError,
-    ConfigError,
-    ConnectError,
-    PeerLostError,
-    RequestTimeoutError,
-    SegmentError,
-)
-from smbox.memory import layout
-from smbox.memory.segment import Segment
-from smbox.paths.base import Remote
+from smbox.errors import AccessDeniedError, ConfigError, ConnectError, RequestTimeoutError
+from smbox.paths.base import ControlPath, DataPath, NodeInfo
 from smbox.paths.control import RemoteControl
+from smbox.paths.local import LocalPath
+from smbox.paths.proof import why_not_shared
 from smbox.transports.base import OpenTransport
-from smbox.transports.resolving import why_unresolved
-from smbox.transports.zeromq import ZmqTransport
-from smbox.wire.messages import NONCE_NBYTES, Hello, Welcome
-from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
+from smbox.transports.zeromq import ZmqTransport, why_unresolved
 
 
-def open_remote(config: ClientConfig) -> Remote:
-    """Connect to the node at ``config.address`` over ZeroMQ.
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A client's two paths to its node.
+
+    Args:
+        control: to the node's own services.
+        data: to the regions' bytes.
+        reason: why this data path, in words.
+    """
+
+    control: ControlPath
+    data: DataPath
+    reason: str = "nothing else was tried"
+
+
+def open_paths(config: ClientConfig) -> Opened:
+    """Connect to the node at ``config.address``, and map its memory if that can be.
 
     Raises:
-        ConfigError: no address.
+        ConfigError: no address, or the transport that was asked for cannot work here.
         ConnectError: no node answers there.
         AccessDeniedError: the node serves its own host and user, and we are not that.
     """
+    remote = open_remote(config)
+    try:
+        reason = why_messages(config, remote.control.node)
+        if reason is not None:
+            return replace(remote, reason=reason)
+        data = LocalPath(remote.control.node)
+    except BaseException:
+        remote.data.close()
+        remote.control.close()
+        raise
+    remote.data.close()
+    name = remote.control.node.name
+    return Opened(remote.control, data, f"node {name!r} keeps its memory in this /dev/shm")
+
+
+def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
+    """Tell why messages carry the data, or None where the memory is mapped.
+
+    Raises:
+        ConfigError: the transport that was asked for cannot work.
+    """
+    asked, why_not = config.transport, why_not_shared(node)
+    if asked in {"tcp", "ipc"}:
+        scheme = scheme_of(config.address or "")
+        if scheme != asked:
+            raise ConfigError(
+                f"transport {asked} cannot work: the address is one of {scheme}",
+                address=config.address,
+            )
+        return why_not or f"{asked} was asked for"
+    if why_not is not None and asked == "shm":
+        raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
+    return why_not
+
+
+def open_remote(config: ClientConfig) -> Opened:
+    """Connect to the node at ``config.address`` over ZeroMQ; raises as ``open_paths``."""
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX)
     return open_over(open_transport, config.address, config)
 
 
-def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Remote:
-    """Connect to a node over any transport; raises as ``open_remote``.
+def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Opened:
+    """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
         open_transport: opens fresh connections to the node.
@@ -64,63 +103,7 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
         if not identity.learn(error):
             raise
         control = _greet(open_channel(CONTROL_CHANNEL), address, config)
-    return Remote(control, RemotePath(scheme_of(address), open_channel, config))
-
-
-class Identity:
-    """Who this client is, the proof that it shares the node's host, and the memory it knows."""
-
-    def __init__(self) -> None:
-        self._node_uuid = b""
-        self._client_id = secrets.token_bytes(16)
-        self._challenge: Challenge | None = None
-        self._cookie = b""
-        self._expected: dict[int, bytes] = {}  # of the WELCOME, by channel
-
-    def admit(self, channel: int, welcome: Welcome) -> None:
-        """Check that this is the node that was greeted, and the memory that the client knows.
-
-        Raises:
-            AccessDeniedError: it does not prove that it is; nothing was sent to it.
-            PeerLostError: another memory; the client uses it for nothing.
-        """
-        check_welcome(welcome, self._expected.get(channel, b""))
-        self._node_uuid = self._node_uuid or welcome.node_uuid
-        if self._node_uuid != welcome.node_uuid:
-            raise PeerLostError(
-                "another memory answers at this address: connect again", outcome="unknown"
-            )
-
-    def hello(self, channel: int, generation: int) -> Hello:
-        """Word the greeting of a channel."""
-        hello = Hello(
-            client_id=self._client_id,
-            channel=channel,
-            node_uuid=self._node_uuid,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            generation=generation,
-        )
-        challenge, cookie = self._challenge, self._cookie
-        if challenge is None:
-            return hello
-        hello = replace(hello, nonce=secrets.token_bytes(NONCE_NBYTES))
-        self._expected[channel] = node_proof(cookie, challenge, hello)
-        return replace(hello, proof=client_proof(cookie, challenge, hello))
-
-    def learn(self, error: AccessDeniedError) -> bool:
-        """Take the node's challenge from its refusal; False if it cannot be answered here."""
-        challenge = Challenge.of_facts(error.facts)
-        if challenge is None:
-            return False
-        try:
-            with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
-                self._cookie = segment.bytes.tobytes()
-        except SegmentError:
-            return False
-        self._challenge = challenge
-        self._node_uuid = challenge.node_uuid  # whatever else comes to this address refuses us
-        return True
+    return Opened(control, RemotePath(scheme_of(address), open_channel, config))
 
 
 def _greet(channel: Channel, address: str, config: ClientConfig) -> RemoteControl:

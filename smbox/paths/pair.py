@@ -16,7 +16,7 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.handle import check_seconds
 from smbox.paths.base import ControlPath, DataPath, RegionInfo
-from smbox.paths.choosing import Opened, open_paths
+from smbox.paths.opening import Opened, open_paths
 from smbox.paths.staging import Staging
 
 Opener = Callable[[ClientConfig], Opened]

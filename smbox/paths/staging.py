@@ -44,42 +44,33 @@ class Staging:
         with self._mutex:
             info = self._take(dtype, count)
             condemned, self._condemned = self._condemned, []
-        while condemned and self._free(condemned[-1], control, timeout_s):
+        while condemned:
+            try:
+                control.free(condemned[-1].address, timeout_s)
+            except RequestTimeoutError:  # not just now
+                with self._mutex:
+                    self._condemned += condemned
+                break
+            except SmboxError:
+                pass  # the node has taken it back already
             condemned.pop()
-        if condemned:
-            with self._mutex:
-                self._condemned += condemned
         if info is None:
-            return self._make(control, dtype, count, timeout_s)
+            request = CreateRequest(
+                f"staging.{secrets.token_hex(8)}",
+                RegionKind.ARRAY,
+                dtype,
+                (count,),
+                Consistency.STRIPE,
+                publish=False,
+                scratch=True,
+            )
+            info = control.create(request, timeout_s)
         return Lease(info, self._end)
-
-    def _free(self, info: RegionInfo, control: ControlPath, timeout_s: float) -> bool:
-        """Give a region back; False if the node does not answer just now."""
-        try:
-            control.free(info.address, timeout_s)
-        except RequestTimeoutError:
-            return False
-        except SmboxError:  # the node has taken it back already
-            return True
-        return True
 
     def clear(self) -> None:
         """Forget all, in a forked child or at the end: the node takes them back."""
         self._mutex = threading.RLock()
         self._idle, self._condemned = [], []
-
-    def _make(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
-        name = f"staging.{secrets.token_hex(8)}"
-        request = CreateRequest(
-            name,
-            RegionKind.ARRAY,
-            dtype,
-            (count,),
-            Consistency.STRIPE,
-            publish=False,
-            scratch=True,
-        )
-        return Lease(control.create(request, timeout_s), self._end)
 
     def _take(self, dtype: DType, count: int) -> RegionInfo | None:
         oldest_s = time.monotonic() - IDLE_S

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
 from smbox.box import Box
 from smbox.config import ClientConfig
-from smbox.paths.choosing import Opened
-from smbox.paths.opening import open_over
+from smbox.paths.opening import Opened, open_over
 from smbox.paths.pair import PathPair
+from smbox.testing.inproc import Answers
 from smbox.transports.base import Frame, OpenTransport
-from smbox.transports.inproc import Answers
 
 BIND = 0
 """Index of the only address that the node listens on."""
@@ -62,4 +62,4 @@ def inproc_box(open_transport: OpenTransport, config: ClientConfig) -> Box:
 def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> Opened:
     assert config.address is not None
     remote = open_over(open_transport, config.address, config)
-    return Opened(remote.control, remote.data, "the node is in this process")
+    return replace(remote, reason="the node is in this process")

@@ -9,9 +9,11 @@ from typing import Final, cast
 import numpy as np
 
 from smbox.address import GlobalAddress
+from smbox.client.changes import Change
 from smbox.client.channel import Channel
+from smbox.client.identity import Identity
 from smbox.client.message import Transfer
-from smbox.client.transfer import Call, Change
+from smbox.client.transfer import Call
 from smbox.config import ClientConfig
 from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode
@@ -19,7 +21,7 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink
 from smbox.transports.base import Frame
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
-from smbox.wire.messages import Hello, Welcome
+from smbox.wire.messages import Welcome
 from smbox.wire.ops import CHANGES, Op
 
 CONFIG: Final = ClientConfig("inproc://script", resend_after_s=60.0, resend_after_max_s=60.0)
@@ -89,24 +91,6 @@ class Wire:
         self.reply(Reply(Op.HELLO, request=greeting.request, body=body))
 
 
-class _Anybody:
-    """A client that no node needs to know."""
-
-    def hello(self, channel: int, generation: int) -> Hello:
-        return Hello(client_id=bytes(16), channel=channel, generation=generation)
-
-    def admit(self, channel: int, welcome: Welcome) -> None:
-        """Take any memory."""
-
-
-class _Nothing(Transfer):
-    """Never done: driving it moves all others of its channel."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 1)
-        self.is_begun = True
-
-
 class ScriptNode:
     """A channel of a client, and its connections.
 
@@ -116,7 +100,7 @@ class ScriptNode:
     """
 
     def __init__(self) -> None:
-        self.channel = Channel(1, self._open, _Anybody(), CONFIG)
+        self.channel = Channel(1, self._open, Identity(), CONFIG)
         self.wires: list[Wire] = []
         self.move()
 
@@ -127,13 +111,13 @@ class ScriptNode:
 
     def move(self) -> None:
         """Let the channel receive what there is and send what it can; it may connect."""
-        self.channel.drive(_Nothing(), 0.0)
+        self.channel.drive(Transfer.endless(), 0.0)
 
     def transfer(self, address: int, op: Op, numbers: int = 0) -> Call | Scripted:
         """Describe a read of one byte, or a change of one or two bytes: a stripe each."""
         if op in CHANGES:
             return Scripted(self.channel, address, op, numbers)
-        return Call(self.channel, Request(op, address=address, nbytes=1))
+        return Call(self.channel, op, address=address, nbytes=1)
 
     def _open(self) -> Wire:
         self.wires.append(Wire())
@@ -167,9 +151,7 @@ class Scripted(Change):
             np.zeros(numbers, np.uint8),
             sink=cast("Sink", self._keep) if self.answers else None,
         )
-        super().__init__(
-            channel, operation, Request(op), lambda first, limit: bytes(limit - first)
-        )
+        super().__init__(channel, operation, op, lambda first, limit: bytes(limit - first))
 
     @property
     def done(self) -> int:

@@ -27,8 +27,8 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
-from smbox.paths.choosing import Opened
 from smbox.paths.local import LocalPath
+from smbox.paths.opening import Opened
 from smbox.paths.pair import PathPair
 
 MEMORY_NBYTES = 256 * 1024 * 1024

@@ -6,28 +6,25 @@ Bodies of data are passed on as they came, never copied.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
-from smbox.errors import LocalProtocolError, RemoteProtocolError, SmboxError
-from smbox.wire import header, payload
-from smbox.wire.batch import BATCH_NBYTES_MAX, Item, pack_items, unpack_items
-from smbox.wire.header import NO_SCALE, Buffer
-from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
-from smbox.wire.operands import OPERAND_NBYTES_MAX
-from smbox.wire.ops import (
-    ANSWERS,
-    CONTROL,
-    OP_OF,
-    OPERANDS,
-    SOURCES,
-    Op,
+from smbox.errors import (
+    LocalProtocolError,
+    RemoteProtocolError,
+    SmboxError,
+    VersionMismatchError,
 )
-from smbox.wire.pieces import unit_of
-from smbox.wire.status import STATUS_OF, Status, error_of
+from smbox.wire import header, operands, ops
+from smbox.wire.header import Buffer
+from smbox.wire.messages import REPLIES, REQUESTS, Body, ErrorBody
+from smbox.wire.operands import Item
+from smbox.wire.ops import ANSWERS, CONTROL, OP_OF, OPERANDS, SOURCES, Op
+from smbox.wire.status import STATUS_OF, Status, error_body, error_of, status_of
 
 CONTROL_NBYTES_MAX: Final = 2 << 20
 """Bytes of a msgpack body; an error may bring the old bytes of what was done before it."""
@@ -43,8 +40,8 @@ _ERROR_DECODER: Final = msgspec.msgpack.Decoder(ErrorBody)
 
 
 @dataclass(slots=True)
-class Request:
-    """One request; docs/protocol.md says which fields each op uses.
+class Header:
+    """The header of a message; docs/protocol.md says which fields each op uses.
 
     Attributes:
         request: id chosen by the client, unique within the connection.
@@ -52,12 +49,10 @@ class Request:
         address: global address of the first byte of the range.
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
-        version: that a WAIT waits for.
-        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
-            whose parts its items are, once that is packed.
-        body: of a control op.
-        items: of a BATCH.
-        numbers: how many numbers a change takes: stripes touched, or items.
+        version: that a WAIT waits for; of the region, in its reply; the stamp of the range, in
+            the reply to a LEND.
+        numbers: how many numbers a change takes: stripes touched, or items; in a reply the
+            credit: MiB of data that the channel may have under way from now on; 0: as before.
         generation: of the channel's connection, as its HELLO told.
         operand: dtype code of the elements that travel; 0: the region's.
     """
@@ -68,73 +63,132 @@ class Request:
     address: int = 0
     nbytes: int = 0
     kernel: int = 0
-    scale: bytes = NO_SCALE
+    scale: bytes = header.NO_SCALE
     version: int = 0
-    payload: Buffer = b""
-    body: Body | None = None
-    items: tuple[Item, ...] = ()
     numbers: int = 0
     generation: int = 0
     operand: int = 0
+    status: Status = Status.OK
+
+    def pack(self) -> bytes:
+        """Build the header frame.
+
+        Raises:
+            LocalProtocolError: a field does not fit its bits.
+        """
+        try:
+            return header.LAYOUT.pack(
+                header.MAGIC,
+                header.PROTOCOL,
+                self.op,
+                self.kernel,
+                self.status,
+                self.request,
+                self.number,
+                self.address,
+                self.nbytes,
+                self.scale,
+                self.version,
+                self.numbers,
+                self.generation,
+                self.operand,
+            )
+        except struct.error as error:
+            raise LocalProtocolError("a header field does not fit", op=self.op) from error
 
 
 @dataclass(slots=True)
-class Reply:
-    """One reply; op, request, number, address and nbytes repeat the request's.
+class Request(Header):
+    """One request.
 
     Attributes:
-        version: of the region, in the reply to a WAIT; the stamp of the range, to a LEND.
-        credit: MiB of data that the channel may have under way from now on; 0: as before.
+        payload: source bytes of a change, or the operand of operands.py; of a BATCH the frame
+            whose parts its items are, once that is packed.
+        body: of a control op.
+        items: of a BATCH.
+    """
+
+    payload: Buffer = b""
+    body: Body | None = None
+    items: tuple[Item, ...] = ()
+
+
+@dataclass(slots=True)
+class Reply(Header):
+    """One reply; op, request, number, address, nbytes and operand repeat the request's.
+
+    Attributes:
         payload: bytes read, or old bytes.
         body: of a control op that succeeded.
         error: set exactly when ``status`` is not OK.
-        operand: the request's.
     """
 
-    op: Op
-    status: Status = Status.OK
-    request: int = 0
-    number: int = 0
-    address: int = 0
-    nbytes: int = 0
-    version: int = 0
     payload: Buffer = b""
     body: Body | None = None
     error: ErrorBody | None = None
-    credit: int = 0
-    operand: int = 0
 
     def raised(self) -> SmboxError:
         """Build the error that a caller sees for this refusal."""
         found = self.error or ErrorBody(message="no reason given")
-        taken = {"message", "op", "request", "status"}
-        facts = {name: value for name, value in found.facts.items() if name not in taken}
-        return error_of(
-            self.status,
-            found.message,
-            op=self.op.name.lower(),
-            request=self.request,
-            status=self.status.name,
-            **facts,
-        )
+        own = {"op": self.op.name.lower(), "request": self.request, "status": self.status.name}
+        return error_of(self.status, found.message, own | found.facts | own)
 
 
 def reply_to(
-    request: Request, payload: Buffer = b"", *, version: int = 0, body: Body | None = None
+    request: Request,
+    payload: Buffer = b"",
+    *,
+    version: int = 0,
+    body: Body | None = None,
+    status: Status = Status.OK,
+    error: ErrorBody | None = None,
 ) -> Reply:
-    """Make the reply to a request that was done."""
+    """Make the reply to a request."""
     return Reply(
         request.op,
-        Status.OK,
         request.request,
         request.number,
         request.address,
         request.nbytes,
-        version,
-        payload,
-        body,
+        version=version,
         operand=request.operand,
+        status=status,
+        payload=payload,
+        body=body,
+        error=error,
     )
+
+
+def refuse(
+    request: Request,
+    error: SmboxError,
+    *,
+    applied: int = 0,
+    old: bytes = b"",
+    status: Status | None = None,
+) -> Reply:
+    """Build the reply that refuses ``request`` because of ``error``.
+
+    Args:
+        request: what is refused.
+        error: gives message, facts and, unless told, the status.
+        applied: number of the last change applied on the channel.
+        old: old bytes of the commits of this request that did happen.
+        status: for what no class says (GAP, NO_SESSION).
+    """
+    found = status_of(error) if status is None else status
+    return reply_to(request, status=found, error=error_body(error, applied, old))
+
+
+def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
+    """Build the reply to what ``decode_request`` refused, if it can be addressed at all."""
+    try:
+        fields = header.unpack(frames[0] if frames else b"")
+    except VersionMismatchError:
+        return refuse(Request(Op.HELLO), error)
+    except RemoteProtocolError:
+        return None
+    return refuse(Request(OP_OF.get(fields[2], Op.PING), fields[5], fields[6]), error)
 
 
 def encode_request(request: Request) -> list[Buffer]:
@@ -143,28 +197,14 @@ def encode_request(request: Request) -> list[Buffer]:
     Raises:
         LocalProtocolError: a field or body that the protocol does not allow.
     """
-    head = header.pack(
-        request.op,
-        kernel=request.kernel,
-        request=request.request,
-        number=request.number,
-        address=request.address,
-        nbytes=request.nbytes,
-        scale=request.scale,
-        version=request.version,
-        numbers=request.numbers,
-        generation=request.generation,
-        operand=request.operand,
-    )
+    head = request.pack()
     if request.op in SOURCES or request.op in OPERANDS:
         return [head, request.payload]
     if request.op is Op.BATCH:
-        return [head, request.payload or pack_items(request.items)]
+        return [head, request.payload or operands.pack_items(request.items)]
     if request.op not in CONTROL:
         return [head]
-    if type(request.body) is not REQUESTS[request.op]:
-        raise LocalProtocolError("wrong body", op=request.op.name, body=type(request.body))
-    return [head, encode_body(request.body)]
+    return [head, _encoded(request.body, REQUESTS[request.op])]
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
@@ -180,19 +220,19 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     found = Request(op, request, number, address, nbytes, kernel, scale, version)
     found.numbers, found.generation, found.operand = rest
     if found.operand:
-        payload.check_operand(op, kernel, found.operand)
+        ops.check_operand(op, kernel, found.operand)
     if op in CONTROL:
         found.body = _body(_REQUEST_DECODERS[op], body)
     elif op in SOURCES:
-        found.payload = payload.source(op, kernel, nbytes, found.operand, body)
+        found.payload = ops.check_source(op, kernel, nbytes, found.operand, body)
     elif op in OPERANDS:
-        found.payload = payload.limited(body, OPERAND_NBYTES_MAX)
+        found.payload = ops.check_length(body, operands.OPERAND_NBYTES_MAX)
     elif op is Op.BATCH:
-        found.payload = payload.limited(body, BATCH_NBYTES_MAX)
-        found.items = unpack_items(nbytes, found.payload)
+        found.payload = ops.check_length(body, operands.BATCH_NBYTES_MAX)
+        found.items = operands.unpack_items(nbytes, found.payload)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
-    elif op in _READS and nbytes > unit_of(op):
+    elif op in _READS and nbytes > ops.unit_of(op):
         raise RemoteProtocolError("too long a range", nbytes=nbytes)
     return found
 
@@ -203,26 +243,14 @@ def encode_reply(reply: Reply) -> list[Buffer]:
     Raises:
         LocalProtocolError: a field or body that the protocol does not allow.
     """
-    head = header.pack(
-        reply.op,
-        status=reply.status,
-        request=reply.request,
-        number=reply.number,
-        address=reply.address,
-        nbytes=reply.nbytes,
-        version=reply.version,
-        numbers=reply.credit,
-        operand=reply.operand,
-    )
+    head = reply.pack()
     if reply.status is not Status.OK:
-        return [head, encode_body(reply.error or ErrorBody())]
+        return [head, _encoded(reply.error or ErrorBody(), ErrorBody)]
     if reply.op in ANSWERS:
         return [head, reply.payload]
     if reply.op not in CONTROL:
         return [head]
-    if type(reply.body) is not REPLIES[reply.op]:
-        raise LocalProtocolError("wrong body", op=reply.op.name, body=type(reply.body))
-    return [head, encode_body(reply.body)]
+    return [head, _encoded(reply.body, REPLIES[reply.op])]
 
 
 def decode_reply(frames: Sequence[Buffer]) -> Reply:
@@ -234,29 +262,17 @@ def decode_reply(frames: Sequence[Buffer]) -> Reply:
     head, op, body = _frames(frames)
     _, _, _, _, code, request, number, address, nbytes, _, version, credit, _, operand = head
     status = STATUS_OF.get(code, Status.ERROR)
-    found = Reply(op, status, request, number, address, nbytes, version)
-    found.credit, found.operand = credit, operand
+    found = Reply(op, request, number, address, nbytes, version=version)
+    found.numbers, found.operand, found.status = credit, operand, status
     if status is not Status.OK:
         found.error = _body(_ERROR_DECODER, body)
     elif op in CONTROL:
         found.body = _body(_REPLY_DECODERS[op], body)
     elif op in ANSWERS:
-        found.payload = payload.answer(op, nbytes, operand, body)
+        found.payload = ops.check_answer(op, nbytes, operand, body)
     elif body is not None:
         raise RemoteProtocolError("one frame expected", op=op.name)
     return found
-
-
-def encode_body(body: Body) -> bytes:
-    """Write a control body as msgpack.
-
-    Raises:
-        LocalProtocolError: it holds what msgpack cannot write.
-    """
-    try:
-        return _ENCODER.encode(body)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error
 
 
 def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]:
@@ -271,6 +287,15 @@ def _frames(frames: Sequence[Buffer]) -> tuple[header.Fields, Op, Buffer | None]
 
 def _body(decoder: msgspec.msgpack.Decoder[B], body: Buffer | None) -> B:
     try:
-        return decoder.decode(payload.limited(body, CONTROL_NBYTES_MAX))
+        return decoder.decode(ops.check_length(body, CONTROL_NBYTES_MAX))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError("body cannot be read", reason=str(error)) from error
+
+
+def _encoded(body: Body | None, kind: type[Body]) -> bytes:
+    if type(body) is not kind:
+        raise LocalProtocolError("wrong body", wanted=kind.__name__, body=type(body).__name__)
+    try:
+        return _ENCODER.encode(body)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LocalProtocolError("body cannot be written", body=type(body).__name__) from error

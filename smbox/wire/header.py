@@ -34,51 +34,10 @@ requests take a sixth less time."""
 STAMPED_NBYTES_MAX: Final = (REQUEST_NBYTES_MAX // 8) * LONG_NBYTES_MAX
 """Bytes whose stamps, one of 8 bytes for each LONG_NBYTES_MAX, one reply carries: 256 GiB."""
 
-_LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQBIB2x")
+LAYOUT: Final = struct.Struct("<4sBBBBQQQQ8sQBIB2x")
 _SCALES: Final = {
     kind: struct.Struct(f"<{code}") for kind, code in zip("buif", "QQqd", strict=True)
 }
-
-
-def pack(  # noqa: PLR0913 -- one argument for each field
-    op: int,
-    *,
-    kernel: int = 0,
-    status: int = 0,
-    request: int = 0,
-    number: int = 0,
-    address: int = 0,
-    nbytes: int = 0,
-    scale: bytes = NO_SCALE,
-    version: int = 0,
-    numbers: int = 0,
-    generation: int = 0,
-    operand: int = 0,
-) -> bytes:
-    """Build the header frame.
-
-    Raises:
-        LocalProtocolError: a field does not fit its bits.
-    """
-    try:
-        return _LAYOUT.pack(
-            MAGIC,
-            PROTOCOL,
-            op,
-            kernel,
-            status,
-            request,
-            number,
-            address,
-            nbytes,
-            scale,
-            version,
-            numbers,
-            generation,
-            operand,
-        )
-    except struct.error as error:
-        raise LocalProtocolError("a header field does not fit", op=op, number=number) from error
 
 
 def unpack(frame: Buffer) -> Fields:
@@ -90,7 +49,7 @@ def unpack(frame: Buffer) -> Fields:
     """
     if len(frame) != HEADER_NBYTES:
         raise RemoteProtocolError("a header has 64 bytes", nbytes=len(frame))
-    fields: Fields = _LAYOUT.unpack_from(frame)
+    fields: Fields = LAYOUT.unpack_from(frame)
     if fields[0] != MAGIC:
         raise RemoteProtocolError("not a message of smbox", magic=fields[0])
     if fields[1] != PROTOCOL:

@@ -224,28 +224,18 @@ class ErrorBody(Body, frozen=True):
     old: bytes = b""
 
 
-REQUESTS: Final[dict[Op, type[Body]]] = {
-    Op.HELLO: Hello,
-    Op.BYE: Empty,
-    Op.PING: Empty,
-    Op.CREATE: Create,
-    Op.PUBLISH: Publish,
-    Op.ATTACH: Attach,
-    Op.FREE: Free,
-    Op.LIST: ListRegions,
-    Op.STATS: Stats,
+BODIES: Final[dict[Op, tuple[type[Body], type[Body]]]] = {
+    Op.HELLO: (Hello, Welcome),
+    Op.BYE: (Empty, Empty),
+    Op.PING: (Empty, Empty),
+    Op.CREATE: (Create, RegionBody),
+    Op.PUBLISH: (Publish, RegionBody),
+    Op.ATTACH: (Attach, RegionBody),
+    Op.FREE: (Free, Empty),
+    Op.LIST: (ListRegions, Regions),
+    Op.STATS: (Stats, StatsReply),
 }
-"""Body of each control request."""
+"""Body of each control request, and of its reply with status OK."""
 
-REPLIES: Final[dict[Op, type[Body]]] = {
-    Op.HELLO: Welcome,
-    Op.BYE: Empty,
-    Op.PING: Empty,
-    Op.CREATE: RegionBody,
-    Op.PUBLISH: RegionBody,
-    Op.ATTACH: RegionBody,
-    Op.FREE: Empty,
-    Op.LIST: Regions,
-    Op.STATS: StatsReply,
-}
-"""Body of each control reply with status OK."""
+REQUESTS: Final = {op: request for op, (request, _) in BODIES.items()}
+REPLIES: Final = {op: reply for op, (_, reply) in BODIES.items()}

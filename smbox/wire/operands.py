@@ -1,4 +1,4 @@
-"""The second frames that have a form of their own: GATHER, FROM, UPDATE, SNAPSHOT. Pure.
+"""The second frames that have a form of their own. Pure.
 
 Fixed words, little-endian, and where there is more, bytes behind them:
 
@@ -6,16 +6,29 @@ Fixed words, little-endian, and where there is more, bytes behind them:
     FROM      source address u64
     UPDATE    siblings u64 | sibling address u64[3] | parameter f64[4] | gradient
     SNAPSHOT  target address u64
+    BATCH     item[count], 32 bytes each | the source bytes of all items, in order
+
+The second frame of the reply to a BATCH is the old bytes of the items that answer, in order.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
-from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.ops import (
+    ANSWERS,
+    OP_OF,
+    SOURCES,
+    Op,
+    answer_nbytes,
+    check_operand,
+    check_source,
+)
 
 PLACE_NBYTES: Final = 8
 SIBLINGS_MAX: Final = 3
@@ -31,6 +44,13 @@ OPERAND_NBYTES_MAX: Final = REQUEST_NBYTES_MAX + UPDATE_HEAD_NBYTES
 
 PLACES_MAX: Final = (REQUEST_NBYTES_MAX - _GATHER.size) // PLACE_NBYTES
 """Rows that one GATHER may name."""
+
+# op, kernel, operand, source bytes, address, nbytes, scale
+_ITEM: Final = struct.Struct("<BBBxIQQ8s")
+ITEM_NBYTES: Final = 32
+ITEMS_MAX: Final = 32
+BATCH_NBYTES_MAX: Final = ITEMS_MAX * ITEM_NBYTES + REQUEST_NBYTES_MAX
+"""Bytes of a batch's frame; its answers together are at most REQUEST_NBYTES_MAX."""
 
 
 class Gather(NamedTuple):
@@ -130,3 +150,104 @@ def unpack_update(operand: Buffer, gradient_nbytes: int) -> Update:
     if count > SIBLINGS_MAX:
         raise RemoteProtocolError("too many siblings", siblings=count)
     return Update(tuple(words[:count]), tuple(words[SIBLINGS_MAX:]), view[_UPDATE.size :])
+
+
+@dataclass(slots=True)
+class Item:
+    """One change of a batch; it lies within one stripe and takes one number.
+
+    Attributes:
+        op: PUT, ACCUMULATE, ELASTIC or FETCH.
+        address: global address of the first byte.
+        nbytes: of the range.
+        source: its bytes; as many elements as the range has, but for the kernels with their own
+            length.
+        operand: dtype code of the source's elements; 0: the region's.
+    """
+
+    op: Op
+    kernel: int
+    address: int
+    nbytes: int
+    source: Buffer
+    scale: bytes = NO_SCALE
+    operand: int = 0
+
+    @property
+    def answer_nbytes(self) -> int:
+        """Bytes of this item in the reply."""
+        is_answer = self.op in ANSWERS
+        return answer_nbytes(self.op, self.nbytes, self.operand) if is_answer else 0
+
+
+def pack_items(items: Sequence[Item]) -> bytes:
+    """Build the second frame of a BATCH.
+
+    Raises:
+        LocalProtocolError: an item or the whole breaks a rule of docs/protocol.md.
+    """
+    try:
+        _check(items)
+        heads = [
+            _ITEM.pack(
+                item.op,
+                item.kernel,
+                item.operand,
+                len(item.source),
+                item.address,
+                item.nbytes,
+                item.scale,
+            )
+            for item in items
+        ]
+    except (RemoteProtocolError, struct.error) as error:
+        raise LocalProtocolError(f"illegal batch: {error}") from error
+    return b"".join([*heads, *(item.source for item in items)])
+
+
+def unpack_items(count: int, body: Buffer) -> tuple[Item, ...]:
+    """Take the second frame of a BATCH apart; sources are views of it.
+
+    Raises:
+        RemoteProtocolError: it is not exactly ``count`` legal items.
+    """
+    if len(body) < count * ITEM_NBYTES:
+        raise RemoteProtocolError("wrong count of items", count=count, nbytes=len(body))
+    items = tuple(_items(count, memoryview(body)))
+    if sum(len(item.source) for item in items) != len(body) - count * ITEM_NBYTES:
+        raise RemoteProtocolError("sources and items differ", count=count, nbytes=len(body))
+    _check(items)
+    return items
+
+
+def answers_nbytes(items: Sequence[Item]) -> int:
+    """Return the bytes of the whole reply."""
+    return sum(item.answer_nbytes for item in items)
+
+
+def _items(count: int, body: memoryview) -> Iterator[Item]:
+    at = count * ITEM_NBYTES
+    for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(body[:at]):
+        op = OP_OF.get(code)
+        if op is None:
+            raise RemoteProtocolError("unknown op in a batch", op=code)
+        item = Item(op, kernel, address, nbytes, body[at : at + source], scale, operand)
+        if len(item.source) != source:
+            raise RemoteProtocolError("source is cut off", nbytes=source)
+        yield item
+        at += source
+
+
+def _check(items: Sequence[Item]) -> None:
+    if not 1 <= len(items) <= ITEMS_MAX:
+        raise RemoteProtocolError("wrong count of items", count=len(items))
+    for item in items:
+        if item.op not in SOURCES:
+            raise RemoteProtocolError("op not allowed in a batch", op=item.op.name)
+        if item.operand:
+            check_operand(item.op, item.kernel, item.operand)
+        check_source(item.op, item.kernel, item.nbytes, item.operand, item.source)
+    if sum(len(item.source) for item in items) > REQUEST_NBYTES_MAX:
+        raise RemoteProtocolError("sources too long", limit=REQUEST_NBYTES_MAX)
+    if answers_nbytes(items) > REQUEST_NBYTES_MAX:
+        raise RemoteProtocolError("answers too long", limit=REQUEST_NBYTES_MAX)

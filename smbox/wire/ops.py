@@ -1,12 +1,25 @@
-"""The operations of the protocol and what each one carries, as tables. Pure.
+"""The operations of the protocol: what each one carries, and how long its pieces are. Pure.
 
 docs/protocol.md is authoritative; a test compares its table with this one.
+
+A range of a region's data becomes requests, and a change takes a number for each stripe it
+touches: both are cut at multiples of their size from the region's first byte, not from address
+0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
+
+from smbox.errors import RemoteProtocolError
+from smbox.wire.header import (
+    LONG_NBYTES_MAX,
+    REQUEST_NBYTES_MAX,
+    STAMPED_NBYTES_MAX,
+    Buffer,
+)
 
 
 class Op(IntEnum):
@@ -46,13 +59,10 @@ CHANGES: Final = frozenset(
 )
 """Operations that change memory: each takes a number for every stripe it touches."""
 
-UNCOPIED: Final = frozenset({Op.LEND, Op.STAMPS})
-"""Operations that read without a copy; what they bring is to be compared."""
-
 COPIED: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
 """Operations whose reply carries bytes that are the reply's own, or the channel's."""
 
-ANSWERS: Final = COPIED | UNCOPIED
+ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS}
 """Operations whose reply carries bytes: a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
@@ -81,11 +91,87 @@ NARROW_ANSWERS: Final = frozenset({Op.GET, Op.ELASTIC, Op.GATHER})
 OPERAND_OPS: Final = NARROW_ANSWERS | {Op.PUT, Op.ACCUMULATE, Op.FETCH, Op.UPDATE}
 """Operations whose request may name an operand type."""
 
+OP_OF: Final = {int(op): op for op in Op}
+"""Operation by number: a dict is six times faster than calling the enum."""
+
+_UNITS: Final = {
+    **dict.fromkeys(SOURCES, LONG_NBYTES_MAX),
+    Op.LEND: LONG_NBYTES_MAX,
+    Op.STAMPS: STAMPED_NBYTES_MAX,
+}
+
+
+def unit_of(op: Op) -> int:
+    """Return how many bytes a request of ``op`` covers at most, and where it is cut."""
+    return _UNITS.get(op, REQUEST_NBYTES_MAX)
+
+
+def end_of(op: Op, first: int, limit: int) -> int:
+    """Return where the request of ``op`` that begins at ``first`` ends."""
+    unit = _UNITS.get(op, REQUEST_NBYTES_MAX)
+    return min(limit, (first // unit + 1) * unit)
+
+
+def cut(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> Iterator[tuple[int, int]]:
+    """Cut a range at the multiples of ``unit``, ascending; an empty range gives nothing."""
+    while first < limit:
+        end = min(limit, (first // unit + 1) * unit)
+        yield first, end
+        first = end
+
+
+def count(first: int, limit: int, unit: int = REQUEST_NBYTES_MAX) -> int:
+    """Count the pieces of ``cut``: the numbers of a change, or the requests of a transfer."""
+    return (limit - 1) // unit - first // unit + 1 if first < limit else 0
+
 
 def carried_nbytes(nbytes: int, operand: int) -> int:
     """Return the bytes on the wire of ``nbytes`` of a region: half as many where narrow."""
     return nbytes // 2 if operand else nbytes
 
 
-OP_OF: Final = {int(op): op for op in Op}
-"""Operation by number: a dict is six times faster than calling the enum."""
+def answer_nbytes(op: Op, nbytes: int, operand: int) -> int:
+    """Return the bytes of the answer to a request, or an item of a batch, of ``nbytes``."""
+    return carried_nbytes(nbytes, operand if op in NARROW_ANSWERS else 0)
+
+
+def check_length(body: Buffer | None, limit: int) -> Buffer:
+    """Return a second frame, which must be there and no longer than ``limit``."""
+    if body is None:
+        raise RemoteProtocolError("two frames expected")
+    if len(body) > limit:
+        raise RemoteProtocolError("frame too long", nbytes=len(body), limit=limit)
+    return body
+
+
+def check_operand(op: Op, kernel: int, operand: int) -> None:
+    """Refuse an operand type that the request cannot have."""
+    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS or kernel in SCATTER_KERNELS:
+        raise RemoteProtocolError("this request has no operand type", op=op.name)
+    if operand not in NARROW_ITEMSIZES:
+        raise RemoteProtocolError("no such operand type", operand=operand)
+
+
+def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
+    """Return the source bytes of a change of ``nbytes``, if they are as many as its own."""
+    longest = unit_of(op)
+    found = check_length(body, longest)
+    if nbytes > longest:
+        raise RemoteProtocolError("too long a range", nbytes=nbytes)
+    if kernel in WHOLE_KERNELS:
+        return check_length(found, WHOLE_SOURCE_NBYTES_MAX)
+    if kernel in SCATTER_KERNELS:
+        return check_length(found, REQUEST_NBYTES_MAX)
+    if len(found) != carried_nbytes(nbytes, operand):
+        raise RemoteProtocolError("source and range differ", source=len(found), nbytes=nbytes)
+    return found
+
+
+def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
+    """Return the bytes of an answer to a request of ``nbytes``, if they are as many."""
+    if op in (Op.BATCH, Op.STAMPS):  # a length of their own
+        return check_length(body, REQUEST_NBYTES_MAX)
+    found = check_length(body, unit_of(op))
+    if len(found) != answer_nbytes(op, nbytes, operand):
+        raise RemoteProtocolError("answer and range differ", answer=len(found), nbytes=nbytes)
+    return found

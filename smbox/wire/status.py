@@ -1,4 +1,4 @@
-"""Status numbers of replies and the error class of each: one table, both ways. Pure.
+"""Status numbers of replies, and how an error travels: one table, both ways. Pure.
 
 Numbers are never reused. 1-63 become an error of the caller; 64 and up are answered by the
 session itself and never reach a caller.
@@ -7,26 +7,11 @@ session itself and never reach a caller.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-from smbox.errors import (
-    AccessDeniedError,
-    AddressRangeError,
-    LayoutMismatchError,
-    LimitError,
-    NodeStoppingError,
-    OutOfMemoryError,
-    PeerLostError,
-    RegionExistsError,
-    RegionFreedError,
-    RegionNotFoundError,
-    RemoteError,
-    RemoteProtocolError,
-    RequestTimeoutError,
-    SessionExpiredError,
-    SmboxError,
-    VersionMismatchError,
-)
+from smbox import errors
+from smbox.errors import SmboxError
+from smbox.wire.messages import ErrorBody
 
 
 class Status(IntEnum):
@@ -56,21 +41,21 @@ class Status(IntEnum):
 
 
 ERRORS: Final[dict[Status, type[SmboxError]]] = {
-    Status.ERROR: RemoteError,
-    Status.REGION_NOT_FOUND: RegionNotFoundError,
-    Status.REGION_EXISTS: RegionExistsError,
-    Status.REGION_FREED: RegionFreedError,
-    Status.ADDRESS_RANGE: AddressRangeError,
-    Status.LAYOUT_MISMATCH: LayoutMismatchError,
-    Status.OUT_OF_MEMORY: OutOfMemoryError,
-    Status.LIMIT: LimitError,
-    Status.ACCESS_DENIED: AccessDeniedError,
-    Status.SESSION_EXPIRED: SessionExpiredError,
-    Status.STOPPING: NodeStoppingError,
-    Status.TIMEOUT: RequestTimeoutError,
-    Status.BAD_MESSAGE: RemoteProtocolError,
-    Status.VERSION: VersionMismatchError,
-    Status.OTHER_MEMORY: PeerLostError,
+    Status.ERROR: errors.RemoteError,
+    Status.REGION_NOT_FOUND: errors.RegionNotFoundError,
+    Status.REGION_EXISTS: errors.RegionExistsError,
+    Status.REGION_FREED: errors.RegionFreedError,
+    Status.ADDRESS_RANGE: errors.AddressRangeError,
+    Status.LAYOUT_MISMATCH: errors.LayoutMismatchError,
+    Status.OUT_OF_MEMORY: errors.OutOfMemoryError,
+    Status.LIMIT: errors.LimitError,
+    Status.ACCESS_DENIED: errors.AccessDeniedError,
+    Status.SESSION_EXPIRED: errors.SessionExpiredError,
+    Status.STOPPING: errors.NodeStoppingError,
+    Status.TIMEOUT: errors.RequestTimeoutError,
+    Status.BAD_MESSAGE: errors.RemoteProtocolError,
+    Status.VERSION: errors.VersionMismatchError,
+    Status.OTHER_MEMORY: errors.PeerLostError,
 }
 """Error class that a caller sees for a status."""
 
@@ -88,6 +73,22 @@ def status_of(error: SmboxError) -> Status:
     return Status.ERROR
 
 
-def error_of(status: Status, message: str, /, **facts: object) -> SmboxError:
-    """Build the error that a caller sees for ``status``."""
-    return ERRORS.get(status, RemoteError)(message, **facts)
+def error_body(error: SmboxError, applied: int, old: bytes) -> ErrorBody:
+    """Word an error for a reply; see ErrorBody."""
+    facts = {name: _plain(value) for name, value in error.facts.items()}
+    return ErrorBody(message=error.message, facts=facts, applied=applied, old=old)
+
+
+def error_of(status: Status, message: str, facts: dict[str, Any]) -> SmboxError:
+    """Build the error that a caller sees for ``status``; a peer may name facts as it likes."""
+    free = {name: value for name, value in facts.items() if name not in {"self", "message"}}
+    return ERRORS.get(status, errors.RemoteError)(message, **free)
+
+
+def _plain(value: object) -> Any:
+    """Make a fact writable as msgpack: ints, floats, strings, None; else its text."""
+    if isinstance(value, bool | float | str | None):
+        return value
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 64 else str(int(value))
+    return str(value)

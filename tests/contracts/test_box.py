@@ -17,8 +17,8 @@ from memnode.node import Node
 from smbox.config import ClientConfig
 from smbox.memory.node_memory import NodeMemory
 from smbox.testing.contract import CHECKS
+from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
-from smbox.transports.inproc import InprocHub
 
 MEMORY_NBYTES = 256 << 20
 STOP_S = 30.0

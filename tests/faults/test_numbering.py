@@ -20,9 +20,8 @@ import smbox.client
 from smbox.errors import RegionFreedError
 from smbox.testing.script_node import Scripted, ScriptNode, Wire
 from smbox.testing.welcome import welcome
-from smbox.wire.codec import Reply, Request
+from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.ops import CHANGES, Op
-from smbox.wire.refusal import refuse
 from smbox.wire.status import Status
 
 FREED = RegionFreedError("gone")

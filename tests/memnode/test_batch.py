@@ -8,9 +8,9 @@ import pytest
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
-from smbox.wire.batch import Item
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Free
+from smbox.wire.operands import Item
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 

@@ -5,9 +5,9 @@ import pytest
 
 from smbox.memory.kernels import KernelCode, scatter_operand
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Ring
-from smbox.wire.batch import Item
 from smbox.wire.header import REQUEST_NBYTES_MAX, pack_scale
 from smbox.wire.messages import Free
+from smbox.wire.operands import Item
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 

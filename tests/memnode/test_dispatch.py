@@ -55,11 +55,11 @@ def test_the_reply_to_a_long_change_tells_its_channel_its_credit(bench, peer):
     assert peer.hello().body.sources_nbytes == FIRST_MIB << 20
     source = np.ones(STRIPE_NBYTES // 4, np.float32)
     at = peer.create("long", shape=source.shape).body.address
-    assert peer.put(at, source).credit == ALONE_MIB
-    assert [other.put(at, source).credit for other in others][-1] == LEAST_MIB
-    assert [peer.put(at, source).credit for _ in range(RECENT_MAX)][-1] == ALONE_MIB
-    assert peer.put(at, source[:8]).credit == 0
-    assert peer.ask(Op.GET, address=at, nbytes=source.nbytes, number=peer.number).credit == 0
+    assert peer.put(at, source).numbers == ALONE_MIB
+    assert [other.put(at, source).numbers for other in others][-1] == LEAST_MIB
+    assert [peer.put(at, source).numbers for _ in range(RECENT_MAX)][-1] == ALONE_MIB
+    assert peer.put(at, source[:8]).numbers == 0
+    assert peer.ask(Op.GET, address=at, nbytes=source.nbytes, number=peer.number).numbers == 0
 
 
 def test_a_held_stripe_parks_its_channel_and_no_other(bench, peer, address, held):

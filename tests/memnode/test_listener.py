@@ -18,7 +18,7 @@ from memnode.listener import (
 )
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
-from smbox.transports import resolving
+from smbox.transports import zeromq
 from smbox.wire.codec import decode_reply
 
 WAIT_MS = 60_000
@@ -165,7 +165,7 @@ def test_ipc(context, dealer, tmp_path):
 
 
 def test_a_host_that_nobody_knows_is_called_that(context, monkeypatch):
-    monkeypatch.setattr(resolving, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    monkeypatch.setattr(zeromq, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
     with pytest.raises(ConnectError, match=r"[Nn]ame"):
         Listener(context, Bind.parse("tcp://no-such-host.invalid:1"))
 

@@ -10,9 +10,9 @@ from smbox import dtypes
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.wire import operands
-from smbox.wire.batch import Item
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Free
+from smbox.wire.operands import Item
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 

@@ -12,8 +12,7 @@ from memnode.node import Node
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
-from smbox.wire import header
-from smbox.wire.codec import Request, encode_request
+from smbox.wire.codec import Header, Request, encode_request
 from smbox.wire.messages import Empty, Hello
 from smbox.wire.ops import UNFENCED, Op
 from smbox.wire.proving import Challenge, client_proof, node_proof
@@ -176,7 +175,7 @@ SMALL = strategies.integers(0, 80) | strategies.integers(0, (1 << 64) - 1)
 @strategies.composite
 def any_request(draw, address):
     """A header that is well formed, with fields that need not make sense, and a body."""
-    head = header.pack(
+    head = Header(
         draw(strategies.sampled_from(sorted(set(Op) - UNFENCED))),
         kernel=draw(strategies.integers(0, 12)),
         request=draw(strategies.integers(0, 9)),
@@ -188,7 +187,7 @@ def any_request(draw, address):
         numbers=draw(strategies.integers(0, 3)),
         generation=1,
         operand=draw(strategies.sampled_from([0, 0, 10, 11, 12])),
-    )
+    ).pack()
     return [head, *draw(strategies.lists(strategies.binary(max_size=80), max_size=1))]
 
 

@@ -23,10 +23,10 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes
 from smbox.memory.superblock import NodeOwnedError
-from smbox.wire.batch import Item
 from smbox.wire.codec import Request, encode_request
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Empty, Free, Stats
+from smbox.wire.operands import Item
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 

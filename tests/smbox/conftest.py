@@ -26,9 +26,9 @@ from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.base import CreateRequest, Operation
 from smbox.paths.opening import open_over
+from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes
-from smbox.transports.inproc import InprocHub
 
 MEMORY_NBYTES = 256 << 20
 TRACED = tuple(

@@ -123,7 +123,7 @@ def test_a_restarted_node_goes_on_where_it_was(node, client):
 
 
 def test_a_silent_client_comes_back_to_a_node_that_forgot_it(node, client, monkeypatch):
-    monkeypatch.setattr("smbox.client.patience.IDLE_S", 0.0)
+    monkeypatch.setattr("smbox.client.connection.IDLE_S", 0.0)
     info = client.create(PIECE)
     x = np.ones(PIECE, np.float32)
     client.finish(client.change(info, x))

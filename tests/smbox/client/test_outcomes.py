@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from smbox.address import GlobalAddress
+from smbox.client.changes import change_of
 from smbox.client.channel import Channel
-from smbox.client.transfer import change_of
+from smbox.client.identity import Identity
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError
@@ -23,7 +24,6 @@ from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
 from smbox.wire.codec import Request, decode_request, encode_request
 from smbox.wire.header import LONG_NBYTES_MAX
-from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
@@ -214,21 +214,11 @@ def test_another_memory_is_refused_for_good(node, client):
     assert len(node.memory.regions) == 0
 
 
-class Nobody:
-    """A peer of a node that never answers."""
-
-    def hello(self, channel, generation):
-        return Hello(client_id=bytes(16), channel=channel, generation=generation)
-
-    def admit(self, welcome):
-        raise AssertionError
-
-
 def test_no_call_outlasts_its_timeout_by_more_than_a_second():
     def open_transport():
         return ZmqTransport("tcp://127.0.0.1:9", queue_max=WINDOW_MAX)
 
-    channel = Channel(1, open_transport, Nobody(), ClientConfig("tcp://127.0.0.1:9"))
+    channel = Channel(1, open_transport, Identity(), ClientConfig("tcp://127.0.0.1:9"))
     x = np.ones(PIECE, np.float32).view(np.uint8)
     shape, stripe = (x.size,), Consistency.STRIPE
     info = RegionInfo(GlobalAddress(0), "r", 1, by_name("uint8"), shape, x.size, stripe, b"")

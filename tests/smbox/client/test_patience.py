@@ -1,40 +1,105 @@
+"""How long a connection may be silent before it is dropped."""
+
 from __future__ import annotations
 
-from smbox.client.patience import IDLE_S, SILENCE_MAX_S, Patience
+import pytest
+
+from smbox.client.connection import IDLE_S, SILENCE_MAX_S, Connection
+from smbox.client.identity import Identity
 from smbox.config import ClientConfig
 
 CONFIG = ClientConfig("tcp://h:1", resend_after_s=1.0, resend_after_max_s=3.0)
+LONG_S = 1000.0
 
 
-def silent(patience, *, is_greeted):
-    """Wait until patience is over; tell how long that took."""
-    waited_s = patience.left_s(is_greeted=is_greeted)
-    assert not patience.is_over(waited_s / 2, is_greeted=is_greeted)
-    assert patience.is_over(waited_s / 2, is_greeted=is_greeted)
-    return waited_s
+class Silence:
+    """A socket on which a wait takes no time, but says so; an answer comes when it is told."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.answers_after_s = LONG_S
+
+    def send(self, frames, *, lent=False):
+        return True
+
+    def receive(self, timeout_s):
+        self.clock.now_s += min(timeout_s, self.answers_after_s)
+        return [b"answer"] if self.answers_after_s <= timeout_s else None
+
+    def is_released(self, timeout_s):
+        return True
+
+    def close(self):
+        pass
 
 
-def test_a_node_that_is_away_is_greeted_at_growing_pauses():
-    patience = Patience(CONFIG)
-    assert [silent(patience, is_greeted=False) for _ in range(4)] == [1, 2, 3, 3]
-    patience.heard(0.1, 5.0, is_greeted=False)
-    assert patience.left_s(is_greeted=False) == 1
+class Clock:
+    def __init__(self):
+        self.now_s = 500.0
+
+    def monotonic(self):
+        return self.now_s
 
 
-def test_patience_with_a_node_that_answers_grows_with_its_answers():
-    patience = Patience(CONFIG)
-    patience.expect(0.0)
-    assert not patience.is_over(0.9, is_greeted=True)
-    patience.heard(3.0, 4.0, is_greeted=True)
-    assert patience.left_s(is_greeted=True) == 7.8
-    patience.heard(0.001, 4.0, is_greeted=True)
-    assert patience.left_s(is_greeted=True) == 1
-    silences = [silent(patience, is_greeted=True) for _ in range(7)]
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("smbox.client.connection.time", made)
+    return made
+
+
+@pytest.fixture
+def connection(clock):
+    made = Connection(1, lambda: Silence(clock), Identity(), CONFIG)
+    made.expect()
+    return made
+
+
+def silent_s(connection, clock, *, is_greeted):
+    """Wait on a fresh socket until it is dropped; tell how long that took."""
+    transport = connection.open(1)
+    connection.is_greeted = is_greeted
+    begun_s = clock.now_s
+    while connection.transport is not None:
+        assert connection.receive(transport, 0.75) is None
+    return clock.now_s - begun_s
+
+
+def answered_after(connection, wait_s, *, is_greeted):
+    transport = connection.open(1)
+    connection.is_greeted = is_greeted
+    transport.answers_after_s = wait_s
+    assert connection.receive(transport, LONG_S) == [b"answer"]
+
+
+def test_a_node_that_is_away_is_greeted_at_growing_pauses(connection, clock):
+    away = [silent_s(connection, clock, is_greeted=False) for _ in range(4)]
+    assert away == [1, 2, 3, 3]
+    answered_after(connection, 0.1, is_greeted=False)
+    assert silent_s(connection, clock, is_greeted=False) == 1
+
+
+def test_patience_with_a_node_that_answers_grows_with_its_answers(connection, clock):
+    answered_after(connection, 0.75, is_greeted=True)
+    assert silent_s(connection, clock, is_greeted=True) == 1.5
+    answered_after(connection, 0.001, is_greeted=True)
+    silences = [silent_s(connection, clock, is_greeted=True) for _ in range(7)]
     assert silences == [1, 2, 4, 8, 16, SILENCE_MAX_S, SILENCE_MAX_S]
 
 
-def test_a_connection_that_was_silent_for_long_is_stale():
-    patience = Patience(CONFIG)
-    patience.expect(100.0)
-    assert not patience.is_stale(100.0 + IDLE_S)
-    assert patience.is_stale(101.0 + IDLE_S)
+def test_what_the_caller_computes_is_no_silence(connection, clock):
+    transport = connection.open(1)
+    for _ in range(3):
+        clock.now_s += LONG_S
+        assert connection.receive(transport, 0.3) is None
+    assert connection.transport is transport
+
+
+def test_a_connection_that_was_silent_for_long_is_stale(connection, clock):
+    transport = connection.open(1)
+    clock.now_s += IDLE_S
+    connection.expect()
+    assert connection.transport is transport
+    clock.now_s += IDLE_S + 1
+    connection.expect()
+    assert connection.transport is None

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from smbox.address import GlobalAddress
-from smbox.client.transfer import op_of, scale_of
+from smbox.client.changes import op_of, scale_of
 from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Operation, RegionInfo
-from smbox.wire.codec import decode_request, encode_reply
+from smbox.wire.codec import decode_request, encode_reply, refuse
 from smbox.wire.header import NO_SCALE, unpack_scale
 from smbox.wire.ops import Op
-from smbox.wire.refusal import refuse
 
 MIB = 1 << 20
 

@@ -6,10 +6,10 @@ import pytest
 
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError
-from smbox.paths import choosing
-from smbox.paths.base import NodeInfo, Remote
-from smbox.paths.choosing import choose, open_paths
+from smbox.paths import opening
+from smbox.paths.base import NodeInfo
 from smbox.paths.local import LocalPath
+from smbox.paths.opening import Opened, open_paths, why_messages
 
 ELSEWHERE = NodeInfo("no-such-node", b"x" * 16, 0, 1)
 
@@ -20,21 +20,22 @@ def config(transport, address="tcp://127.0.0.1:7070"):
 
 @pytest.mark.parametrize("transport", ["auto", "shm"])
 def test_shared_memory_is_mapped(solo, transport):
-    assert "/dev/shm" in choose(config(transport), solo.control.node)
+    assert why_messages(config(transport), solo.control.node) is None
 
 
 def test_auto_takes_messages_where_memory_is_not_shared():
-    assert choose(config("auto"), ELSEWHERE) is None
+    assert "not in this /dev/shm" in why_messages(config("auto"), ELSEWHERE)
 
 
 def test_shm_that_cannot_work_says_why():
     with pytest.raises(ConfigError, match="not in this /dev/shm"):
-        choose(config("shm"), ELSEWHERE)
+        why_messages(config("shm"), ELSEWHERE)
 
 
 def test_messages_can_be_forced(solo):
-    assert choose(config("tcp"), solo.control.node) is None
-    assert choose(config("ipc", "ipc:///tmp/x"), solo.control.node) is None
+    assert why_messages(config("tcp"), solo.control.node) == "tcp was asked for"
+    ipc = config("ipc", "ipc:///tmp/x")
+    assert why_messages(ipc, solo.control.node) == "ipc was asked for"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_messages_can_be_forced(solo):
 )
 def test_a_scheme_that_differs_says_why(transport, address):
     with pytest.raises(ConfigError, match="the address is one of"):
-        choose(config(transport, address), ELSEWHERE)
+        why_messages(config(transport, address), ELSEWHERE)
 
 
 class Fake:
@@ -58,8 +59,8 @@ class Fake:
 
 @pytest.fixture
 def remote(solo, monkeypatch):
-    found = Remote(Fake(solo.control.node), Fake(None))
-    monkeypatch.setattr(choosing, "open_remote", lambda config: found)
+    found = Opened(Fake(solo.control.node), Fake(None))
+    monkeypatch.setattr(opening, "open_remote", lambda config: found)
     return found
 
 
@@ -67,6 +68,7 @@ def test_a_mapped_memory_needs_no_messages_for_data(remote):
     opened = open_paths(config("auto"))
     assert isinstance(opened.data, LocalPath)
     assert opened.control is remote.control
+    assert "keeps its memory in this /dev/shm" in opened.reason
     assert (remote.data.is_closed, remote.control.is_closed) == (True, False)
     opened.data.close()
 

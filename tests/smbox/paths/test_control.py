@@ -19,6 +19,7 @@ from smbox.memory.layout import RegionKind
 from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.testing.faults import FaultScript
+from smbox.wire import messages
 from smbox.wire.ops import Op
 
 WAIT_S = 30.0
@@ -119,11 +120,9 @@ def test_free_is_told_once(client):
 
 
 def test_long_lists_come_in_pages(client, monkeypatch):
-    from smbox.paths import control
-
     infos = [client.create(1, name=f"w{n}") for n in range(5)]
-    whole = control.ListRegions
-    monkeypatch.setattr(control, "ListRegions", lambda after: whole(after=after, limit=2))
+    whole = messages.ListRegions
+    monkeypatch.setattr(messages, "ListRegions", lambda after: whole(after=after, limit=2))
     assert client.control.regions(WAIT_S) == infos
 
 

@@ -9,13 +9,12 @@ from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SmboxErro
 from smbox.memory import layout
 from smbox.memory.segment import unlink
 from smbox.paths.opening import open_over, open_remote
+from smbox.testing.inproc import InprocHub
 from smbox.testing.welcome import welcome
-from smbox.transports import resolving
-from smbox.transports.inproc import InprocHub
-from smbox.wire.codec import Reply, decode_request, encode_reply
+from smbox.transports import zeromq
+from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.ops import Op
 from smbox.wire.proving import challenge_of
-from smbox.wire.refusal import refuse
 
 CONFIG = ClientConfig("inproc://node", timeout_s=30.0)
 
@@ -41,7 +40,7 @@ def test_nobody_answers():
 
 
 def test_a_host_that_nobody_knows_is_called_that(monkeypatch):
-    monkeypatch.setattr(resolving, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    monkeypatch.setattr(zeromq, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
     config = ClientConfig("tcp://no-such-host.invalid:9", timeout_s=0.05)
     with pytest.raises(ConnectError, match="name cannot be resolved"):
         open_remote(config)

@@ -15,7 +15,7 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import pair
 from smbox.paths.base import NodeInfo, RegionInfo
-from smbox.paths.choosing import Opened
+from smbox.paths.opening import Opened
 from smbox.paths.pair import PathPair
 from smbox.testing.contract_tools import in_threads
 

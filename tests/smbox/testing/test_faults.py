@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from smbox.testing.faults import FaultScript
-from smbox.transports.inproc import InprocHub
+from smbox.testing.inproc import InprocHub
 from smbox.wire import header
+from smbox.wire.codec import Header
 from smbox.wire.ops import Op
 
 
@@ -25,7 +26,7 @@ def node():
 
 
 def message(op, request):
-    return [header.pack(op, request=request), b"body"]
+    return [Header(op, request=request).pack(), b"body"]
 
 
 def request_of(frames):
@@ -77,7 +78,7 @@ def test_a_delayed_message_lets_others_pass(node):
     script = FaultScript().delay(Op.PUT, behind=2)
     transport = script.around(node.connect)()
     body = bytearray(b"body")
-    transport.send([header.pack(Op.PUT, request=0), body], lent=True)
+    transport.send([Header(Op.PUT, request=0).pack(), body], lent=True)
     body[:] = b"gone"
     for request in (1, 2, 3):
         transport.send(message(Op.PUT, request))

@@ -12,8 +12,8 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError
 from smbox.memory.node_memory import NodeMemory
 from smbox.testing.faults import FaultScript
+from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import BIND, handle, inproc_box
-from smbox.transports.inproc import InprocHub
 from smbox.wire.ops import Op
 
 CONFIG = ClientConfig(

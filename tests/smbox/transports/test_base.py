@@ -7,7 +7,7 @@ import threading
 import pytest
 import zmq
 
-from smbox.transports.inproc import InprocHub
+from smbox.testing.inproc import InprocHub
 from smbox.transports.zeromq import ZmqTransport
 
 WAIT_S = 30.0

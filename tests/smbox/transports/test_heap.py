@@ -1,4 +1,4 @@
-"""smbox/transports/heap.py: memory of one reply serves the next."""
+"""Memory of one reply serves the next."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import resource, sys, threading
 import numpy as np
-from smbox.transports import heap
+from smbox.transports import zeromq
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -18,7 +18,7 @@ def receive():
         [np.ones(1 << 20, np.uint8) for _ in range(8)]
 
 if sys.argv[1] == "learnt":
-    heap.learn_large_blocks()
+    zeromq.learn_large_blocks()
 thread = threading.Thread(target=receive)
 before = faults()
 thread.start()

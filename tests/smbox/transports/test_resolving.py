@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from smbox.transports import resolving
-from smbox.transports.resolving import why_unresolved
+from smbox.transports import zeromq
+from smbox.transports.zeromq import why_unresolved
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ def test_what_has_an_address_has_no_reason(address: str):
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70])
 def test_a_name_that_nobody_knows_has_one(host: str, monkeypatch):
-    monkeypatch.setattr(resolving, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
+    monkeypatch.setattr(zeromq, "LOOK_UP_S", 20.0)  # a slow name server is no failure here
     assert why_unresolved(f"tcp://{host}:5555")
 
 
 def test_a_name_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch):
     answers = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answers.wait())
-    monkeypatch.setattr(resolving, "LOOK_UP_S", 0.01)
+    monkeypatch.setattr(zeromq, "LOOK_UP_S", 0.01)
     assert why_unresolved("tcp://node:5555") is None
     answers.set()

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
-from smbox.wire.batch import (
+from smbox.wire.header import REQUEST_NBYTES_MAX
+from smbox.wire.operands import (
     BATCH_NBYTES_MAX,
     ITEM_NBYTES,
     ITEMS_MAX,
@@ -15,7 +16,6 @@ from smbox.wire.batch import (
     pack_items,
     unpack_items,
 )
-from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.ops import Op
 
 OPS = st.sampled_from([Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH])

@@ -7,16 +7,16 @@ from hypothesis import given, settings, strategies as st
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError
 from smbox.wire import header, messages
-from smbox.wire.batch import Item, pack_items
 from smbox.wire.codec import (
+    Header,
     Reply,
     Request,
     decode_reply,
     decode_request,
-    encode_body,
     encode_reply,
     encode_request,
 )
+from smbox.wire.operands import Item, pack_items
 from smbox.wire.ops import ANSWERS, CONTROL, OPERANDS, SOURCES, WHOLE_KERNELS, Op
 from smbox.wire.status import Status
 
@@ -78,12 +78,12 @@ REPLIES = [
     Reply(Op.GET, request=3, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.LEND, request=15, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.STAMPS, request=16, address=4096, nbytes=1 << 30, payload=bytes(16)),
-    Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5, credit=255),
+    Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5, numbers=255),
     Reply(Op.ELASTIC, request=5, number=2, address=4096, nbytes=3, version=6, payload=b"old"),
     Reply(Op.WAIT, request=6, version=12),
     Reply(Op.BATCH, request=7, number=3, nbytes=2, payload=bytes(8)),
     Reply(Op.GATHER, request=9, address=4096, nbytes=3, version=4, payload=b"abc"),
-    Reply(Op.PUT, Status.GAP, 8, 3, error=messages.ErrorBody(message="gap", applied=1)),
+    Reply(Op.PUT, 8, 3, status=Status.GAP, error=messages.ErrorBody(message="gap", applied=1)),
 ]
 
 
@@ -153,7 +153,7 @@ def test_noise_is_a_typed_error(frames):
 def test_noise_behind_a_legal_header_is_a_message_or_a_typed_error(
     op, kernel, status, nbytes, frames
 ):
-    head = header.pack(op, kernel=kernel, status=status, nbytes=nbytes)
+    head = Header(op, kernel=kernel, status=status, nbytes=nbytes).pack()
     for decode, encode in ((decode_request, encode_request), (decode_reply, encode_reply)):
         try:
             found = decode([head, *frames])
@@ -199,9 +199,9 @@ def test_a_body_nested_without_end_is_refused(nested):
     body = b"\x81\xa1z" + nested * 100_000
     for op in BODIES:
         with pytest.raises(RemoteProtocolError, match="body"):
-            decode_request([header.pack(op), body])
+            decode_request([Header(op).pack(), body])
     with pytest.raises(RemoteProtocolError, match="body"):
-        decode_reply([header.pack(Op.GET, status=Status.GAP), body])
+        decode_reply([Header(Op.GET, status=Status.GAP).pack(), body])
 
 
 def test_a_wrong_body_is_our_bug():
@@ -211,7 +211,7 @@ def test_a_wrong_body_is_our_bug():
     with pytest.raises(LocalProtocolError):
         encode_reply(Reply(Op.PING, body=messages.Stats()))
     with pytest.raises(LocalProtocolError):
-        encode_body(messages.StatsReply(facts={"what": object()}))
+        encode_reply(Reply(Op.STATS, body=messages.StatsReply(facts={"what": object()})))
 
 
 def test_payloads_are_passed_on_and_not_copied():
@@ -223,5 +223,5 @@ def test_payloads_are_passed_on_and_not_copied():
 
 def test_a_status_of_a_later_release_is_a_plain_error():
     frames = encode_reply(REPLIES[-1])
-    frames[0] = header.pack(Op.PUT, status=200)
+    frames[0] = Header(Op.PUT, status=200).pack()
     assert decode_reply(frames).status is Status.ERROR

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from smbox.errors import LocalProtocolError, RemoteProtocolError, VersionMismatchError
 from smbox.wire import header
+from smbox.wire.codec import Header
 
 WORD = st.integers(0, 2**64 - 1)
 BYTE = st.integers(0, 255)
@@ -25,7 +26,7 @@ def test_round_trip(before, scale, behind):
     fields = (*before, scale, *behind)
     op, kernel, status, request, number, address, nbytes, scale, version, *rest = fields
     numbers, generation, operand = rest
-    frame = header.pack(
+    frame = Header(
         op,
         kernel=kernel,
         status=status,
@@ -38,7 +39,7 @@ def test_round_trip(before, scale, behind):
         numbers=numbers,
         generation=generation,
         operand=operand,
-    )
+    ).pack()
     assert len(frame) == header.HEADER_NBYTES
     assert header.unpack(memoryview(frame)) == (header.MAGIC, header.PROTOCOL, *fields)
 
@@ -51,7 +52,7 @@ def test_any_bytes_are_a_typed_error(frame):
 
 
 def test_cut_at_every_byte():
-    frame = header.pack(16)
+    frame = Header(16).pack()
     for length in range(header.HEADER_NBYTES):
         with pytest.raises(RemoteProtocolError):
             header.unpack(frame[:length])
@@ -60,7 +61,7 @@ def test_cut_at_every_byte():
 
 
 def test_another_version_is_named():
-    frame = bytearray(header.pack(1))
+    frame = bytearray(Header(1).pack())
     frame[4] = 2
     with pytest.raises(VersionMismatchError) as caught:
         header.unpack(frame)
@@ -70,7 +71,7 @@ def test_another_version_is_named():
 @pytest.mark.parametrize("changed", [{"number": -1}, {"address": 1 << 64}, {"kernel": 256}])
 def test_a_field_that_does_not_fit_is_our_bug(changed):
     with pytest.raises(LocalProtocolError):
-        header.pack(1, **changed)
+        Header(1, **changed).pack()
 
 
 @pytest.mark.parametrize(

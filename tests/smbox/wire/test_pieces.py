@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from smbox.wire.ops import SOURCES, Op
-from smbox.wire.pieces import count, cut, end_of, unit_of
+from smbox.wire.ops import SOURCES, Op, count, cut, end_of, unit_of
 
 
 @pytest.mark.parametrize(
@@ -23,7 +22,6 @@ from smbox.wire.pieces import count, cut, end_of, unit_of
 def test_cuts_at_multiples(first, limit, pieces):
     assert list(cut(first, limit, 4)) == pieces
     assert count(first, limit, 4) == len(pieces)
-    assert all(end_of(at, limit, 4) == end for at, end in pieces)
 
 
 @settings(max_examples=100, deadline=None)
@@ -39,6 +37,8 @@ def test_pieces_join_to_the_range(first, nbytes, unit):
 def test_what_the_node_copies_is_cut_shorter():
     assert {unit_of(op) >> 20 for op in (*SOURCES, Op.LEND)} == {2}
     assert {unit_of(op) >> 20 for op in (Op.GET, Op.GATHER, Op.FROM)} == {1}
+    assert [end_of(op, 5, 9 << 20) >> 20 for op in (Op.GET, Op.PUT, Op.LEND)] == [1, 2, 2]
+    assert end_of(Op.PUT, (3 << 20) + 1, (3 << 20) + 9) == (3 << 20) + 9
 
 
 def test_a_request_touches_at_most_two_stripes_of_half_its_size():

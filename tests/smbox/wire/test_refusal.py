@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import RegionFreedError, RemoteProtocolError, VersionMismatchError
-from smbox.wire import header
-from smbox.wire.codec import Request, decode_reply, encode_reply
+from smbox.wire.codec import Header, Request, decode_reply, encode_reply, refuse, refuse_garbage
 from smbox.wire.ops import Op
-from smbox.wire.refusal import refuse, refuse_garbage
 from smbox.wire.status import Status
 
 REQUEST = Request(Op.PUT, 7, 8, 4096, 16)
@@ -39,15 +37,15 @@ def test_facts_cannot_displace_the_protocols_own():
 
 
 def test_garbage_is_answered_where_it_can_be_addressed():
-    frames = [header.pack(17, request=5, number=6, nbytes=1), b"too long"]
+    frames = [Header(17, request=5, number=6, nbytes=1).pack(), b"too long"]
     reply = refuse_garbage(frames, RemoteProtocolError("bad"))
     assert (reply.status, reply.request, reply.number) == (Status.BAD_MESSAGE, 5, 6)
-    unknown = refuse_garbage([header.pack(99, request=5)], RemoteProtocolError("bad"))
+    unknown = refuse_garbage([Header(99, request=5).pack()], RemoteProtocolError("bad"))
     assert unknown.request == 5
 
 
 def test_another_version_is_told_so():
-    frame = bytearray(header.pack(1))
+    frame = bytearray(Header(1).pack())
     frame[4] = 9
     reply = refuse_garbage([frame], VersionMismatchError("old"))
     assert reply.status is Status.VERSION

@@ -14,7 +14,7 @@ def test_every_status_of_a_caller_has_its_error_and_back():
     assert set(ERRORS) == set(Status) - SESSION_ONLY
     for status, kind in ERRORS.items():
         assert status_of(kind("why")) is status
-        assert type(error_of(status, "why", size=3)) is kind
+        assert type(error_of(status, "why", {"size": 3})) is kind
         assert STATUS_OF[int(status)] is status
 
 
@@ -53,6 +53,7 @@ def test_numbers_are_never_reused():
     }
 
 
-def test_facts_named_like_the_arguments_are_no_accident():
-    error = error_of(Status.LIMIT, "too many", status="LIMIT")
+def test_facts_named_like_the_arguments_do_no_harm():
+    error = error_of(Status.LIMIT, "too many", {"status": "LIMIT", "self": 1, "message": 2})
     assert error.facts == {"status": "LIMIT"}
+    assert error.message == "too many"

@@ -48,7 +48,7 @@ def test_a_node_that_cannot_start_is_an_error(capfd):
     too_small = QUICK.__class__(**{**_fields(QUICK), "memory": "1KiB"})
     with pytest.raises(ConnectError), open_lab(too_small):
         pass
-    assert "too little memory" in capfd.readouterr().err
+    assert "at least 1 MiB" in capfd.readouterr().err
 
 
 def _fields(scale) -> dict:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import TransportError
-from smbox.transports.inproc import InprocHub
+from smbox.testing.inproc import InprocHub
 
 WAIT_S = 30.0
 

@@ -1,0 +1,235 @@
+"""Changes over the wire: of a range of a region, or many small ones in each request.
+
+docs/protocol.md says what each request means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from smbox.client.channel import Channel
+from smbox.client.message import Message
+from smbox.client.transfer import ChannelWork
+from smbox.errors import SmboxError
+from smbox.memory.kernels import KERNELS, KernelCode
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.work import ByteRange, Operation, RegionInfo
+from smbox.wire import operands, ops
+from smbox.wire.codec import Reply
+from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
+from smbox.wire.ops import Op, carried_nbytes
+
+_CHANGES: Final[dict[int, Op]] = {
+    KernelCode.REPLACE: Op.PUT,
+    KernelCode.SCATTER_PUT: Op.PUT,
+    KernelCode.ELASTIC: Op.ELASTIC,
+}
+
+Payload = Callable[[int, int], Buffer]
+"""Makes the second frame of the request for ``[first, limit)``."""
+
+
+def op_of(operation: Operation) -> Op:
+    """Return the op that does an operation, with the old bytes in its reply for a sink."""
+    if operation.states:
+        return Op.UPDATE
+    if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
+        return _CHANGES.get(operation.kernel, Op.ACCUMULATE)
+    return Op.FETCH
+
+
+def scale_of(operation: Operation) -> bytes:
+    """Write the scale of an operation as the wire wants it for the region's elements."""
+    if operation.states or not KERNELS[KernelCode(operation.kernel)].has_scale:
+        return NO_SCALE
+    kind = operation.info.dtype.kind
+    return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
+
+
+class Change(ChannelWork):
+    """A change of a range of a region's data: a number for every stripe.
+
+    Args:
+        channel: of the thread that begins it.
+        operation: what is done.
+        op: of the requests.
+        payload: of each request.
+    """
+
+    is_change = True
+
+    def __init__(
+        self,
+        channel: Channel,
+        operation: Operation,
+        op: Op,
+        payload: Payload,
+    ) -> None:
+        super().__init__(channel, operation.first, operation.limit)
+        self._operation = operation
+        self._op = op
+        self._address = int(operation.info.address)
+        self._scale = scale_of(operation)
+        self._payload = payload
+        self._sink = operation.sink
+
+    def next_message(self) -> Message:
+        """Cut the next request."""
+        first, op, operation = self.cut, self._op, self._operation
+        limit = ops.end_of(op, first, self.limit)
+        return Message(
+            op,
+            address=self._address + first,
+            nbytes=limit - first,
+            kernel=operation.kernel,
+            scale=self._scale,
+            operand=operation.operand,
+            payload=self._payload(first, limit),
+            numbers=ops.count(first, limit, STRIPE_NBYTES),
+            limit=limit,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Hand on the old bytes."""
+        if self._sink is not None:
+            self._sink(message.first, message.limit, np.frombuffer(reply.payload, np.uint8))
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """End, after handing on what was done before the refusal."""
+        if done and self._sink is not None and reply.error is not None and not self.is_over:
+            limit = min(message.limit, self.end_of(message, done))
+            self._sink(message.first, limit, np.frombuffer(reply.error.old, np.uint8))
+        super().refused(message, reply, done)
+
+    def end_of(self, message: Message, done: int) -> int:
+        """Return the byte behind the first ``done`` stripes."""
+        return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
+
+
+class Batch(ChannelWork):
+    """Changes in order, many in each request; the first refusal is raised, the others run.
+
+    Units are items. A request ends at a refused item; what follows it is cut anew.
+
+    Args:
+        channel: of the thread that begins it.
+        operations: each within one stripe.
+    """
+
+    is_change = True
+
+    def __init__(self, channel: Channel, operations: Sequence[Operation]) -> None:
+        super().__init__(channel, 0, len(operations))
+        self._operations = operations
+        self._packed = [_packed(operation) for operation in operations]
+        self._taken = 0  # items whose old bytes are handed on
+        self._refusals: set[int] = set()
+        self._first_error: SmboxError | None = None
+
+    def next_message(self) -> Message:
+        """Pack as many items as fit into one request."""
+        first = limit = self.cut
+        sources = answers = 0
+        for item in self._packed[first : first + operands.ITEMS_MAX]:
+            source, answer = len(item.source), item.answer_nbytes
+            if max(sources + source, answers + answer) > REQUEST_NBYTES_MAX:
+                break
+            sources, answers, limit = sources + source, answers + answer, limit + 1
+        items = tuple(self._packed[first:limit])
+        return Message(
+            Op.BATCH,
+            nbytes=len(items),
+            payload=operands.pack_items(items),
+            items=items,
+            numbers=len(items),
+            limit=limit,
+            copied_nbytes=answers and answers + sources,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Hand on the old bytes, item by item."""
+        self._hand_on(message.first, message.limit, reply.payload)
+
+    def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
+        at = 0
+        old = np.frombuffer(payload, np.uint8)
+        for index in range(first, limit):
+            operation, nbytes = self._operations[index], self._packed[index].answer_nbytes
+            if operation.sink is not None and index >= self._taken:
+                operation.sink(operation.first, operation.limit, old[at : at + nbytes])
+                self._taken = index + 1
+            at += nbytes
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """Go on behind the refused change; what it was refused for is raised at the end."""
+        at = message.first + done
+        if reply.error is not None and not self.is_over:
+            self._hand_on(message.first, at, reply.error.old)
+        self._refusals.add(at)
+        self._first_error = self._first_error or reply.raised()
+        self.advance_to(at + 1)
+        self.rewind(self.at)
+
+    def advance_to(self, unit: int) -> None:
+        """Note that all before an item is done; a refusal is raised once all are."""
+        super().advance_to(unit)
+        if self.is_done:
+            self.error = self.error or self._first_error
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges that are certainly done, change by change."""
+        done = (n for n in range(self.at) if n not in self._refusals)
+        operations = [self._operations[index] for index in done]
+        return [(operation.first, operation.limit) for operation in operations]
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect of the changes that were not refused."""
+        found = super().outcome()
+        return "partial" if found == "all" and self._refusals else found
+
+
+def change_of(channel: Channel, operation: Operation) -> Change:
+    """Describe a change of a range; its source is not copied."""
+    source, operand, span = (
+        operation.source,
+        operation.operand,
+        (operation.first, operation.limit),
+    )
+    states = [int(state.address) for state in operation.states]
+    is_whole = not states and KERNELS[KernelCode(operation.kernel)].is_whole
+
+    def payload(first: int, limit: int) -> Buffer:
+        part = source.data
+        if not is_whole and (first, limit) != span:
+            ahead, end = first - span[0], limit - span[0]
+            part = part[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)]
+        return operands.pack_update(states, operation.parameters, part) if states else part
+
+    return Change(channel, operation, op_of(operation), payload)
+
+
+def change_from(
+    channel: Channel, operation: Operation, source: RegionInfo, source_first: int
+) -> Change:
+    """Describe a change whose operand is another region's bytes."""
+    ahead = int(source.address) + source_first - operation.first
+
+    def payload(first: int, _limit: int) -> bytes:
+        return operands.pack_address(ahead + first)
+
+    return Change(channel, operation, Op.FROM, payload)
+
+
+def _packed(operation: Operation) -> operands.Item:
+    return operands.Item(
+        op_of(operation),
+        operation.kernel,
+        int(operation.info.address) + operation.first,
+        operation.limit - operation.first,
+        operation.source.data,  # copied into the frame, and not read again
+        scale_of(operation),
+        operation.operand,
+    )
