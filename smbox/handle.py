@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from numbers import Real
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, Self, TypeVar, cast
 
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 
@@ -109,6 +109,15 @@ class Handle(Generic[T]):
         self._is_over = False
         self._error: SmboxError | None = None
         self._value: T | None = None
+
+    def begin(self) -> Self:
+        """Begin the request, as an ``_nb`` verb does; one that is cut off is cancelled."""
+        try:
+            self._work.begin()
+        except BaseException:
+            self._work.cancel()
+            raise
+        return self
 
     def done(self) -> bool:
         """Tell whether the request has ended, well or not, after one try to move it on."""

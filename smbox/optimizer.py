@@ -75,18 +75,20 @@ class Optimizer:
             lr: step size of this step; None: the one given at the beginning.
             timeout_s: see region.py.
         """
-        self._paths.seconds(timeout_s)  # before anything is begun
-        self.step_nb(gradient, lr=lr).finish(timeout_s)
+        requests.change(self._paths, self._step(gradient, lr), timeout_s)
 
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
         """Begin a ``step``; the gradient is untouchable until it is done."""
+        return requests.change_nb(self._paths, self._step(gradient, lr), requests.nothing)
+
+    def _step(self, gradient: Any, lr: float | None) -> Operation:
         info = self.region.info
         array = source_array(
             gradient, self.region.dtype, self.region.shape, may_be_narrower=True
         )
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
-        operation = Operation(
+        return Operation(
             info,
             "step",
             self._code,
@@ -98,7 +100,6 @@ class Optimizer:
             states=tuple(state.info for state in self.states.values()),
             parameters=parameters,
         )
-        return requests.change_nb(self._paths, operation, requests.nothing)
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""

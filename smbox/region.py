@@ -252,15 +252,18 @@ class Region:
             timeout_s: see the module.
         """
         self._paths.seconds(timeout_s)
-        self.accumulate_from_nb(source, scale, op).finish(timeout_s)
+        self._from(source, scale, op).finish(timeout_s)
 
     def accumulate_from_nb(
         self, source: Region, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
         """Begin an ``accumulate_from``."""
+        return self._from(source, scale, op).begin()
+
+    def _from(self, source: Region, scale: float, op: str) -> Handle[None]:
         if not isinstance(source, Region):
             raise TypeError(f"the source is a region, not {type(source).__name__}")
-        return verbs.begin_from(self._paths, self.extent, source.extent, scale, op)
+        return verbs.from_region(self._paths, self.extent, source.extent, scale, op)
 
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""

@@ -68,10 +68,13 @@ class Rows:
             ``out`` (filled), or a new array, ``[shape]``.
         """
         self._paths.seconds(timeout_s)  # before anything is begun
-        return self.get_nb(out).finish(timeout_s)
+        return self._get(out).finish(timeout_s)
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
         """Begin a ``get``."""
+        return self._get(out).begin()
+
+    def _get(self, out: Any) -> Handle[Any]:
         if out is None:
             array = np.empty(self.shape, self.dtype)
         else:
@@ -85,15 +88,18 @@ class Rows:
             rows = as_bytes(array).reshape(self._places.size, self._row_nbytes)
             wanted = RowsWanted(self._extent.first, self._row_nbytes, self._places, rows)
             work = data.gather(info, wanted)
-        return requests.handle_of(self._paths, "get", work, lambda: result)
+        return Handle("get", work, lambda: result, self._paths.timeout_s)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
         """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays."""
         self._paths.seconds(timeout_s)  # before anything is begun
-        self.put_nb(values).finish(timeout_s)
+        self._put(values).finish(timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
         """Begin a ``put``; the values are copied."""
+        return self._put(values).begin()
+
+    def _put(self, values: Any) -> Handle[None]:
         return self._change("put", KernelCode.SCATTER_PUT, KernelCode.REPLACE, values, 1)
 
     def accumulate(
@@ -101,10 +107,13 @@ class Rows:
     ) -> None:
         """Add ``scale * values``, ``[shape]``, to the rows; repeated ones add up."""
         self._paths.seconds(timeout_s)  # before anything is begun
-        self.accumulate_nb(values, scale).finish(timeout_s)
+        self._accumulate(values, scale).finish(timeout_s)
 
     def accumulate_nb(self, values: Any, scale: float = 1.0) -> Handle[None]:
         """Begin an ``accumulate``; the values are copied."""
+        return self._accumulate(values, scale).begin()
+
+    def _accumulate(self, values: Any, scale: float) -> Handle[None]:
         scale_of(KernelCode.SUM, self._extent.info.dtype, scale)
         return self._change("accumulate", KernelCode.SCATTER_SUM, KernelCode.SUM, values, scale)
 
@@ -120,7 +129,7 @@ class Rows:
             table = array.reshape(self._places.size, -1).copy()
             change = RowChange(op, kernel, plain, scale, self._places, table)
             work = data.batch(list(row_items(info, self._extent.first, change)))
-        return requests.handle_of(self._paths, op, work, requests.nothing)
+        return Handle(op, work, requests.nothing, self._paths.timeout_s)
 
     def __len__(self) -> int:
         return self._places.size

@@ -84,10 +84,10 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     return _operation(extent, "elastic", KernelCode.ELASTIC, array, moving_rate, sink)
 
 
-def begin_from(
+def from_region(
     paths: PathPair, extent: Extent, source: Extent, scale: float, op: str
 ) -> Handle[None]:
-    """Check and begin an ``accumulate_from``.
+    """Check and describe an ``accumulate_from``; nothing is begun.
 
     Raises:
         LayoutMismatchError: another dtype or size.
@@ -114,7 +114,7 @@ def begin_from(
         work = data.wait_version(extent.info, 0)
     else:
         work = data.change_from(operation, source.info, source.first)
-    return requests.handle_of(paths, operation.op, work, requests.nothing)
+    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:

@@ -150,8 +150,8 @@ class Snapshot(Read):
 
     def cancel(self) -> None:
         """End; the copy goes as soon as the channel is used again."""
-        is_begun = self.is_begun and not self.is_done
+        is_open = self.is_begun and not self.is_done and not self.is_left
         super().cancel()
         self._lease.drop()
-        if is_begun:
+        if is_open:
             self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._address)))

@@ -28,6 +28,7 @@ class ChannelWork(Transfer):
     """A transfer that somebody waits for: ``smbox.handle.Work`` over a channel.
 
     Attributes:
+        is_left: it is over for its caller.
         has_ranges: its units are bytes of the region, certain as soon as they are answered.
 
     Args:
@@ -42,6 +43,7 @@ class ChannelWork(Transfer):
         super().__init__(first, limit)
         self._channel = channel
         self._is_array_free = True
+        self.is_left = False
 
     def begin(self) -> None:
         """Join the channel, which sends what can be sent at once."""
@@ -59,7 +61,9 @@ class ChannelWork(Transfer):
 
     def cancel(self) -> None:
         """Send nothing more, and read the caller's arrays no more; see ``Work``."""
-        self._is_array_free = self._channel.leave(self)
+        if not self.is_left:
+            self._is_array_free = self._channel.leave(self)
+            self.is_left = True
 
     def progress(self) -> int:
         """Return how many replies have come: those before this have their turn."""

@@ -260,7 +260,7 @@ static u64 back_itemsize(const struct order *order) {
 /* Run the kernel on bytes [from, from + nbytes) of the range. */
 static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
-    u64 itemsize = smbox_itemsize(order->region[0]->dtype), ahead = from - order->first;
+    u64 itemsize = smbox_itemsize(order->region[0]->dtype), done = from - order->first;
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
@@ -269,9 +269,9 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
     if (!is_whole(order->kernel))
-        operation.source += scaled(ahead, itemsize, smbox_itemsize(order->operand));
+        operation.source += scaled(done, itemsize, smbox_itemsize(order->operand));
     if (order->back_to)
-        operation.back = order->back_to + scaled(ahead, itemsize, back_itemsize(order));
+        operation.back = order->back_to + scaled(done, itemsize, back_itemsize(order));
     commit->kernel(at, &operation);
 }
 

@@ -96,15 +96,12 @@ class DataPath(Protocol):
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
 
     def change(self, operation: Operation) -> Work:
-        """Make a change.
-
-        The work may be done on return; else it takes effect once it is begun or waited for.
-        """
+        """Describe a change; it takes effect once it is begun or waited for."""
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
     ) -> Work:
-        """Read bytes ``[first, limit)`` of the data into ``out``; as ``change``.
+        """Describe a read of bytes ``[first, limit)`` of the data into ``out``.
 
         Args:
             info: the region.
@@ -115,15 +112,15 @@ class DataPath(Protocol):
         """
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Read rows; as ``change``."""
+        """Describe a read of rows."""
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Make a change whose operand is as many bytes of ``source``, read by stripes."""
+        """Describe a change whose operand is as many bytes of ``source``, read by stripes."""
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
     ) -> Work:
-        """Read a range as it was at one moment; as ``change``.
+        """Describe a read of a range as it was at one moment.
 
         Args:
             info: the region.
@@ -137,7 +134,7 @@ class DataPath(Protocol):
         """Tell whether ``snapshot`` needs staging for a range."""
 
     def batch(self, operations: Sequence[Operation]) -> Work:
-        """Make many changes of one stripe each, in order; no transaction; as ``change``."""
+        """Describe many changes of one stripe each, in order; no transaction."""
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Return how many commits the region has seen, by the timeout or the box's."""

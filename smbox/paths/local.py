@@ -41,31 +41,26 @@ class LocalPath:
         self._is_closed = False
 
     def change(self, operation: Operation) -> Work:
-        """Begin a change; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalChange(queue, operation))
+        """Describe a change; see DataPath."""
+        return LocalChange(self._queue(), operation)
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
     ) -> Work:
-        """Begin a read; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalRead(queue, info, first, limit, out, operand))
+        """Describe a read; see DataPath."""
+        return LocalRead(self._queue(), info, first, limit, out, operand)
 
     def batch(self, operations: Sequence[Operation]) -> Work:
-        """Begin many changes; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalBatch(queue, operations))
+        """Describe many changes; see DataPath."""
+        return LocalBatch(self._queue(), operations)
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Begin to read rows; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalRows(queue, info, wanted))
+        """Describe a read of rows; see DataPath."""
+        return LocalRows(self._queue(), info, wanted)
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Begin a change from another region; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalFrom(queue, operation, source, source_first))
+        """Describe a change from another region; see DataPath."""
+        return LocalFrom(self._queue(), operation, source, source_first)
 
     def snapshot(
         self,
@@ -75,9 +70,8 @@ class LocalPath:
         out: Bytes,
         lease: Lease | None,  # noqa: ARG002 - nothing travels
     ) -> Work:
-        """Begin to read a range at one moment; see DataPath."""
-        queue = self._queue()
-        return queue.begin(LocalSnapshot(queue, info, first, limit, out))
+        """Describe a read of a range at one moment; see DataPath."""
+        return LocalSnapshot(self._queue(), info, first, limit, out)
 
     def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - see DataPath
         """Tell that nothing travels."""
@@ -110,17 +104,17 @@ class LocalPath:
         with self._mutex:
             self._is_closed = True
             queues, self._queues = self._queues, []
-            self._regions.clear()
             self._mine = threading.local()
         for queue in queues:
             queue.close()
+        self._regions.close()
 
     def abandon(self) -> None:
         """Drop all in a forked child, where other threads' mutexes may be held for ever."""
         for queue in self._queues:
             queue.abandon()
         self._queues = []
-        self._regions.clear()
+        self._regions.abandon()
         self._mine = threading.local()
 
     def _queue(self) -> LocalQueue:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from functools import cached_property
 from threading import get_ident
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
@@ -27,11 +26,13 @@ class LocalWork:
     """One request of a queue; subclasses say what a step is.
 
     Attributes:
+        is_begun: it was tried, or waits for those before it.
         is_done: it ended, well or not.
         error: what it failed with.
         busy: the stripe that stopped its last step.
     """
 
+    is_begun = False
     is_done = False
     error: SmboxError | None = None
     busy: StripeBusy | None = None
@@ -53,7 +54,9 @@ class LocalWork:
         return sum(limit - first for first, limit in self.ranges_done())
 
     def begin(self) -> None:
-        """Nothing to do: it was tried when it was made."""
+        """Try it at once, behind those that were begun before."""
+        if not self.is_begun:
+            self._queue.begin(self)
 
     def outcome(self) -> str:
         """Tell what is known of the effect; a local request never ends in doubt."""
@@ -73,7 +76,9 @@ class LocalWork:
         }
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive the queue until this request is done."""
+        """Drive the queue until this request is done; begins it, if need be."""
+        if not self.is_begun:
+            self._queue.begin(self)
         if not self.is_done:
             pause = Pause()
             try:
@@ -121,33 +126,31 @@ class LocalQueue:
         self._is_closed = False
         self._unseen: LocalWork | None = None
 
-    @cached_property
+    @property
     def writer(self) -> Writer:
         """The thread's writer, made when it first changes something; for ``step`` only.
 
         Raises:
             OutOfMemoryError: no room for its journal slot.
         """
-        self._writer = Writer.create(self.regions.node.name)
-        return self._writer
+        writer = self._writer
+        if writer is None:
+            writer = self._writer = Writer.create(self.regions.node.name)
+        return writer
 
-    def begin(self, work: LocalWork) -> LocalWork:
-        """Append a request and try it at once; one that an exception cuts off is dropped."""
+    def begin(self, work: LocalWork) -> None:
+        """Append a request and try it at once."""
         me = get_ident()  # before the lock: a signal handler may run after any call
         if (self._owner == me and self._lock.locked()) or self._is_closed:
             self._refuse(work)
-        try:
-            with self._lock:
-                self._owner = me
-                self._works.append(work)
-                self._run()
-                self._owner = 0
-            if not work.is_done:
-                self.rest()
-        except BaseException:
-            self.drop(work)
-            raise
-        return work
+        with self._lock:
+            self._owner = me
+            work.is_begun = True
+            self._works.append(work)
+            self._run()
+            self._owner = 0
+        if not work.is_done:
+            self.rest()
 
     def run(self, work: LocalWork) -> bool:
         """Run the requests in order as far as they go; True if ``work`` is done."""
@@ -202,11 +205,13 @@ class LocalQueue:
         if self._is_inside():
             return  # by a finalizer inside another verb: it is dropped with its owner's
         with self._lock:
-            if not work.is_done and work in self._works:
+            if work.is_done:
+                return
+            if work in self._works:
                 work.rested()
                 self._works.remove(work)
-                work.error = ConfigError("the request was interrupted; it is cancelled")
-                work.is_done = True
+            cancelled = ConfigError("the request was interrupted; it is cancelled")
+            work.error, work.is_done = cancelled, True
 
     def is_left(self) -> bool:
         """Tell whether the thread has ended with nothing queued."""
@@ -254,15 +259,17 @@ class LocalQueue:
     def _run(self) -> None:
         while self._works:
             work = self._works[0]
-            try:
-                work.step(self)
-            except StripeBusy as busy:
-                work.busy = busy
-                return
-            except SmboxError as error:
-                work.error = error
-                self._unseen = self._unseen or work
-            work.busy = None
-            work.is_done = True
+            if not work.is_done:  # else an interrupt came before it could leave
+                try:
+                    work.step(self)
+                except StripeBusy as busy:
+                    work.busy = busy
+                    return
+                except SmboxError as error:
+                    work.rested()
+                    self._unseen = self._unseen or work
+                    work.error, work.is_done = error, True  # both, or it is tried again
+                work.busy = None
+                work.is_done = True
             self._works.popleft()
             work.ended(self)

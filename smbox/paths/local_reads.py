@@ -38,6 +38,7 @@ class LocalRead(LocalWork):
         """Read what is left."""
         region, reader = queue.regions.region(self._info), queue.reader
         first, limit, operand = self._first, self._limit, self._operand
+        reader.done = self._done  # not that of an earlier read
         try:
             reader.read(region, first, limit, self._out, operand, self._done)
         finally:
@@ -62,6 +63,7 @@ class LocalRows(LocalWork):
         """Read the rows that are left."""
         wanted, reader = self._wanted, queue.reader
         region, out = queue.regions.region(self._info), wanted.out.reshape(-1)
+        reader.done = self._done  # not that of an earlier read
         try:
             reader.read_rows(
                 region, wanted.first, wanted.places, wanted.row_nbytes, out, done=self._done

@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 from smbox.address import OFFSET_MAX
-from smbox.errors import RegionFreedError
+from smbox.errors import PeerLostError, RegionFreedError
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.base import NodeInfo
@@ -27,13 +27,14 @@ class Mappings:
         self.node = node
         self._regions: dict[int, MappedRegion] = {}
         self._mutex = threading.RLock()
+        self._is_closed = False
 
     def region(self, info: RegionInfo) -> MappedRegion:
         """Return a region's mapping.
 
         Raises:
             RegionFreedError: the region was freed.
-            PeerLostError: the memory is no longer that of the node.
+            PeerLostError: the memory is no longer that of the node, or all was let go.
             SegmentError: it cannot be mapped just now.
         """
         region = self._regions.get(info.address)
@@ -44,6 +45,8 @@ class Mappings:
     def _attach(self, info: RegionInfo) -> MappedRegion:
         """Map a region, and let go of those that were freed: their memory goes then."""
         with self._mutex:
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome="none")
             for address, region in list(self._regions.items()):
                 if region.state == RegionState.FREED:
                     del self._regions[address]
@@ -55,10 +58,16 @@ class Mappings:
             check_still_shared(self.node)
             return self._regions.setdefault(info.address, region)
 
-    def clear(self) -> None:
-        """Let go of all; whoever still uses one keeps it alive."""
-        self._regions = {}
-        self._mutex = threading.RLock()  # in a forked child another thread may have held it
+    def close(self) -> None:
+        """Let go of all, for good; whoever still uses one keeps it alive."""
+        with self._mutex:
+            self._is_closed = True
+            self._regions.clear()
+
+    def abandon(self) -> None:
+        """Let go of all in a forked child, where another thread may hold the mutex for ever."""
+        self._mutex = threading.RLock()
+        self.close()
 
     def __len__(self) -> int:
         return len(self._regions)

@@ -1,4 +1,4 @@
-"""From a verb's request to its result, on whatever path: at once, later, or in a batch."""
+"""From a verb's operation to its result, on whatever path: at once, later, or in a batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from smbox.errors import SmboxError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
@@ -28,14 +29,12 @@ def change(paths: PathPair, operation: Operation, timeout_s: float | None) -> No
     """Do a change, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    work = _change(paths, operation)
-    if not work.is_done or work.error is not None:
-        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
+    _do(paths, operation.op, _change(paths, operation), timeout_s)
 
 
 def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) -> Handle[T]:
     """Begin a change; its result is made when it is complete."""
-    return handle_of(paths, operation.op, _change(paths, operation), result)
+    return Handle(operation.op, _change(paths, operation), result, paths.timeout_s).begin()
 
 
 def _change(paths: PathPair, operation: Operation) -> Work:
@@ -45,14 +44,20 @@ def _change(paths: PathPair, operation: Operation) -> Work:
     return data.change(operation)
 
 
-def handle_of(paths: PathPair, op: str, work: Work, result: Callable[[], T]) -> Handle[T]:
-    """Begin a request and return its handle; one that is cut off is left again."""
+def _do(paths: PathPair, op: str, work: Work, timeout_s: float | None) -> None:
+    """Begin a request and wait for it; whatever cuts that off ends it.
+
+    Most requests on mapped memory are done when they are begun, and need no handle.
+    """
     try:
         work.begin()
+        if not work.is_done or work.error is not None:
+            Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
+    except SmboxError:
+        raise
     except BaseException:
         work.cancel()
         raise
-    return Handle(op, work, result, paths.timeout_s)
 
 
 def read(
@@ -69,33 +74,30 @@ def read(
     """Read bytes of a region's data, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    if is_snapshot:
-        again = partial(read_nb, paths, info, first, limit, out, is_snapshot=True)
-        snapshots.once_more(lambda: again(nothing, timeout_s).finish(timeout_s))
+    if is_snapshot and first < limit:
+        again = partial(snapshots.snapshot, paths, info, first, limit, out, timeout_s)
+        snapshots.once_more(lambda: _do(paths, "get", again(), timeout_s))
         return
-    work = _read(paths, info, first, limit, out, operand)
-    if not work.is_done or work.error is not None:
-        Handle("get", work, nothing, paths.timeout_s).finish(timeout_s)
+    _do(paths, "get", _read(paths, info, first, limit, out, operand), timeout_s)
 
 
-def read_nb(  # noqa: PLR0913 - as read
+def read_nb(
     paths: PathPair,
     info: RegionInfo,
     first: int,
     limit: int,
     out: Bytes,
     result: Callable[[], T],
-    timeout_s: float | None = None,
     *,
     operand: int = 0,
     is_snapshot: bool = False,
 ) -> Handle[T]:
-    """Begin to read; with ``is_snapshot`` all of one moment, staged by the timeout."""
+    """Begin to read; with ``is_snapshot`` all of one moment."""
     if is_snapshot and first < limit:
-        work = snapshots.snapshot(paths, info, first, limit, out, timeout_s)
+        work = snapshots.snapshot(paths, info, first, limit, out, None)
     else:
         work = _read(paths, info, first, limit, out, operand)
-    return handle_of(paths, "get", work, result)
+    return Handle("get", work, result, paths.timeout_s).begin()
 
 
 def _read(

@@ -87,7 +87,8 @@ class Operation(NamedTuple):
         first: byte of the region's data where the range begins, on an element boundary.
         limit: byte behind the range.
         source: ``limit - first`` bytes, C-contiguous; for the whole kernels
-            (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length.
+            (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length; of an
+            ``accumulate_from`` empty.
         operand: dtype code of the source where it is narrower than the region's elements:
             the source is that much shorter; else 0.
         sink: takes the old bytes, if they are wanted.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from smbox.errors import ConfigError, PeerLostError, RegionFreedError
 from smbox.handle import Handle
 from smbox.memory import layout
 from smbox.memory.journal import Writer
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing
 from smbox.paths.local import LocalPath
 from smbox.testing.contract_tools import in_threads
@@ -149,6 +153,58 @@ def test_the_old_address_of_a_replaced_memory_is_an_error(solo, box):
     with pytest.raises(PeerLostError, match="another node"):
         path.version(info)
     path.close()
+
+
+def test_a_fork_during_the_first_change_of_a_thread_leaves_the_child_free(box, monkeypatch):
+    region = box.create("some", shape=(4,))
+    region.get()
+    making, is_forked = threading.Event(), threading.Event()
+    create = Writer.create
+
+    def slow(*arguments):
+        making.set()
+        assert is_forked.wait(60.0)
+        return create(*arguments)
+
+    monkeypatch.setattr(Writer, "create", slow)
+    first = threading.Thread(target=lambda: region.put(np.ones(4, np.float32)))
+    first.start()
+    assert making.wait(60.0)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        is_forked.set()
+        region.accumulate(np.ones(4, np.float32))
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    is_forked.set()
+    first.join()
+    assert os.waitstatus_to_exitcode(status) == 7
+    assert region.get().tolist() == [1, 1, 1, 1]
+
+
+def test_close_while_another_thread_maps_is_no_error_of_its_own(solo, monkeypatch):
+    with solo_box(solo) as owner, solo_box(solo) as box:
+        gone = owner.create("gone", shape=(4,))
+        box.attach("gone").get()
+        other = owner.create("other", shape=(4,))
+        mine = box.attach("other")
+        owner.free(gone)
+        state, closing = MappedRegion.state, []
+
+        def closed_meanwhile(region):
+            if not closing:
+                closing.append(threading.Thread(target=box.close))
+                closing[0].start()
+                closing[0].join(0.2)
+            return state.fget(region)
+
+        monkeypatch.setattr(MappedRegion, "state", property(closed_meanwhile))
+        with contextlib.suppress(PeerLostError):
+            mine.get()
+        closing[0].join()
+        monkeypatch.undo()
+        assert other.get().tolist() == [0, 0, 0, 0]
 
 
 def test_a_view_is_the_memory(solo, box):

@@ -13,8 +13,16 @@ import pytest
 
 import smbox.memory
 import smbox.paths
-from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    OutOfMemoryError,
+    RegionFreedError,
+    RequestTimeoutError,
+    SegmentError,
+)
+from smbox.memory.journal import Writer
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.mapped import MappedRegion
 from smbox.testing.solo import solo_box
 
 COUNT = 2 * STRIPE_NBYTES // 8 + 4
@@ -111,6 +119,95 @@ def test_an_exchange_interrupted_at_any_line_moves_x_as_far_as_the_center(box, r
         except KeyboardInterrupt:
             handle.wait()
         assert (x + region.get() == 3.0 + before).all(), nth
+
+
+def test_reads_that_are_interrupted_one_behind_the_other_fill_all_of_their_arrays(
+    box, region, held
+):
+    region.put(np.arange(COUNT, dtype=np.float64))
+
+    def begun():
+        with held(region, 1):
+            region.accumulate_nb(np.zeros(COUNT))  # the reads wait behind it
+            return [region.get_nb(np.zeros(COUNT)), region.rows([COUNT - 1, 3]).get_nb()]
+
+    for nth in range(1, lines_of(lambda: [each.wait() for each in begun()]) + 1):
+        handles = begun()
+        for handle in handles:
+            try:
+                with InterruptAt(nth):
+                    handle.wait()
+            except KeyboardInterrupt:
+                handle.wait()
+        whole, rows = [handle.result() for handle in handles]
+        assert (whole == np.arange(COUNT)).all(), nth
+        assert rows.tolist() == [COUNT - 1, 3], nth
+
+
+def batched(box, region, _):
+    with box.batch(timeout_s=0.001) as batch:
+        batch.accumulate(region, ONES)
+
+
+BLOCKED = {
+    "accumulate": lambda _, r, __: r.accumulate(ONES, timeout_s=0.001),
+    "fetch": lambda _, r, __: r.fetch_and_op(ONES, timeout_s=0.001),
+    "rows": lambda _, r, __: r.rows(np.arange(COUNT)).accumulate(ONES, timeout_s=0.001),
+    "from": lambda _, r, source: r.accumulate_from(source, timeout_s=0.001),
+    "batch": batched,
+}
+
+
+@pytest.mark.parametrize("verb", BLOCKED)
+def test_nothing_of_a_blocked_verb_happens_after_it_was_interrupted(box, region, held, verb):
+    source = box.create("other", shape=(COUNT,), dtype="float64", init=1.0)
+    region.accumulate_from(source)  # what the first call does once is done
+    is_over = False
+    nth = 0
+    while not is_over:
+        nth += 1
+        region.put(ONES)
+        with held(region, 1):
+            try:
+                with InterruptAt(nth):
+                    BLOCKED[verb](box, region, source)
+            except KeyboardInterrupt:
+                pass
+            except RequestTimeoutError:
+                is_over = True
+            first = region[: STRIPE_NBYTES // 8].get()
+        box.flush()
+        after = region.get()
+        assert (after[: STRIPE_NBYTES // 8] == first).all(), nth
+        assert (after[STRIPE_NBYTES // 8 :] == 1).all(), nth
+
+
+@pytest.mark.parametrize(
+    ("maker", "error"),
+    [((Writer, "create"), OutOfMemoryError), ((MappedRegion, "attach"), SegmentError)],
+)
+def test_a_verb_that_failed_is_not_tried_again(box, region, monkeypatch, maker, error):
+    other = box.create("other", shape=(4,))
+    (other if error is SegmentError else region).get()  # what a first call does is done
+
+    def refuse(*_):
+        raise error("not just now")
+
+    is_over = False
+    nth = 0
+    while not is_over:
+        nth += 1
+        with monkeypatch.context() as patched:
+            patched.setattr(*maker, refuse)
+            try:
+                with InterruptAt(nth):
+                    region.accumulate(ONES)
+            except KeyboardInterrupt:
+                pass
+            except error:
+                is_over = True
+        other.get()  # whatever is still queued is tried first
+    assert region.get()[0] == 1.0
 
 
 def test_a_held_stripe_ends_a_verb_at_its_timeout_which_names_the_stripe(box, region, held):
