@@ -17,8 +17,7 @@ from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.waiting import drain_all
-from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work
+from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work, drain_all
 from smbox.wire import ops
 from smbox.wire.ops import Op
 

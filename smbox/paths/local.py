@@ -19,8 +19,7 @@ from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_reads import LocalRead, LocalRows, LocalSnapshot, LocalWait
 from smbox.paths.mappings import Mappings
 from smbox.paths.proof import check_still_shared
-from smbox.paths.waiting import drain_all
-from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work
+from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work, drain_all
 
 
 class LocalPath:

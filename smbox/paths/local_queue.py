@@ -8,8 +8,10 @@ the queue's own writer and under its lock, so that any thread may wait for any r
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from threading import get_ident
+from typing import Final
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
 from smbox.memory.journal import Writer
@@ -18,8 +20,26 @@ from smbox.memory.orders import Block
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
 from smbox.paths.mappings import Mappings
-from smbox.paths.waiting import Pause
 from smbox.paths.work import ByteRange
+
+PAUSE_FIRST_S: Final = 20e-6
+PAUSE_MAX_S: Final = 1e-3
+
+
+class Pause:
+    """Sleeps that grow from 20 us to 1 ms: between two looks at what is not ready yet."""
+
+    def __init__(self) -> None:
+        self._next_s = PAUSE_FIRST_S
+
+    def sleep(self, deadline_s: float) -> bool:
+        """Sleep once, not beyond the deadline; False, at once, if that has passed."""
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            return False
+        time.sleep(min(self._next_s, left_s))
+        self._next_s = min(2 * self._next_s, PAUSE_MAX_S)
+        return True
 
 
 class LocalWork:

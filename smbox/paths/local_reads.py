@@ -8,8 +8,7 @@ from smbox.errors import PeerLostError
 from smbox.memory.hold import Hold, held_stripes, read_held
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.waiting import Pause
+from smbox.paths.local_queue import LocalQueue, LocalWork, Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Waiting
 
 

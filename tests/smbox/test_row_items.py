@@ -5,7 +5,7 @@ import pytest
 
 from smbox.memory.kernels import KernelCode, scatter_operand
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.row_items import RowChange, row_items
+from smbox.rows import RowChange, row_items
 from smbox.wire.header import REQUEST_NBYTES_MAX
 
 ROW = 96
