@@ -140,10 +140,8 @@ def reply_to(
     *,
     version: int = 0,
     body: Body | None = None,
-    status: Status = Status.OK,
-    error: ErrorBody | None = None,
 ) -> Reply:
-    """Make the reply to a request."""
+    """Make the reply to a request that was done."""
     return Reply(
         request.op,
         request.request,
@@ -152,10 +150,8 @@ def reply_to(
         request.nbytes,
         version=version,
         operand=request.operand,
-        status=status,
         payload=payload,
         body=body,
-        error=error,
     )
 
 
@@ -176,8 +172,10 @@ def refuse(
         old: old bytes of the commits of this request that did happen.
         status: for what no class says (GAP, NO_SESSION).
     """
-    found = status_of(error) if status is None else status
-    return reply_to(request, status=found, error=error_body(error, applied, old))
+    reply = reply_to(request)
+    reply.status = status_of(error) if status is None else status
+    reply.error = error_body(error, applied, old)
+    return reply
 
 
 def refuse_garbage(frames: Sequence[Buffer], error: RemoteProtocolError) -> Reply | None:
