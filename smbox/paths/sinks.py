@@ -7,21 +7,20 @@ give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import orders
+from smbox.memory.mapped import pieces
 from smbox.memory.orders import Back
 from smbox.paths.work import Bytes, Operation
 
 _MOVED: Final = int(Back.MOVED)
 _DELTA: Final = int(Back.DELTA)
 _OLD: Final = int(Back.OLD)
-
-BLOCK_NBYTES: Final = 256 * 1024
-"""Bytes computed at a time: the steps' results stay in a cache."""
 
 
 class OldSink:
@@ -75,10 +74,9 @@ class DeltaSink:
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
-        part = _elements(first - self.first, limit - self.first, self.x)
-        x, delta, center = self.x[part], self.delta[part], old.view(self.x.dtype)
-        for block in _blocks(x):
-            delta[block] = elastic_delta(x[block], center[block], self.rate)
+        center = old.view(self.x.dtype)
+        for part, of_center in _stripes(first, limit, self.first, self.x.itemsize):
+            self.delta[part] = elastic_delta(self.x[part], center[of_center], self.rate)
 
 
 class MoveSink:
@@ -101,7 +99,7 @@ class MoveSink:
         self.x = x
         self.rate = rate
         self._itemsize = itemsize
-        self._moved_at = -1  # first element of the block moved last, or being moved
+        self._moved_at = -1  # first element of the stripe moved last, or being moved
         self._moved = x[:0]
 
     def address(self, operation: Operation) -> int:
@@ -111,19 +109,18 @@ class MoveSink:
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""
-        begin = (first - self.first) // self._itemsize
-        x = self.x[begin : (limit - self.first) // self._itemsize]
+        x = self.x
         if x.itemsize != self._itemsize:
-            x.view(np.uint8)[:] = old
+            begin, end = first - self.first, limit - self.first
+            x[begin // self._itemsize : end // self._itemsize].view(np.uint8)[:] = old
             return
         center = old.view(x.dtype)
-        for block in _blocks(x):
-            at = begin + block.start
-            if at > self._moved_at:
-                self._moved = moved(x[block], center[block], self.rate)
-                self._moved_at = at
-            if at == self._moved_at:  # a second time, if an interrupt cut the first one off
-                x[block] = self._moved
+        for part, of_center in _stripes(first, limit, self.first, self._itemsize):
+            if part.start > self._moved_at:
+                self._moved = moved(x[part], center[of_center], self.rate)
+                self._moved_at = part.start
+            if part.start == self._moved_at:  # a second time, if an interrupt cut it off
+                x[part] = self._moved
 
 
 def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
@@ -149,10 +146,20 @@ def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[A
     return delta
 
 
-def _blocks(x: NDArray[Any]) -> list[slice]:
-    step = BLOCK_NBYTES // x.itemsize
-    return [slice(at, at + step) for at in range(0, x.size, step)]
+def _stripes(
+    first: int, limit: int, begin: int, itemsize: int
+) -> Iterator[tuple[slice, slice]]:
+    """Cut a piece at the region's stripes, each of which moves at once, whatever interrupts.
 
+    Args:
+        first: byte of the region's data where the piece begins.
+        limit: byte behind it.
+        begin: byte where the change begins.
+        itemsize: of the elements.
 
-def _elements(first: int, limit: int, x: NDArray[Any]) -> slice:
-    return slice(first // x.itemsize, limit // x.itemsize)
+    Yields:
+        The elements of a stripe in the change's arrays, and the same in the piece.
+    """
+    for _, low, high in pieces(first, limit):
+        of_change = slice((low - begin) // itemsize, (high - begin) // itemsize)
+        yield of_change, slice((low - first) // itemsize, (high - first) // itemsize)

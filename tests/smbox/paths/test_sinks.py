@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
 
 OLD = np.array([1, 2, 3, 4], np.float32)
@@ -102,6 +103,27 @@ def test_x_moves_once_wherever_it_is_interrupted():
         sink(FIRST + 8, FIRST + 16, OLD.view(np.uint8)[8:])
         assert x.tolist() == [3, 5, 3, 2], instruction
     assert instruction > 20
+
+
+def test_an_interrupt_leaves_each_stripe_of_x_moved_or_not():
+    count = 2 * STRIPE_NBYTES // 4
+    begin = STRIPE_NBYTES - 8  # so two elements of the first stripe, and a part of the third
+    old = np.zeros(count, np.float32)
+    for instruction in itertools.count():
+        x, tracing = np.full(count, 8, np.float32), sys.gettrace()
+        sink = MoveSink(begin, x, RATE, x.itemsize)
+        sys.settrace(interrupt_at(instruction))
+        try:
+            sink(begin, begin + x.nbytes, old.view(np.uint8))
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracing)
+        stripes = np.split(x, [2, 2 + STRIPE_NBYTES // 4])
+        assert [len(np.unique(stripe)) for stripe in stripes] == [1, 1, 1], instruction
+    assert instruction > 40
+    assert (x == 4).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
