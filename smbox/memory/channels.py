@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import LimitError
+from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
 from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
@@ -31,6 +31,7 @@ class ChannelRow:
     Args:
         index: its place in the table.
         words: ``u64[8]`` of the table.
+        kept_rings: see ``ChannelTable``.
     """
 
     applied = Word(Channel.APPLIED)
@@ -38,9 +39,10 @@ class ChannelRow:
     generation = Word(Channel.GENERATION)
     channel = Word(Channel.CHANNEL)
 
-    def __init__(self, index: int, words: NDArray[np.uint64]) -> None:
+    def __init__(self, index: int, words: NDArray[np.uint64], kept_rings: set[int]) -> None:
         self.index = index
         self.words = words
+        self.kept_rings = kept_rings
 
     @property
     def client_id(self) -> int:
@@ -51,6 +53,10 @@ class ChannelRow:
 class ChannelTable:
     """The table of all remote channels of a node; only its owner writes rows.
 
+    Attributes:
+        kept_rings: ids of rings that a dead writer's slot still needs: a stopped process may
+            hold the stripe that they undo. Nothing is written there, and they stay.
+
     Args:
         node: name of the memory node.
         segment: the table's segment.
@@ -58,12 +64,13 @@ class ChannelTable:
 
     def __init__(self, node: str, segment: Segment) -> None:
         self.segment = segment
+        self.kept_rings: set[int] = set()
         self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         self._index = {
             (row.client_id, row.channel): row
             for row in (
-                ChannelRow(int(at), self._rows[at])
+                ChannelRow(int(at), self._rows[at], self.kept_rings)
                 for at in np.flatnonzero(self._rows[:, Channel.USED])
             )
         }
@@ -102,7 +109,7 @@ class ChannelTable:
         free = np.flatnonzero(self._rows[:, Channel.USED] == 0)
         if free.size == 0:
             raise LimitError("the node has no room for another channel", limit=CHANNEL_ROWS)
-        row = ChannelRow(int(free[0]), self._rows[int(free[0])])
+        row = ChannelRow(int(free[0]), self._rows[int(free[0])], self.kept_rings)
         row.words[Channel.CLIENT_LOW] = client_id & _LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.channel = channel
@@ -117,14 +124,29 @@ class ChannelTable:
         """Forget a channel and its answers."""
         row.words[Channel.USED] = 0
         self._index.pop((row.client_id, row.channel), None)
-        for name in rings_of(self._node, row.serial):
-            unlink(name)
+        for ring in rings_of(self._node, row.serial):
+            self._unlink(ring)
+
+    def let_go(self, ring: int) -> None:
+        """Keep a ring no longer; one whose channel is forgotten goes."""
+        self.kept_rings.discard(ring)
+        if ring and all(row.serial != layout.ring_serial(ring) for row in self.rows()):
+            self._unlink(ring)
+
+    def _unlink(self, ring: int) -> None:
+        if ring not in self.kept_rings:
+            unlink(layout.ring_name(self._node, ring))
 
     def apply_committed(self, row: int, serial: int, number: int) -> None:
         """Note that a dead writer's slot says that a channel's change was committed.
 
-        Only the node that opens the memory calls this, before any row is used again.
+        The node does this before any row is used again.
+
+        Raises:
+            SegmentError: there is no such row: the slot is damaged.
         """
+        if row >= CHANNEL_ROWS:
+            raise SegmentError("a journal slot is damaged", channel=row)
         words = self._rows[row]
         if words[Channel.USED] and int(words[Channel.SERIAL]) == serial:
             words[Channel.APPLIED] = max(int(words[Channel.APPLIED]), number)
@@ -140,6 +162,7 @@ class RingFile:
     """The old bytes of a channel's last answers, as long as they may be asked for again.
 
     Attributes:
+        id: the ring's.
         last: the highest number that may have an answer here.
         entry_nbytes: the longest answer that it holds.
         block: the channel with this ring, for the native library.
@@ -151,6 +174,7 @@ class RingFile:
     """
 
     def __init__(self, row: ChannelRow, ring: int, segment: Segment) -> None:
+        self.id = ring
         self.last = row.applied
         self.entry_nbytes = layout.ring_entry_nbytes(ring)
         self._segment = segment
@@ -185,9 +209,10 @@ class RingFile:
         begin = Ring.OLD_OFFSET + entry * self.entry_nbytes
         return self._segment.bytes[begin : begin + nbytes]
 
-    def remove(self) -> None:
-        """Remove the ring's memory; what is being sent of it stays until it is."""
-        self._segment.unlink()
+    def remove(self, kept: set[int]) -> None:
+        """Remove the ring's memory, unless it is kept; what is being sent of it stays."""
+        if self.id not in kept:
+            self._segment.unlink()
         self._segment.close()
 
 
@@ -203,8 +228,8 @@ class Rings:
         self._node = node
         self._row = row
         self._rings = [
-            RingFile(row, int(name[-16:], 16), Segment.attach(name))
-            for name in rings_of(node, row.serial)
+            RingFile(row, ring, Segment.attach(layout.ring_name(node, ring)))
+            for ring in rings_of(node, row.serial)
         ]
 
     def ring_for(self, number: int, count: int, answer_nbytes: int) -> RingFile:
@@ -215,12 +240,15 @@ class Rings:
         Raises:
             OutOfMemoryError: no room for a larger ring; nothing changed.
         """
-        if not self._rings or self._rings[-1].entry_nbytes < answer_nbytes:
+        last = self._rings[-1] if self._rings else None
+        if last is not None and last.id in self._row.kept_rings:
+            answer_nbytes = max(answer_nbytes, 2 * last.entry_nbytes)  # another ring than that
+        if last is None or last.entry_nbytes < answer_nbytes:
             self._rings.append(self._make(answer_nbytes))
         ring = self._rings[-1]
         ring.last = max(ring.last, number + count - 1)
         while len(self._rings) > 1 and self._rings[0].last + Ring.ENTRIES < number:
-            self._rings.pop(0).remove()
+            self._rings.pop(0).remove(self._row.kept_rings)
         return ring
 
     def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
@@ -244,6 +272,7 @@ class Rings:
         return RingFile(self._row, ring, segment)
 
 
-def rings_of(node: str, serial: int) -> list[str]:
-    """List the ring segments of the channel of this serial, small entries first."""
-    return listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
+def rings_of(node: str, serial: int) -> list[int]:
+    """List the ids of the rings of the channel of this serial, small entries first."""
+    names = listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
+    return [int(name[-16:], 16) for name in names]

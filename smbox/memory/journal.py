@@ -6,6 +6,7 @@ process. A lock byte that the writer holds tells everybody whether it still live
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import closing
 from typing import Final, Self
@@ -107,7 +108,8 @@ def alive_byte(slot_id: int) -> int:
 def slot_ids(node: str) -> list[int]:
     """List the slots of a node's writers, living and dead."""
     prefix = layout.slot_name(node, 0)[:-16]
-    return [int(name.removeprefix(prefix), 16) for name in listing(prefix)]
+    found = [name.removeprefix(prefix) for name in listing(prefix)]
+    return [int(name, 16) for name in found if re.fullmatch("[0-9a-f]{16}", name)]
 
 
 def is_alive(node: str, slot_id: int) -> bool:

@@ -258,6 +258,11 @@ def ring_id(serial: int, entry_nbytes: int) -> int:
     return serial << 8 | entry_nbytes.bit_length() - 1
 
 
+def ring_serial(ring: int) -> int:
+    """Return the serial of the channel whose ring has this id."""
+    return ring >> 8
+
+
 def ring_entry_nbytes(ring: int) -> int:
     """Return the size of the entries of the ring of this id."""
     return 1 << (ring & 0xFF)

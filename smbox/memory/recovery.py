@@ -75,9 +75,8 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
         return
     with journal.attach_slot(region.node, int(row[Stripe.WRITER])) as slot:
         areas = [journal.undo_area(slot, extent) for extent in range(Slot.EXTENTS_MAX)]
-        ring = _ring_room(region.node, slot)
-        if ring is not None:
-            areas[0] = ring
+        if ring_needed(slot):
+            areas[0] = _ring_room(region.node, slot)
         addresses = np.array([orders.address_of(area) for area in areas], np.uint64)
         result = library.load().short.smbox_recover(
             region.block.address,
@@ -92,15 +91,28 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
             )
 
 
-def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8] | None:
-    """Map where the first extent's old bytes lie in a channel's ring, if that is so."""
+def ring_needed(slot: Segment) -> int:
+    """Return the ring whose bytes undo what a slot has begun; 0: none does."""
     words = slot_words(slot)
-    ring = int(words[Slot.RING])
-    if ring == 0:
-        return None
-    segment = Segment.attach(layout.ring_name(node, ring))
+    is_armed = int(words[Slot.STATE]) & SlotState.MASK == SlotState.ARMED
+    return int(words[Slot.RING]) if is_armed else 0
+
+
+def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8]:
+    """Map where the first extent's old bytes lie in a channel's ring.
+
+    Raises:
+        SegmentError: there is no such ring, or they cannot lie there.
+    """
+    words = slot_words(slot)
+    segment = Segment.attach(layout.ring_name(node, int(words[Slot.RING])))
     offset = int(words[Slot.RING_OFFSET])
-    return segment.bytes[offset : offset + layout.ring_entry_nbytes(ring)]
+    room = segment.bytes[offset : offset + int(words[Slot.PROGRESS])]
+    if room.size != int(words[Slot.PROGRESS]):
+        raise SegmentError(
+            f"{segment.name} does not hold what {slot.name} says", slot=slot.name
+        )
+    return room
 
 
 def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable) -> bool:
@@ -128,9 +140,12 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
         except NoSegmentError:
             return False
         with slot:
+            ring = ring_needed(slot)
+            channels.kept_rings.add(ring)
             is_closed = _close_all(node, slot_words(slot), locks, channels)
             if is_closed:
                 slot.unlink()
+                channels.let_go(ring)
             return is_closed
     finally:
         locks.unlock(byte)
@@ -150,8 +165,11 @@ def _close_all(
             int(words[Slot.CHANNEL]) - 1, int(words[Slot.SERIAL]), int(words[Slot.NUMBER])
         )
     extents = int(words[Slot.EXTENTS]) if state != SlotState.FREE else 0
+    if extents > Slot.EXTENTS_MAX:
+        raise SegmentError("a journal slot is damaged", extents=extents)
     regions = [int(words[Slot.REGION + extent]) for extent in range(extents)]
-    return all(_close_stripe(node, region, words, locks) for region in regions)
+    closed = [_close_stripe(node, region, words, locks) for region in regions]
+    return all(closed)
 
 
 def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: LockFile) -> bool:
@@ -162,6 +180,8 @@ def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: Loc
     except RegionFreedError:
         return True  # gone, with all that could be torn in it
     try:
+        if stripe >= region.stripe_count:
+            raise SegmentError("a journal slot is damaged", stripe=stripe)
         row = region.table[stripe]
         if int(row[Stripe.SEQUENCE]) & Stripe.OPEN and row[Stripe.WRITER] == words[Slot.ID]:
             recover_stripe(region, stripe, locks)

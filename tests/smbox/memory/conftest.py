@@ -34,3 +34,19 @@ def make(memory: NodeMemory) -> Callable[..., MappedRegion]:
         return region
 
     return make
+
+
+@pytest.fixture
+def restart(memory):
+    """Open the memory again, as a node does after a kill."""
+    opened = []
+
+    def restart() -> NodeMemory:
+        memory.close(keep=True)
+        opened.append(NodeMemory.open(memory.name, 64 << 20))
+        return opened[-1]
+
+    yield restart
+    for again in opened:
+        again.close(keep=True)
+    memory.__init__(memory.name, type(memory.superblock).own(memory.name, 64 << 20))

@@ -13,9 +13,8 @@ from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
 from smbox.memory.locks import LockFile
-from smbox.memory.node_memory import NodeMemory
 from smbox.memory.recovery import StripeBusy
-from smbox.memory.segment import Segment, unlink
+from smbox.memory.segment import unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
 
 COMMITTED = SlotState.COMMITTED
@@ -142,22 +141,6 @@ def test_a_dead_writers_slot_stays_as_it_is(memory, region):
     memory.sweep_slots()
 
 
-@pytest.fixture
-def restart(memory):
-    """Open the memory again, as a node does after a kill."""
-    opened = []
-
-    def restart() -> NodeMemory:
-        memory.close(keep=True)
-        opened.append(NodeMemory.open(memory.name, 64 << 20))
-        return opened[-1]
-
-    yield restart
-    for again in opened:
-        again.close(keep=True)
-    memory.__init__(memory.name, type(memory.superblock).own(memory.name, 64 << 20))
-
-
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_restart_takes_the_number_of_a_committed_slot(memory, region, restart, is_closed):
     row = memory.channels.claim(5, 0)
@@ -234,31 +217,3 @@ def test_nobody_is_named_where_the_locks_are_gone(memory, make, monkeypatch):
     region.table[0] = [Stripe.OPEN, memory.writer.slot_id, 0, 0, 0, 0, 0, 0]
     monkeypatch.setattr(region, "node", "gone")
     assert StripeBusy(region, 0).holder_pid() == 0
-
-
-def sweep(memory, slot_id: int) -> bool:
-    return recovery.sweep_slot(memory.name, slot_id, memory.superblock.locks, memory.channels)
-
-
-def test_a_slot_at_rest_is_removed(memory):
-    writer = Writer.create(memory.name)
-    writer.abandon()
-    assert sweep(memory, writer.slot_id)
-
-
-def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatch):
-    region = make(np.arange(2, dtype=np.float32))
-    slot_id, attach = leave_open(region, first=0, limit=8), Segment.attach
-
-    def full(name):
-        if ".region." in name:
-            raise SegmentError("too many open files")
-        return attach(name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Segment, "attach", full)
-        with pytest.raises(SegmentError, match="too many"):
-            sweep(memory, slot_id)
-    assert sweep(memory, slot_id)
-    assert not int(region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN
-    assert region.array().tolist() == [0, 1]

@@ -1,0 +1,127 @@
+"""The node's sweep of dead writers' slots: at rest, held, damaged, and with rings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import SegmentError
+from smbox.memory import journal, recovery
+from smbox.memory.channels import Rings, rings_of
+from smbox.memory.commit import commit
+from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_name, slot_name
+from smbox.memory.locks import LockFile
+from smbox.memory.segment import Segment, unlink
+from smbox.testing.dead_writer import GARBAGE, leave_open
+
+COMMITTED = SlotState.COMMITTED
+
+
+@pytest.fixture
+def region(make):
+    return make(np.arange(2, dtype=np.float32))
+
+
+def sweep(memory, slot_id: int) -> bool:
+    return recovery.sweep_slot(memory.name, slot_id, memory.superblock.locks, memory.channels)
+
+
+def test_a_slot_at_rest_is_removed(memory):
+    writer = Writer.create(memory.name)
+    writer.abandon()
+    assert sweep(memory, writer.slot_id)
+
+
+def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatch):
+    region = make(np.arange(2, dtype=np.float32))
+    slot_id, attach = leave_open(region, first=0, limit=8), Segment.attach
+
+    def full(name):
+        if ".region." in name:
+            raise SegmentError("too many open files")
+        return attach(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "attach", full)
+        with pytest.raises(SegmentError, match="too many"):
+            sweep(memory, slot_id)
+    assert sweep(memory, slot_id)
+    assert not int(region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN
+    assert region.array().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, is_forgotten):
+    """A stopped process may hold the stripe of a killed node's commit, over restarts."""
+    row = memory.channels.claim(5, 0)
+    rings = Rings(memory.name, row)
+    ring = rings.ring_for(1, 1, 8)
+    slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
+    with (
+        journal.attach_slot(memory.name, slot_id) as slot,
+        Segment.attach(ring_name(memory.name, ring.id)) as kept,
+    ):
+        kept.bytes[Ring.OLD_OFFSET : Ring.OLD_OFFSET + 8] = np.array([6, 7], "f4").view("u1")
+        words = slot.words(0, Slot.WORDS)
+        words[Slot.RING], words[Slot.RING_OFFSET] = ring.id, Ring.OLD_OFFSET
+    holder = LockFile(memory.name)
+    assert holder.try_lock(region.lock_byte(0))
+    assert not sweep(memory, slot_id)
+    if is_forgotten:
+        memory.channels.release(row)
+    else:
+        assert rings.ring_for(1, 1, 8).id != ring.id
+        rings.ring_for(9 + Ring.ENTRIES, 1, 8)
+    assert ring.id in rings_of(memory.name, row.serial)
+    holder.close()
+    assert sweep(memory, slot_id)
+    assert region.array().tolist() == [6, 7]
+    rings.close()
+    if not is_forgotten:
+        memory.channels.release(row)
+    assert rings_of(memory.name, row.serial) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [(Slot.EXTENTS, 9), (Slot.STRIPE, 1 << 40), (Slot.CHANNEL, 1 << 20)]
+)
+def test_a_damaged_slot_stops_no_start(memory, region, restart, caplog, word, value):
+    slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
+    with journal.attach_slot(memory.name, slot_id) as slot:
+        slot.words(0, Slot.WORDS)[word] = value
+    again = restart()
+    assert "damaged" in caplog.text
+    assert slot_id in journal.slot_ids(again.name)
+    unlink(slot_name(again.name, slot_id))
+
+
+def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
+    row = memory.channels.claim(5, 0)
+    ring = Rings(memory.name, row).ring_for(1, 1, 8)
+    slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
+    with journal.attach_slot(memory.name, slot_id) as slot:
+        words = slot.words(0, Slot.WORDS)
+        words[Slot.RING], words[Slot.RING_OFFSET] = ring.id, 1 << 40
+    with pytest.raises(SegmentError, match="ring"):
+        commit(memory.writer, (region,), KernelCode.SUM, 0, 8, np.ones(8, np.uint8), 1.0)
+    assert (region.data == GARBAGE).all()
+    unlink(slot_name(memory.name, slot_id))
+
+
+def test_what_is_called_like_a_slot_and_is_none_is_passed_over(memory):
+    with Segment.create(slot_name(memory.name, 0)[:-16] + "zzz", 4096) as other:
+        assert journal.slot_ids(memory.name) == [memory.writer.slot_id]
+        other.unlink()
+
+
+def test_a_held_sibling_keeps_no_other_extent_open(memory, make):
+    one, two = make(np.zeros(2, np.float32), "one"), make(np.zeros(2, np.float32), "two")
+    slot_id = leave_open(one, two, first=0, limit=8)
+    holder = LockFile(memory.name)
+    assert holder.try_lock(one.lock_byte(0))
+    assert not sweep(memory, slot_id)
+    assert not int(two.table[0, Stripe.SEQUENCE]) & Stripe.OPEN
+    holder.close()
+    assert sweep(memory, slot_id)
