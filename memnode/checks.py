@@ -76,11 +76,13 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
         AddressRangeError: it leaves the region.
         LayoutMismatchError: it is empty, or cuts an element.
     """
-    if nbytes <= 0 or first % spec.dtype.itemsize or nbytes % spec.dtype.itemsize:
+    itemsize = spec.dtype.itemsize
+    if nbytes > 0:
+        check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
+    if nbytes <= 0 or first % itemsize or nbytes % itemsize:
         raise LayoutMismatchError(
             "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
         )
-    check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
 
 
 def check_siblings(
@@ -139,7 +141,10 @@ def check_places(
 
     Raises:
         AddressRangeError: they do not.
+        LayoutMismatchError: they cut elements.
     """
+    if first % spec.dtype.itemsize or row_nbytes % spec.dtype.itemsize:
+        raise LayoutMismatchError("a row cuts an element", name=spec.name, nbytes=row_nbytes)
     rows = (spec.nbytes - first) // row_nbytes
     low, high = int(places.min()), int(places.max())
     if first < 0 or low < 0 or high >= rows:

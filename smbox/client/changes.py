@@ -13,10 +13,10 @@ import numpy as np
 from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.transfer import ChannelWork
-from smbox.errors import SmboxError
+from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import ByteRange, Operation, RegionInfo
+from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
@@ -100,8 +100,9 @@ class Change(ChannelWork):
     def refused(self, message: Message, reply: Reply, done: int) -> None:
         """End, after handing on what was done before the refusal."""
         if done and self._sink is not None and reply.error is not None and not self.is_over:
-            limit = min(message.limit, self.end_of(message, done))
-            self._sink(message.first, limit, np.frombuffer(reply.error.old, np.uint8))
+            first, limit = message.first, min(message.limit, self.end_of(message, done))
+            nbytes = ops.answer_nbytes(self._op, limit - first, self._operation.operand)
+            self._sink(first, limit, _old_bytes(reply.error.old, nbytes))
         super().refused(message, reply, done)
 
     def end_of(self, message: Message, done: int) -> int:
@@ -155,7 +156,7 @@ class Batch(ChannelWork):
 
     def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
         at = 0
-        old = np.frombuffer(payload, np.uint8)
+        old = _old_bytes(payload, sum(each.answer_nbytes for each in self._packed[first:limit]))
         for index in range(first, limit):
             operation, nbytes = self._operations[index], self._packed[index].answer_nbytes
             if operation.sink is not None and index >= self._taken:
@@ -189,6 +190,14 @@ class Batch(ChannelWork):
         """Tell what is known of the effect of the changes that were not refused."""
         found = super().outcome()
         return "partial" if found == "all" and self._refusals else found
+
+
+def _old_bytes(payload: Buffer, nbytes: int) -> Bytes:
+    if len(payload) != nbytes:
+        raise RemoteProtocolError(
+            "old bytes and range differ", given=len(payload), nbytes=nbytes
+        )
+    return np.frombuffer(payload, np.uint8)
 
 
 def change_of(channel: Channel, operation: Operation) -> Change:

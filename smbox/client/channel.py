@@ -256,11 +256,13 @@ class Channel:
             connection.lose()
             return
         if reply.op is Op.HELLO:
+            connection.answered()
             self._resume(reply)
             return
         message, is_next = flight.find(reply)
         if message is None or reply.number != message.number:
-            return  # to an earlier copy, of another number
+            return  # to an earlier copy, of another number; or the node looks who is there
+        connection.answered()
         if reply.status is Status.PARKED:
             told = {} if reply.error is None else reply.error.facts
             self._parked = {name: told[name] for name in HOLDER_FACTS if name in told}

@@ -93,26 +93,30 @@ class Connection:
 
     def receive(self, transport: Transport, timeout_s: float) -> list[Frame] | None:
         """Wait for a message of the socket; one that is silent for too long is dropped."""
-        is_greeted = self.is_greeted
-        patience_s = self._reply_s if is_greeted else self._greeting_s
+        patience_s = self._reply_s if self.is_greeted else self._greeting_s
         began_s = time.monotonic()
-        frames = transport.receive(min(timeout_s, patience_s - self._quiet_s))
-        now_s = time.monotonic()
-        self._quiet_s += now_s - began_s
-        if frames is None and self._quiet_s < patience_s:
-            return None
-        if is_greeted:
-            self._reply_s = max(self._first_s, min(2 * self._quiet_s, SILENCE_MAX_S))
-        elif frames is None:
-            self._greeting_s = min(2 * self._greeting_s, self._greeting_max_s)
+        frames = transport.receive(max(0.0, min(timeout_s, patience_s - self._quiet_s)))
+        self._quiet_s += time.monotonic() - began_s
+        if frames is None and self._quiet_s >= patience_s:
+            if self.is_greeted:
+                self._reply_s = self._twice_as_long()
+            else:
+                self._greeting_s = min(2 * self._greeting_s, self._greeting_max_s)
+            self._quiet_s = 0.0
+            self.lose()
+        return frames
+
+    def answered(self) -> None:
+        """Note that a message was an answer; not every one is (see protocol.md)."""
+        if self.is_greeted:
+            self._reply_s = self._twice_as_long()
         else:
             self._greeting_s = self._first_s
         self._quiet_s = 0.0
-        if frames is None:
-            self.lose()
-        else:
-            self.heard_s = now_s
-        return frames
+        self.heard_s = time.monotonic()
+
+    def _twice_as_long(self) -> float:
+        return max(self._first_s, min(2 * self._quiet_s, SILENCE_MAX_S))
 
     def lose(self) -> None:
         """Drop the socket; does not wait until it has let go of lent memory."""

@@ -1,6 +1,6 @@
 """The requests of a channel that are in flight: their order, numbers, and the node's limits.
 
-docs/protocol.md, "Numbers" and "Window", at the client. Pure: no clock, no socket. What an
+docs/protocol.md, "Numbers" and "Flow control", at the client. Pure: no clock, no socket. What an
 interrupt leaves half done in here, ``settle`` sets right, if a message is in flight before it
 is sent, and its reply is taken before it leaves.
 """
@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable
 
 from smbox.client.message import Message, Transfer
-from smbox.errors import SessionExpiredError
+from smbox.errors import RemoteProtocolError, SessionExpiredError
 from smbox.wire.codec import Reply
 from smbox.wire.messages import Welcome
-from smbox.wire.ops import Op
+from smbox.wire.ops import ANSWERS, Op
 from smbox.wire.status import Status
 
 
@@ -127,6 +127,9 @@ class Flight:
         if reply.numbers:
             self._credit = reply.numbers << 20
         if reply.status is Status.OK:
+            asked = message.nbytes, message.operand
+            if message.op in ANSWERS and (reply.nbytes, reply.operand) != asked:
+                raise RemoteProtocolError("the answer is to another range", nbytes=reply.nbytes)
             transfer.answered(message, reply)
         else:
             done = 0 if reply.error is None else message.done(reply.error.applied)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError, SegmentError
+from smbox.errors import LayoutMismatchError, SegmentError
 from smbox.memory import orders, recovery
 from smbox.memory.journal import Writer
 from smbox.memory.mapped import MappedRegion
@@ -65,7 +65,7 @@ def commit(  # noqa: PLR0913 - the words of one order
 
     Raises:
         StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or is no more.
-        ConfigError: kernel, range and source do not fit each other; nothing changed.
+        LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
     orders.pack_order(
@@ -100,8 +100,8 @@ def run_order(
         nbytes: of its range, by which the call keeps the GIL or not.
 
     Raises:
-        StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``; call again to
-            go on.
+        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``; call
+            again to go on.
     """
     run = _run(nbytes)
     while not run(writer.block.address, block.address, 1):
@@ -116,7 +116,7 @@ def clear_obstacle(
     """Recover the stripe that stopped an order, or raise what it means.
 
     Raises:
-        StripeBusy, RegionFreedError, ConfigError, SegmentError: as ``commit``.
+        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``.
     """
     region = next((each for each in regions if each.block.address == met), regions[0])
     if result == Result.OPEN:
@@ -131,7 +131,8 @@ def raise_obstacle(region: MappedRegion, result: int, stripe: int) -> None:
         raise StripeBusy(region, stripe)
     region.check_usable()
     if result == Result.BAD_ORDER:
-        raise ConfigError("kernel, range and operand do not fit", region=region.spec.name)
+        name = region.spec.name
+        raise LayoutMismatchError("kernel, range and operand do not fit", region=name)
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
 
 

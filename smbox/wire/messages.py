@@ -21,7 +21,7 @@ Kind = Annotated[int, msgspec.Meta(ge=1, le=255)]
 """1 array, 2 counter, 3 barrier; names live apart by kind."""
 
 Consistency = Annotated[int, msgspec.Meta(ge=1, le=255)]
-"""1 stripe, 2 region, 3 none."""
+"""1 stripe, 3 none."""
 
 NONCE_NBYTES: Final = 16
 PROOF_NBYTES: Final = 32

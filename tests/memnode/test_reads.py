@@ -67,6 +67,14 @@ def gather(peer, address, places, row_nbytes, **fields):
     return peer.ask(Op.GATHER, address=address, nbytes=nbytes, payload=payload)
 
 
+@pytest.mark.parametrize(("first", "row_nbytes"), [(0, 3), (0, 6), (2, 4)])
+def test_rows_that_cut_elements_are_refused(peer, first, row_nbytes):
+    address = peer.create("halves", (100,), "float32").body.address
+    payload = operands.pack_gather(row_nbytes, np.array([0, 1], np.int64).tobytes())
+    reply = peer.ask(Op.GATHER, address=address + first, nbytes=2 * row_nbytes, payload=payload)
+    assert reply.status is Status.LAYOUT_MISMATCH
+
+
 def test_rows_are_gathered_from_anywhere(bench, peer, address):
     bench.memory.regions[address].array()[:] = np.arange(3 * STRIPE, dtype=np.float32)
     across = STRIPE // 3

@@ -70,6 +70,7 @@ def answered_after(connection, wait_s, *, is_greeted):
     connection.is_greeted = is_greeted
     transport.answers_after_s = wait_s
     assert connection.receive(transport, LONG_S) == [b"answer"]
+    connection.answered()
 
 
 def test_a_node_that_is_away_is_greeted_at_growing_pauses(connection, clock):
@@ -85,6 +86,18 @@ def test_patience_with_a_node_that_answers_grows_with_its_answers(connection, cl
     answered_after(connection, 0.001, is_greeted=True)
     silences = [silent_s(connection, clock, is_greeted=True) for _ in range(7)]
     assert silences == [1, 2, 4, 8, 16, SILENCE_MAX_S, SILENCE_MAX_S]
+
+
+def test_a_message_that_answers_nothing_does_not_end_the_silence(connection, clock):
+    transport = connection.open(1)
+    connection.is_greeted = True
+    transport.answers_after_s = 0.4
+    assert [connection.receive(transport, 0.75) for _ in range(2)] == [[b"answer"]] * 2
+    transport.answers_after_s = LONG_S
+    begun_s = clock.now_s
+    assert connection.receive(transport, 0.75) is None
+    assert connection.transport is None
+    assert clock.now_s - begun_s == pytest.approx(0.2)
 
 
 def test_what_the_caller_computes_is_no_silence(connection, clock):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
+import numpy as np
 import pytest
 
-from smbox.errors import RemoteError, RequestTimeoutError
+from smbox.errors import RemoteError, RemoteProtocolError, RequestTimeoutError
 from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
-from smbox.wire.codec import Reply, refuse
+from smbox.wire.codec import Reply, decode_request, encode_reply, refuse
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
+
+ONE = np.ones(1, np.float32)
 
 
 @pytest.fixture
@@ -38,6 +43,40 @@ def test_a_reply_to_another_op_answers_nothing(script, asked):
     script.wire.reply(Reply(Op.GET, nbytes=1, payload=b"x", **ids))
     script.move()
     assert bytes(work.reply.payload) == b"x"
+
+
+@pytest.mark.parametrize("more", [{"nbytes": 4}, {"nbytes": 2, "operand": 11}])
+def test_an_answer_to_another_range_is_no_answer(script, asked, more):
+    work, request = asked
+    ids = {"request": request.request, "number": request.number}
+    script.wire.reply(Reply(Op.GET, payload=bytes(more["nbytes"]), **ids, **more))
+    script.move()
+    with pytest.raises(RemoteProtocolError):
+        work.advance(0.0)
+    assert work.reply is None
+
+
+def test_a_batch_that_answers_too_little_moves_nothing(node, client, monkeypatch):
+    info = client.create(4)
+    seen = []
+    items = [
+        client.operation(info, ONE, first=at, sink=lambda *piece: seen.append(piece))
+        for at in (0, 4)
+    ]
+    receive = node.node.receive
+
+    def short(connection, frames, *, now_s):
+        request = decode_request(frames)
+        if request.op is not Op.BATCH:
+            return receive(connection, frames, now_s=now_s)
+        reply = Reply(Op.BATCH, request.request, request.number, nbytes=2, payload=b"1234")
+        return [(connection, encode_reply(reply))]
+
+    monkeypatch.setattr(node.node, "receive", short)
+    work = client.begun(client.data.batch(items))
+    with pytest.raises(RemoteProtocolError):
+        work.advance(time.monotonic() + 30)
+    assert seen == []
 
 
 def test_what_is_said_of_a_held_stripe_displaces_no_fact_of_ours(script, asked):

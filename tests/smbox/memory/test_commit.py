@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError, RegionFreedError
+from smbox.errors import LayoutMismatchError, RegionFreedError
 from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Rings
 from smbox.memory.commit import commit
@@ -160,7 +160,7 @@ def test_a_freed_region_is_told_and_its_stripe_unlocked(memory, region, other):
     ("kernel", "source"), [(SUM, twos(3)), (KernelCode.ARRIVE, twos(2)), (11, twos(2))]
 )
 def test_an_impossible_change_is_refused(memory, region, other, kernel, source):
-    with pytest.raises(ConfigError, match="fit"):
+    with pytest.raises(LayoutMismatchError, match="fit"):
         commit(memory.writer, (region,), kernel, 0, 8, source, 1.0)
     assert region.version() == 0
     assert not other.is_held(region.lock_byte(0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.errors import ConfigError
+from smbox.errors import LayoutMismatchError
 from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode, scatter_operand
 
@@ -43,6 +43,6 @@ def test_repeated_places_add_up_and_the_last_put_stays(memory, make):
 )
 def test_a_damaged_operand_changes_nothing(memory, make, damaged):
     region = make(np.zeros((2, 2), np.float32))
-    with pytest.raises(ConfigError):
+    with pytest.raises(LayoutMismatchError):
         commit(memory.writer, (region,), KernelCode.SCATTER_SUM, 0, 16, damaged, 1.0)
     assert region.version() == 0
