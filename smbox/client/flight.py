@@ -1,8 +1,8 @@
 """The requests of a channel that are in flight: their order, numbers, and the node's limits.
 
-docs/protocol.md, "Numbers" and "Flow control", at the client. Pure: no clock, no socket. What an
-interrupt leaves half done in here, ``settle`` sets right, if a message is in flight before it
-is sent, and its reply is taken before it leaves.
+docs/protocol.md, "Numbers" and "Flow control", at the client. Pure: no clock, no socket. What
+an interrupt leaves half done in here, ``settle`` sets right, if a message is in flight before
+it is sent, and its reply is taken before it leaves.
 """
 
 from __future__ import annotations
