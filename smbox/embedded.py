@@ -16,6 +16,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, Final
 
 from smbox.box import Box
@@ -168,15 +169,30 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
         if process.returncode == 2:  # of the command line: settings that cannot work
             raise ConfigError("the memory node refuses its settings; see stderr")
         raise ConnectError("the memory node does not start", exit_status=process.returncode)
-    address: str = json.loads(line)["address"]
+    try:
+        address: str = json.loads(line)["address"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConnectError(
+            "the memory node's first line is not its ready line: does something of this"
+            " environment (a wrapper, a sitecustomize) print to its output?",
+            line=line.decode(errors="replace"),
+        ) from error
     return address
 
 
 def _line(output: IO[bytes], timeout_s: float) -> bytes:
-    """Read a line; what there is of it at the end of the output, nothing at that of time."""
+    """Read a line; nothing if the output or the time ends before it."""
+    deadline_s = time.monotonic() + timeout_s
     ready = select.poll()  # select would refuse descriptors from 1024 on
     ready.register(output, select.POLLIN)
-    return output.readline() if ready.poll(timeout_s * 1000) else b""
+    found = b""
+    while not found.endswith(b"\n"):
+        left_s = max(0.0, deadline_s - time.monotonic())
+        byte = os.read(output.fileno(), 1) if ready.poll(left_s * 1000) else b""
+        if not byte:
+            return b""
+        found += byte
+    return found
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -89,6 +89,38 @@ def test_a_node_that_does_not_start(monkeypatch):
         EmbeddedNode("16MiB")
 
 
+PRINTS = """#!{python}
+import time
+print({text!r}, end="", flush=True)
+time.sleep({seconds})
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "told"),
+    [
+        ('{"addr', 0, "does not start"),
+        ('{"addr', 60, "does not start"),
+        ("noise\n", 60, "ready line"),
+        ("7\n", 60, "ready line"),
+        ("{}\n", 60, "ready line"),
+    ],
+)
+def test_a_node_that_says_no_ready_line_does_not_start(
+    text, seconds, told, tmp_path, monkeypatch
+):
+    """Half a line, too, and nobody waits for the rest of it beyond the limit."""
+    fake = tmp_path / "python"
+    fake.write_text(PRINTS.format(python=sys.executable, text=text, seconds=seconds))
+    fake.chmod(0o700)
+    monkeypatch.setattr(embedded.sys, "executable", str(fake))
+    monkeypatch.setattr(embedded, "READY_TIMEOUT_S", 2.0)
+    begun_s = time.monotonic()
+    with pytest.raises(ConnectError, match=told):
+        EmbeddedNode("16MiB")
+    assert time.monotonic() - begun_s < 10.0
+
+
 def test_a_forked_child_does_not_end_the_node():
     node = EmbeddedNode("16MiB")
     try:
