@@ -14,6 +14,7 @@ from typing import Final
 from memnode.config import Bind, NodeConfig, parse_size
 from memnode.server import NodeServer
 from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
+from smbox.native import library
 from smbox.transports.zeromq import learn_large_blocks
 
 EXIT_CLEAN: Final = 0
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(config: NodeConfig, *, as_json: bool) -> int:
+    library.load()  # without it nothing can be changed: say so now, not at the first change
     learn_large_blocks()  # memory of one message serves the next
     server = NodeServer(config)
     with server.opened():

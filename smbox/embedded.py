@@ -23,6 +23,7 @@ from smbox.box import Box
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.superblock import remove_all
+from smbox.native import library
 from smbox.paths.pair import PathPair
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +49,9 @@ def local(
     Raises:
         ConfigError: the node refuses ``memory``, or the transport cannot work here.
         ConnectError: the node does not start; its own words are on stderr.
+        NativeError: there is no native library, without which no node works.
     """
+    library.load()
     node = EmbeddedNode(str(memory))
     try:
         paths = PathPair(ClientConfig(node.address, transport, timeout_s))

@@ -60,7 +60,9 @@ class BuildError(Exception):
 def why_unwanted(environ: Mapping[str, str] = os.environ) -> str | None:
     """Tell why the library is neither built nor loaded on this machine; None if it is."""
     if environ.get("SMBOX_NO_NATIVE") == "1":
-        return "SMBOX_NO_NATIVE=1 is set"
+        return (
+            "SMBOX_NO_NATIVE=1 switches the native library off: unset it to map or serve memory"
+        )
     if platform.system() != "Linux" or platform.machine() not in MACHINES or _IS_32_BIT:
         return f"the native library needs 64-bit Linux on {' or '.join(MACHINES)}"
     return None

@@ -10,6 +10,7 @@ from smbox.client.identity import Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.errors import AccessDeniedError, ConfigError, ConnectError, RequestTimeoutError
+from smbox.native import library
 from smbox.paths.base import ControlPath, DataPath, NodeInfo
 from smbox.paths.control import RemoteControl
 from smbox.paths.local import LocalPath
@@ -40,6 +41,7 @@ def open_paths(config: ClientConfig) -> Opened:
         ConfigError: no address, or the transport that was asked for cannot work here.
         ConnectError: no node answers there.
         AccessDeniedError: the node serves its own host and user, and we are not that.
+        NativeError: memory would be mapped, but the native library is a stale one.
     """
     remote = open_remote(config)
     try:
@@ -61,8 +63,9 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
 
     Raises:
         ConfigError: the transport that was asked for cannot work.
+        NativeError: as ``open_paths``.
     """
-    asked, why_not = config.transport, why_not_shared(node)
+    asked = config.transport
     if asked in {"tcp", "ipc"}:
         scheme = scheme_of(config.address or "")
         if scheme != asked:
@@ -70,7 +73,8 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
                 f"transport {asked} cannot work: the address is one of {scheme}",
                 address=config.address,
             )
-        return why_not or f"{asked} was asked for"
+        return why_not_shared(node) or f"{asked} was asked for"
+    why_not = library.why_not_native() or why_not_shared(node)
     if why_not is not None and asked == "shm":
         raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
     return why_not

@@ -77,8 +77,8 @@ def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("SMBOX_NO_NATIVE", "1")
     library.load.cache_clear()
     try:
-        assert library.why_not_native() == "SMBOX_NO_NATIVE=1 is set"
-        with pytest.raises(NativeError, match="SMBOX_NO_NATIVE"):
+        assert "SMBOX_NO_NATIVE=1" in library.why_not_native()
+        with pytest.raises(NativeError, match="unset it"):
             library.load()
     finally:
         library.load.cache_clear()

@@ -6,6 +6,7 @@ import pytest
 
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError
+from smbox.native import library
 from smbox.paths import opening
 from smbox.paths.base import NodeInfo
 from smbox.paths.local import LocalPath
@@ -44,6 +45,18 @@ def test_messages_can_be_forced(solo):
 def test_a_scheme_that_differs_says_why(transport, address):
     with pytest.raises(ConfigError, match="the address is one of"):
         why_messages(config(transport, address), ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    "why_not", ["SMBOX_NO_NATIVE=1 is set", "the native library is not built"]
+)
+def test_without_the_native_library_nothing_is_mapped(solo, monkeypatch, why_not):
+    monkeypatch.setattr(library, "why_not_native", lambda: why_not)
+    node = solo.control.node
+    assert why_messages(config("auto"), node) == why_not
+    assert why_messages(config("tcp"), node) == "tcp was asked for"
+    with pytest.raises(ConfigError, match=why_not):
+        why_messages(config("shm"), node)
 
 
 class Fake:
