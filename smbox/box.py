@@ -158,7 +158,8 @@ class Box:
 
         Raises:
             LayoutMismatchError: somebody uses this name with another number of parties.
-            RequestTimeoutError: they did not come in time; this arrival is taken back.
+            RequestTimeoutError: they did not come in time; this arrival is taken back. Where
+                the outcome is "unknown", that was not done within a second: it may still count.
         """
         return sync.barrier(self._paths, name, parties, timeout_s)
 

@@ -32,7 +32,7 @@ from smbox.paths.work import Operation, RegionInfo
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")
-WITHDRAW_TIMEOUT_S: Final = 5.0
+WITHDRAW_TIMEOUT_S: Final = 0.9  # a barrier outlasts its timeout by a second at most
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
@@ -108,19 +108,17 @@ class Counter:
         """
         wanted_s = self._paths.seconds(timeout_s)
         deadline_s = requests.deadline_of(wanted_s)
-        out = np.empty((), INT64.numpy)
         found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}
 
-        def is_met() -> bool:
-            found["value"] = value = int(out)
+        def is_met(word: NDArray[Any]) -> bool:
+            found["value"] = value = int(word)
             return value >= at_least
 
         try:
-            _wait_until(self._paths, self.info, out, is_met, deadline_s, "counter.wait")
+            return int(_wait_until(self._paths, self.info, is_met, deadline_s, "counter.wait"))
         except RequestTimeoutError as error:
             error.facts.update(op="counter.wait", at_least=at_least, **found)
             raise
-        return int(out)
 
     def _swap(self, old: int, new: int) -> tuple[Operation, NDArray[Any]]:
         return self._operation("counter.compare_and_swap", KernelCode.COMPARE_SWAP, old, new)
@@ -185,20 +183,21 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
     member = secrets.randbits(64)
     generation = _NEVER
     try:
-        generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
-        words = np.empty(info.shape, np.uint64)
-        _wait_until(
-            paths, info, words, lambda: _generation(words) > generation, deadline_s, "barrier"
-        )
-    except RequestTimeoutError as error:
-        found = _withdraw(paths, info, member)
-        if generation == _NEVER:
-            generation = _arrived_at(error)
-        if found is not None and _generation(found) > generation:
-            return generation  # the last party came between the timeout and the taking back
-        raise _timeout(info, wanted_s, found) from error
-    except BaseException:
-        _withdraw(paths, info, member)
+        try:
+            generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
+            _wait_until(
+                paths, info, lambda now: _generation(now) > generation, deadline_s, "barrier"
+            )
+        except RequestTimeoutError as error:
+            found = _withdraw(paths, info, member)
+            if generation == _NEVER:
+                generation = _arrived_at(error)
+            if found is not None and _generation(found) > generation:
+                return generation  # the last party came between timeout and withdrawal
+            raise _timeout(info, wanted_s, found) from error
+    except BaseException as error:  # also an interrupt of the withdrawal above
+        if not isinstance(error, RequestTimeoutError):
+            _withdraw(paths, info, member)
         raise
     return generation
 
@@ -283,17 +282,17 @@ def _change(
 def _wait_until(
     paths: PathPair,
     info: RegionInfo,
-    words: NDArray[Any],
-    is_met: Callable[[], bool],
+    is_met: Callable[[NDArray[Any]], bool],
     deadline_s: float,
     op: str,
-) -> None:
+) -> NDArray[Any]:
     """Read a region's words, at each new version of it, until a condition on them is met."""
+    words = np.empty(info.shape, info.dtype.numpy)
     while True:
         version = paths.data(info).version(info, requests.look_s(deadline_s))
         look_s = requests.look_s(deadline_s)
         requests.read(paths, info, 0, info.nbytes, as_bytes(words), look_s)
-        if is_met():
-            return
+        if is_met(words):
+            return words
         left_s = max(0.0, deadline_s - time.monotonic())
         requests.wait_version(paths, info, version + 1, left_s, op=op)

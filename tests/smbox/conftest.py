@@ -16,6 +16,7 @@ import pytest
 
 import smbox.client
 import smbox.paths
+import smbox.sync
 import smbox.wire
 from memnode.node import Node
 from smbox import dtypes
@@ -31,8 +32,9 @@ from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes
 
 MEMORY_NBYTES = 256 << 20
-TRACED = tuple(
-    os.path.dirname(module.__file__) for module in (smbox.client, smbox.paths, smbox.wire)
+TRACED = (
+    *(os.path.dirname(part.__file__) for part in (smbox.client, smbox.paths, smbox.wire)),
+    smbox.sync.__file__,
 )
 WAIT_S = 30.0
 ADDRESS = "inproc://node"
@@ -167,7 +169,7 @@ def boxes(node):
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at the nth line that runs in the client, paths or wire.
+    """Raises KeyboardInterrupt at the nth line that runs in the client, paths, wire or sync.
 
     Lines that take or give back a mutex are left out: tracing could strike between the end
     of the block and the giving back, where CPython itself never looks for signals.
