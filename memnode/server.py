@@ -129,7 +129,8 @@ class NodeServer:
                 wake=self._wakeup.ring,
             )
         except BaseException:
-            self._let_go(memory, keep=memory.superblock.incarnation > 1)
+            self._close_node()
+            memory.abandon()
             raise
         return memory
 
@@ -194,10 +195,13 @@ class NodeServer:
                 )
 
     def _let_go(self, memory: NodeMemory, *, keep: bool) -> None:
+        self._close_node()
+        memory.close(keep=keep)
+
+    def _close_node(self) -> None:
         if self._node is not None:
             self._node.close()
             self._node = None
-        memory.close(keep=keep)
 
     def _memory_nbytes(self, name: str) -> int:
         if self.config.memory_nbytes is not None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from contextlib import suppress
 from typing import Final, Self
 
-from smbox.errors import LimitError, OutOfMemoryError, SmboxError
+from smbox.errors import LimitError, OutOfMemoryError, SegmentError, SmboxError
 from smbox.memory import journal, layout, recovery
 from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
@@ -66,9 +65,7 @@ class NodeMemory:
         try:
             return cls(name, superblock)
         except BaseException:
-            if superblock.incarnation == 1:  # nothing was there before
-                with suppress(OSError):  # what stays is not ours
-                    remove_all(name)
+            superblock.undo()
             superblock.close()
             raise
 
@@ -150,14 +147,31 @@ class NodeMemory:
 
     def close(self, *, keep: bool) -> None:
         """End the ownership; unless ``keep``, remove all of this node's memory."""
+        if not keep:
+            self._tell_end()
+        self._drop()
+        if not keep:
+            remove_all(self.name)
+        self.superblock.close()
+
+    def abandon(self) -> None:
+        """End the ownership of a start that is refused: what it found stays, and only that."""
+        self._drop()
+        self.superblock.undo()
+        self.superblock.close()
+
+    def _tell_end(self) -> None:
+        """Tell clients through the memory itself: its names may be others' by now."""
+        self.superblock.note_stopping()
+        for region in self.regions.values():
+            region.header[RegionHeader.STATE] = RegionState.FREED
+
+    def _drop(self) -> None:
         for region in self.regions.values():
             region.close()
         self.regions.clear()
         self.writer.close()
         self.channels.close()
-        if not keep:
-            remove_all(self.name)
-        self.superblock.close()
 
     def _attach_regions(self) -> None:
         for name in listing(layout.region_name(self.name, 0)[:-12]):
@@ -175,10 +189,20 @@ def _remove(region: MappedRegion) -> None:
 
 
 def _make_cookie(name: str) -> bytes:
-    """Return the node's nonce; a restarted node keeps it, for its clients know it."""
+    """Return the node's nonce; a restarted node keeps it, for its clients know it.
+
+    Raises:
+        SegmentError: it is damaged.
+    """
     try:
         with Segment.attach(layout.cookie_name(name)) as segment:
-            return segment.bytes[:COOKIE_NBYTES].tobytes()
+            if segment.nbytes != COOKIE_NBYTES:
+                raise SegmentError(
+                    f"segment {segment.name} is damaged: it has not {COOKIE_NBYTES} bytes;"
+                    " remove it: the node makes another",
+                    nbytes=segment.nbytes,
+                )
+            return segment.bytes.tobytes()
     except NoSegmentError:
         pass
     cookie = secrets.token_bytes(COOKIE_NBYTES)

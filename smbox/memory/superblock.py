@@ -31,17 +31,23 @@ class OwnedSuperblock:
         memory_nbytes: most bytes that the node may use.
 
     Args:
+        node: name of the node.
         segment: its segment.
         locks: the open file that holds the owner's lock.
+        found: names of the node's memory that were there before, the lock file aside.
     """
 
     node_id = Word(Superblock.NODE_ID)
     incarnation = Word(Superblock.INCARNATION)
     memory_nbytes = Word(Superblock.MEMORY_NBYTES)
 
-    def __init__(self, segment: Segment, locks: LockFile) -> None:
+    def __init__(
+        self, node: str, segment: Segment, locks: LockFile, found: frozenset[str]
+    ) -> None:
         self.segment = segment
         self.locks = locks
+        self._node = node
+        self._found = found
         self.words = segment.words(0, Superblock.WORDS)
 
     @classmethod
@@ -54,7 +60,8 @@ class OwnedSuperblock:
         """
         locks = _take_lock(node)
         try:
-            owned = cls(_open_or_make(node, node_id), locks)
+            found = frozenset(listing(f"{layout.PREFIX}{node}.")) - {layout.locks_name(node)}
+            owned = cls(node, _open_or_make(node, node_id), locks, found)
         except BaseException:
             locks.close()
             raise
@@ -91,6 +98,18 @@ class OwnedSuperblock:
         self.words[Superblock.HIGH_WATER] = limit
         return self.node_id << layout.OFFSET_BITS | offset
 
+    def note_stopping(self) -> None:
+        """Note that the removal of this memory has begun."""
+        self.words[Superblock.STOPPING] = 1
+
+    def undo(self) -> None:
+        """Remove what a start has made that is refused; what it found stays."""
+        for segment_name in (layout.channels_name, layout.cookie_name, layout.node_name):
+            if segment_name(self._node) not in self._found:
+                unlink(segment_name(self._node))
+        if not self._found:
+            unlink(layout.locks_name(self._node))
+
     def close(self) -> None:
         """Let the memory go, as it is, for the next owner."""
         self.words[Superblock.PID] = 0
@@ -125,13 +144,16 @@ def remove_all(node: str) -> None:
 
     First the superblock says so: who is killed from there on leaves memory that nobody takes
     for a node's, and whose removal the next start, or ``smbox gc``, ends. Then every region is
-    marked as freed, for clients that map it; then the names go.
+    marked as freed, for clients that map it; then the names go, also of what is damaged or not
+    to be trusted, and so cannot be marked.
     """
     try:
         with Segment.attach(layout.node_name(node)) as segment:
             segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
     except NoSegmentError:  # of a removal that was killed at its end
         pass
+    except SegmentError:
+        _LOG.exception("that node %r stops cannot be noted", node)
     for name in listing(layout.region_name(node, 0)[:-12]):
         _mark_freed(name)
     unlink_all(node)
@@ -141,7 +163,8 @@ def _mark_freed(name: str) -> None:
     try:
         with Segment.attach(name) as segment:
             words = segment.words(0, RegionHeader.WORDS)
-            if words[RegionHeader.MAGIC] == RegionHeader.MAGIC_VALUE:
+            known = [RegionHeader.MAGIC_VALUE, layout.FORMAT]
+            if words[[RegionHeader.MAGIC, RegionHeader.FORMAT]].tolist() == known:
                 words[RegionHeader.STATE] = RegionState.FREED
     except SegmentError:
         _LOG.exception("clients that map %s are not told that it is gone", name)

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smbox import dtypes
-from smbox.errors import LimitError, OutOfMemoryError, SegmentError
-from smbox.memory import journal, layout, node_memory, superblock
+from smbox.errors import LimitError, OutOfMemoryError, RegionFreedError, SegmentError
+from smbox.memory import commit, journal, layout, superblock
 from smbox.memory.journal import Writer
-from smbox.memory.layout import RegionState, Slot
+from smbox.memory.kernels import KernelCode
+from smbox.memory.layout import RegionHeader, RegionState, Slot
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
@@ -173,7 +175,7 @@ def killed_in_its_stop(name: str, after: int) -> bool:
         memory, done = NodeMemory.open(name, 64 << 20), []
         unlink = superblock.unlink
         if after < 0:  # before the stop is noted
-            node_memory.remove_all = lambda _: os._exit(1)
+            superblock.OwnedSuperblock.note_stopping = lambda _: os._exit(1)
 
         def counted(segment: str) -> None:
             if len(done) == after:
@@ -199,3 +201,58 @@ def test_a_stop_that_is_killed_leaves_all_regions_or_none(memory, make, after):
     assert (memory.superblock.uuid == uuid) == (after < 0)
     state = RegionState.LIVE if after < 0 else RegionState.FREED
     assert [region.state for region in mapped] == [state] * 3
+
+
+def hurt(path: Path, how: str) -> None:
+    """Do to a file of /dev/shm what a stranger to the node might."""
+    if how == "unlinked":
+        path.unlink()
+    elif how == "open to all":
+        path.chmod(0o666)
+    else:
+        os.truncate(path, 100)
+
+
+@pytest.mark.parametrize("how", ["unlinked", "open to all", "truncated"])
+@pytest.mark.parametrize("kind", ["node", "region"])
+def test_a_stop_reaches_clients_whatever_became_of_a_name(memory, make, kind, how):
+    regions = [make(np.ones(4, np.float32), name=f"r{index}") for index in range(2)]
+    mapped = [MappedRegion.attach(memory.name, region.offset) for region in regions]
+    writer = Writer.create(memory.name)
+    hurt(DIRECTORY / listing(f"smbox.{memory.name}.{kind}")[0], how)
+    memory.close(keep=False)
+    for region in mapped[how == "truncated" and kind == "region" :]:  # its pages are gone
+        with pytest.raises(RegionFreedError):
+            commit.commit(writer, (region,), KernelCode.SUM, 0, 16, np.ones(16, np.uint8), 1.0)
+    writer.abandon()
+    assert listing(f"smbox.{memory.name}.") == []
+    take(memory)
+
+
+def test_a_refused_start_deletes_nothing_that_it_found(memory, make):
+    kept = [make(np.ones(4, np.float32), name=f"r{index}") for index in range(2)]
+    path = DIRECTORY / kept[1].segment.name
+    kept[1].header[RegionHeader.FORMAT] = 99
+    memory.close(keep=True)
+    (DIRECTORY / layout.node_name(memory.name)).unlink()
+    before = listing(f"smbox.{memory.name}.")
+    with pytest.raises(SegmentError, match="another format"):
+        NodeMemory.open(memory.name, 64 << 20)
+    assert listing(f"smbox.{memory.name}.") == before
+    path.unlink()
+    take(memory)
+    assert len(memory.regions) == 1
+
+
+@pytest.mark.parametrize("nbytes", [1, 100])
+@pytest.mark.parametrize("kind", ["node", "region", "channels", "cookie"])
+def test_a_file_that_was_cut_is_told(memory, make, kind, nbytes):
+    make(np.ones(4, np.float32))
+    memory.close(keep=True)
+    (name,) = listing(f"smbox.{memory.name}.{kind}")
+    os.truncate(DIRECTORY / name, nbytes)
+    with pytest.raises(SegmentError, match="damaged"):
+        NodeMemory.open(memory.name, 64 << 20)
+    superblock.remove_all(memory.name)
+    assert listing(f"smbox.{memory.name}.") == []
+    take(memory)
