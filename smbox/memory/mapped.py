@@ -56,6 +56,8 @@ class MappedRegion:
         self.stripe_count = layout.stripe_count(self.nbytes)
         if segment.nbytes != layout.segment_nbytes(self.nbytes):
             raise SegmentError(f"{segment.name} has not the size that its header says")
+        if segment.name != layout.region_name(node, self.offset):
+            raise SegmentError(f"{segment.name} has another address in its header")
         begin = layout.data_offset(self.nbytes)
         self.data: NDArray[np.uint8] = segment.bytes[begin : begin + self.nbytes]
         self.table: NDArray[np.uint64] = segment.words(

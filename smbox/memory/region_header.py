@@ -107,6 +107,8 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         SegmentError: this is no region of this format, or its numbers contradict each other.
         ConfigError: its consistency is unknown to this release.
     """
+    if page.nbytes < RegionHeader.NBYTES:
+        raise SegmentError("this region is damaged: it is too short", nbytes=page.nbytes)
     words = [int(word) for word in page.view(np.uint64)[: RegionHeader.WORDS]]
     if words[RegionHeader.MAGIC] != RegionHeader.MAGIC_VALUE:
         raise SegmentError("this segment is no smbox region")
@@ -121,8 +123,15 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         raise SegmentError(
             "the header of this region is damaged", ndim=ndim, name_nbytes=length
         )
+    stripe_nbytes = words[RegionHeader.STRIPE_NBYTES]
+    if stripe_nbytes != layout.STRIPE_NBYTES:
+        raise SegmentError(
+            "the stripes of this region have another size",
+            stripe_nbytes=stripe_nbytes,
+            known=layout.STRIPE_NBYTES,
+        )
     spec = RegionSpec(
-        name=bytes(page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + length]).decode(),
+        name=_decoded(page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + length]),
         dtype=dtypes.by_code(words[RegionHeader.DTYPE]),
         shape=tuple(words[RegionHeader.SHAPE : RegionHeader.SHAPE + ndim]),
         kind=words[RegionHeader.KIND],
@@ -133,6 +142,13 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
         raise SegmentError("this region's header is damaged", name=spec.name)
     check_consistency(spec)
     return spec
+
+
+def _decoded(name: NDArray[np.uint8]) -> str:
+    try:
+        return name.tobytes().decode()
+    except UnicodeDecodeError as error:
+        raise SegmentError("this region's header is damaged: its name is no UTF-8") from error
 
 
 def check_limits(region: Described) -> None:

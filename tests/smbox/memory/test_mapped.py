@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
-from smbox.memory.layout import STRIPE_NBYTES, Stripe
+from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
 from smbox.memory.mapped import OFFSET_MASK, MappedRegion, Piece, pieces
 from smbox.memory.segment import Segment
 
@@ -49,6 +49,13 @@ def test_pieces_are_cut_at_stripes():
         Piece(1, STRIPE_NBYTES, 2 * STRIPE_NBYTES),
         Piece(2, 2 * STRIPE_NBYTES, limit),
     ]
+
+
+def test_a_region_at_anothers_address_is_told(memory, make):
+    region, other = make(np.ones(3, np.float32)), make(np.ones(3, np.float32), name="other")
+    region.header[RegionHeader.ADDRESS] = other.address
+    with pytest.raises(SegmentError, match="another address"):
+        MappedRegion.attach(memory.name, region.offset)
 
 
 def test_what_cannot_be_mapped_is_not_taken_for_freed(memory, make, monkeypatch):

@@ -40,6 +40,7 @@ def test_what_is_written_is_read():
         RegionHeader.NDIM,
         RegionHeader.NAME_LENGTH,
         RegionHeader.DATA_NBYTES,
+        RegionHeader.STRIPE_NBYTES,
     ],
 )
 def test_a_damaged_word_is_told(word):
@@ -47,6 +48,26 @@ def test_a_damaged_word_is_told(word):
     damaged.view(np.uint64)[word] += 1000
     with pytest.raises(SegmentError):
         region_header.read(damaged)
+
+
+@pytest.mark.parametrize("nbytes", [0, 256])
+def test_stripes_of_another_size_are_told(nbytes):
+    strange = page()
+    strange.view(np.uint64)[RegionHeader.STRIPE_NBYTES] = nbytes
+    with pytest.raises(SegmentError, match="another size"):
+        region_header.read(strange)
+
+
+def test_a_name_that_is_no_text_is_told():
+    damaged = page()
+    damaged[RegionHeader.NAME_AT] = 0xFF
+    with pytest.raises(SegmentError, match="UTF-8"):
+        region_header.read(damaged)
+
+
+def test_half_a_header_is_told():
+    with pytest.raises(SegmentError, match="too short"):
+        region_header.read(page()[:1001])
 
 
 def test_a_scalar_has_one_element():
