@@ -114,17 +114,9 @@ class Segment:
             os.close(fd)
 
     def words(self, at_byte: int, count: int) -> NDArray[np.uint64]:
-        """View ``count`` 8-byte words from byte ``at_byte`` as ``u64[count]``.
-
-        Raises:
-            SegmentError: it ends before them.
-        """
+        """View ``count`` 8-byte words from byte ``at_byte``; SegmentError beyond the end."""
         if at_byte + count * WORD_NBYTES > self.nbytes:
-            raise SegmentError(
-                f"segment {self.name} is damaged: it is too short; remove it, or choose another"
-                " --name",
-                nbytes=self.nbytes,
-            )
+            raise SegmentError(f"segment {self.name} is damaged: too short; remove it")
         return self.bytes[at_byte : at_byte + count * WORD_NBYTES].view(np.uint64)
 
     def allocate(self, at_byte: int, nbytes: int) -> None:

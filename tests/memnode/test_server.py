@@ -16,13 +16,17 @@ import zmq
 from memnode.config import Bind, NodeConfig
 from memnode.flow import UNSENT_NBYTES_MAX
 from memnode.server import NodeServer
+from smbox import dtypes
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
+from smbox.memory import layout
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.segment import listing, room_nbytes
-from smbox.memory.superblock import NodeOwnedError
+from smbox.memory.region_header import RegionSpec
+from smbox.memory.segment import listing, room_nbytes, unlink
+from smbox.memory.superblock import NodeOwnedError, remove_all
+from smbox.testing.regions import build
 from smbox.wire.codec import Request, encode_request
 from smbox.wire.header import pack_scale
 from smbox.wire.messages import Empty, Free, Stats
@@ -141,6 +145,23 @@ def test_an_address_in_use_is_refused_and_leaves_no_memory(start):
     with pytest.raises(ConnectError), NodeServer(config).opened():
         pass
     assert listing(f"smbox.{name}.") == []
+
+
+def test_an_address_in_use_leaves_memory_without_a_superblock_as_it_was(start):
+    node = start()
+    name = f"t{secrets.token_hex(4)}"
+    memory = NodeMemory.open(name, 1 << 24)
+    build(
+        name, RegionSpec("r", dtypes.by_name("int8"), (1,)), memory.superblock.take_address(1)
+    )
+    memory.close(keep=True)
+    unlink(layout.node_name(name))
+    before = listing(f"smbox.{name}.")
+    config = NodeConfig((Bind.parse(node.address),), name=name, memory_nbytes=1 << 24)
+    with pytest.raises(ConnectError), NodeServer(config).opened():
+        pass
+    assert listing(f"smbox.{name}.") == before
+    remove_all(name)
 
 
 def test_garbage_ends_nothing(start, connect):
