@@ -5,34 +5,26 @@ A change takes consecutive numbers, one for each stripe or item. Those up to the
 So a request may be run any number of times: it goes on where it was, and answers out of the
 channel's ring.
 
-A narrow exchange is answered with its operand, moved: computed from the ring's old bytes and
-the operand, with the operations of the commit's kernel in their order, so that a repeated
-request gets the same bits.
+A narrow exchange is answered with its operand, moved: computed by the commit's kernel from the
+ring's old bytes and the operand, so that a repeated request gets the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
 from memnode.context import Context, Handler
-from smbox import dtypes
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
+from smbox.memory.commit import moved
 from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.header import Buffer, unpack_scale
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op
-
-FLOAT16: Final = dtypes.by_name("float16").code
-_QUIET: Final = np.uint32(0x40)
-_ABSOLUTE: Final = np.uint32(0x7FFFFFFF)
-_INFINITE: Final = np.uint32(0x7F800000)
-
-Floats = NDArray[np.float32]
 
 Commit: TypeAlias = Callable[[Context, Channel, Request, int], None]
 """Commit a request, but for so many of its numbers that are applied already.
@@ -117,7 +109,8 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
         if _is_moved(change):
             limit = at + part.size // 2
             source = change.source if isinstance(change, Item) else change.payload[at:limit]
-            part = moved(part, source, change.scale, change.operand)
+            x, rate = np.frombuffer(source, np.uint8), unpack_scale(change.scale, "f")
+            part = moved(part, x, rate, change.operand)
         yield part
         at += part.size
 
@@ -125,32 +118,3 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
 def _is_moved(change: Request | Item) -> bool:
     """Tell whether the operand, moved, is the answer: of a narrow exchange."""
     return change.op is Op.ELASTIC and change.operand != 0
-
-
-def moved(
-    old: NDArray[np.uint8], source: Buffer, scale: bytes, operand: int
-) -> NDArray[np.uint8]:
-    """Return the operand x of an exchange with ``old`` region data c, moved: x - s (x - c)."""
-    x = widened(source, operand)
-    with np.errstate(all="ignore"):
-        d = np.float32(unpack_scale(scale, "f")) * (x - old.view(np.float32))
-        return narrowed(x - d, operand)
-
-
-def widened(source: Buffer, operand: int) -> Floats:
-    """Return float16 or bfloat16 elements as float32, exactly."""
-    if operand == FLOAT16:
-        return np.frombuffer(source, np.float16).astype(np.float32)
-    return (np.frombuffer(source, np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-def narrowed(values: Floats, operand: int) -> NDArray[np.uint8]:
-    """Return float32 elements in the operand's type, rounded to nearest, ties to even."""
-    if operand == FLOAT16:
-        return values.astype(np.float16).view(np.uint8)
-    bits: NDArray[Any] = values.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
-    nan = (bits >> 16) | _QUIET
-    return (
-        np.where((bits & _ABSOLUTE) > _INFINITE, nan, rounded).astype(np.uint16).view(np.uint8)
-    )

@@ -7,6 +7,7 @@ order goes on.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,9 @@ SHORT_NBYTES: Final = 64 * 1024
 """Up to so many bytes a call keeps the GIL: giving it up costs more than the commit."""
 
 _DONE: Final = int(Result.DONE)
+_FLOAT32_NBYTES: Final = 4
+_DOUBLE: Final = struct.Struct("<d")
+_BITS: Final = struct.Struct("<Q")
 
 
 def commit(  # noqa: PLR0913 - the words of one order
@@ -134,6 +138,26 @@ def raise_obstacle(region: MappedRegion, result: int, stripe: int) -> None:
         name = region.spec.name
         raise LayoutMismatchError("kernel, range and operand do not fit", region=name)
     raise SegmentError("the node's lock file refuses a lock", region=region.spec.name)
+
+
+def moved(
+    old: NDArray[np.uint8], source: NDArray[np.uint8], rate: float, operand: int
+) -> NDArray[np.uint8]:
+    """Return the operand x of a narrow exchange, moved: ``x - rate * (x - c)``.
+
+    Bit for bit what the commit's kernel computes, rounded once to the operand's type.
+
+    Args:
+        old: the bytes of c, float32.
+        source: the bytes of x, as many elements of the operand's type.
+        rate: the moving rate.
+        operand: dtype code of float16 or bfloat16.
+    """
+    out = np.empty_like(source)
+    addresses = [orders.address_of(each) for each in (old, source, out)]
+    (bits,) = _BITS.unpack(_DOUBLE.pack(rate))
+    library.load().long.smbox_moved(*addresses, old.size // _FLOAT32_NBYTES, bits, operand)
+    return out
 
 
 def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int) -> int:

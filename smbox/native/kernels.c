@@ -242,6 +242,27 @@ void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 dtype, u64 operand) {
             to[i] = narrow_float16(from[i]);
 }
 
+/* A commit's kernel on private memory: it also computes c, which nobody wants. */
+u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand) {
+    enum { BLOCK = 1024 };
+    float center[BLOCK];
+    u8 *const at[EXTENTS_MAX] = {(u8 *)center};
+    u64 itemsize = smbox_itemsize(operand);
+    struct operation operation = {.back_kind = BACK_MOVED};
+    kernel_fn *kernel = smbox_kernel(ELASTIC, DTYPE_FLOAT32, operand, BACK_MOVED);
+    if (!kernel)
+        return BAD_ORDER;
+    memcpy(&operation.scale.real, &scale, sizeof scale);
+    for (u64 done = 0; done < count; done += BLOCK) {
+        operation.count = smaller(BLOCK, count - done);
+        operation.source = source + done * itemsize;
+        operation.back = out + done * itemsize;
+        memcpy(center, old + done * sizeof *center, operation.count * sizeof *center);
+        kernel(at, &operation);
+    }
+    return DONE;
+}
+
 /* ---- facts -------------------------------------------------------------------------------------- */
 
 const u64 smbox_layout[] = {

@@ -23,6 +23,7 @@ _FUNCTIONS: Final = {
     "smbox_read": 2,
     "smbox_recover": 4,
     "smbox_level": 1,
+    "smbox_moved": 6,
 }
 """What smbox/native/native.h exports, with the number of arguments."""
 

@@ -187,6 +187,11 @@ EXPORT u64 smbox_read(struct reading *reading, i64 locks);
  * if the slot does not speak of this stripe. */
 EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]);
 
+/* Give the operand x of an exchange with the float32 elements c in ``old``, moved: x - s (x - c), bit
+ * for bit as the commit's kernel computes it. scale: the bits of a double; count: elements; operand:
+ * dtype of x and out. Returns DONE, or BAD_ORDER if there is no such kernel. */
+EXPORT u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand);
+
 /* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
 EXPORT u64 smbox_level(u64 wanted);
 

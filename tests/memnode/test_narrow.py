@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode import numbers
 from smbox import dtypes
+from smbox.memory.commit import moved
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.wire import operands
@@ -160,18 +160,11 @@ def test_operands_that_are_refused(peer, address, dtype):
     assert peer.get(address, 8).tolist() == [1, 1]
 
 
-def test_conversions_are_numpys(dtype):
-    bits = np.arange(1 << 16, dtype=np.uint16)
-    elements = bits.view(dtype.numpy)
-    found = numbers.widened(bits.tobytes(), dtype.code)
-    np.testing.assert_array_equal(found, wide(elements))
-    finite = found[np.isfinite(found)]
+def test_the_answer_of_an_exchange_is_numpys_for_every_operand(dtype):
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
+    rng, rate = np.random.default_rng(4), np.float32(0.3)
+    center = (rng.standard_normal(x.size) * 100).astype(np.float32)
+    found = moved(center.view(np.uint8), x.view(np.uint8), float(rate), dtype.code)
     with np.errstate(all="ignore"):
-        between = np.nextafter(finite, np.float32(np.inf), dtype=np.float32)
-        halves = (finite + np.roll(finite, -1)) / 2
-    for values in (finite, between, halves[np.isfinite(halves)]):
-        with np.errstate(all="ignore"):
-            wanted = values.astype(dtype.numpy).tobytes()
-        assert numbers.narrowed(values, dtype.code).tobytes() == wanted
-    nan = numbers.narrowed(np.array([np.nan], np.float32), dtype.code)
-    assert np.isnan(wide(nan.view(dtype.numpy))).all()
+        wanted = (wide(x) - rate * (wide(x) - center)).astype(dtype.numpy)
+    np.testing.assert_array_equal(wide(found.view(dtype.numpy)), wide(wanted))

@@ -127,7 +127,7 @@ def node_memory(lab: Lab) -> Iterator[Result]:
         most = anonymous_nbytes(fresh.node_pid)
     yield Result(
         row="node memory",
-        case=f"after {moved >> 20} MiB of {len(crowds)} clients, a verb each",
+        case=f"after {least >> 20} MiB of {len(crowds)} clients, a verb each",
         figure=most / MEBIBYTE,
         unit="MiB",
         goal=figure_at_most(MEMORY_GOAL_MIB),

@@ -39,9 +39,9 @@ def first_calls(lab: Lab) -> Iterator[Result]:
             yield Result(
                 row="first calls",
                 case=f"{transport} slowest {verb} of {calls}",
-                figure=seconds * 1e3,
-                unit="ms",
-                goal=figure_at_most(STALL_GOAL_MS + found.bare_s * 1e3),
+                figure=(seconds - found.bare_s) * 1e3,
+                unit="ms more",
+                goal=figure_at_most(STALL_GOAL_MS),
                 limit=found.bare_s * 1e3,
                 limit_name=f"slowest {limit_name}",
             )
