@@ -15,7 +15,7 @@ from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
-from smbox.memory.superblock import OwnedSuperblock, remove_all
+from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
 
@@ -151,7 +151,7 @@ class NodeMemory:
             self._tell_end()
         self._drop()
         if not keep:
-            remove_all(self.name)
+            unlink_all(self.name)
         self.superblock.close()
 
     def abandon(self) -> None:
@@ -161,7 +161,7 @@ class NodeMemory:
         self.superblock.close()
 
     def _tell_end(self) -> None:
-        """Tell clients through the memory itself: its names may be others' by now."""
+        """Do what ``remove_all`` does first, by the memory itself: names may be others' now."""
         self.superblock.note_stopping()
         for region in self.regions.values():
             region.header[RegionHeader.STATE] = RegionState.FREED

@@ -140,7 +140,7 @@ def _read(node: str) -> list[int]:
 
 
 def remove_all(node: str) -> None:
-    """Remove all memory of a node whose lock the caller holds, so that it is all or nothing.
+    """Remove all memory of a node that no process serves, so that it is all or nothing.
 
     First the superblock says so: who is killed from there on leaves memory that nobody takes
     for a node's, and whose removal the next start, or ``smbox gc``, ends. Then every region is
@@ -171,7 +171,7 @@ def _mark_freed(name: str) -> None:
 
 
 def unlink_all(node: str) -> None:
-    """Remove the names of all memory of a node whose lock the caller holds.
+    """Remove the names of all memory of a node that serves nobody any more.
 
     The superblock goes when nothing else is left, so that whoever is killed in here leaves
     memory that tells whose it was; the lock file goes last, so that no other node begins to
