@@ -20,8 +20,9 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
-from smbox.paths.base import NodeInfo, Operation, RegionInfo
+from smbox.paths.base import NodeInfo
 from smbox.paths.pair import PathPair
+from smbox.paths.work import Operation, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
 

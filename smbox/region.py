@@ -32,8 +32,8 @@ from smbox.array import as_bytes, output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
-from smbox.paths.base import RegionInfo
 from smbox.paths.pair import PathPair
+from smbox.paths.work import RegionInfo
 from smbox.rows import Rows
 from smbox.verbs import Extent, operand_of
 

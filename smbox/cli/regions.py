@@ -11,7 +11,7 @@ from smbox.box import Box, connect
 from smbox.cli import output
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
-from smbox.paths.base import RegionInfo
+from smbox.paths.work import RegionInfo
 
 KINDS: Final = {
     RegionKind.ARRAY: "array",

@@ -24,28 +24,13 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType
 from smbox.paths.work import (
-    ByteRange,
     Bytes,
     Lease,
     Operation,
     RegionInfo,
     RowsWanted,
-    Sink,
     Work,
 )
-
-__all__ = [
-    "ByteRange",
-    "Bytes",
-    "ControlPath",
-    "CreateRequest",
-    "DataPath",
-    "NodeInfo",
-    "Operation",
-    "RegionInfo",
-    "Sink",
-    "Work",
-]
 
 
 @dataclass(frozen=True, slots=True)

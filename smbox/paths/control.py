@@ -20,7 +20,8 @@ from smbox.errors import (
 )
 from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
-from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.base import CreateRequest, NodeInfo
+from smbox.paths.work import RegionInfo
 from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op

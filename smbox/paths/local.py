@@ -32,7 +32,6 @@ class LocalPath:
     transport = "shm"
 
     def __init__(self, node: NodeInfo) -> None:
-        self._node = node
         self._regions = Mappings(node)
         self._queues: list[LocalQueue] = []
         self._mutex = threading.RLock()
@@ -127,7 +126,7 @@ class LocalPath:
         try:
             queue = LocalQueue(self._regions)
         except NoSegmentError:
-            check_still_shared(self._node)
+            check_still_shared(self._regions.node)
             raise
         with self._mutex:
             left = [other for other in self._queues if other.is_left()]

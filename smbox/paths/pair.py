@@ -15,9 +15,10 @@ from collections.abc import Callable
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.handle import check_seconds
-from smbox.paths.base import ControlPath, DataPath, RegionInfo
+from smbox.paths.base import ControlPath, DataPath
 from smbox.paths.opening import Opened, open_paths
 from smbox.paths.staging import Staging
+from smbox.paths.work import RegionInfo
 
 Opener = Callable[[ClientConfig], Opened]
 

@@ -26,10 +26,11 @@ from smbox.memory.layout import RegionState
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
-from smbox.paths.base import CreateRequest, NodeInfo, RegionInfo
+from smbox.paths.base import CreateRequest, NodeInfo
 from smbox.paths.local import LocalPath
 from smbox.paths.opening import Opened
 from smbox.paths.pair import PathPair
+from smbox.paths.work import RegionInfo
 
 MEMORY_NBYTES = 256 * 1024 * 1024
 TIMEOUT_S = 30.0

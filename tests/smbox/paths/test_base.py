@@ -12,11 +12,12 @@ from smbox.client.remote import RemotePath
 from smbox.client.transfer import ChannelWork
 from smbox.dtypes import by_name
 from smbox.memory.layout import Consistency, RegionKind
-from smbox.paths.base import ControlPath, DataPath, RegionInfo, Work
+from smbox.paths.base import ControlPath, DataPath
 from smbox.paths.control import RemoteControl
 from smbox.paths.local import LocalPath
 from smbox.paths.local_queue import LocalWork
 from smbox.paths.local_reads import LocalWait
+from smbox.paths.work import RegionInfo, Work
 from smbox.testing.solo import SoloControl
 
 PAIRS = [
