@@ -14,12 +14,14 @@ either may average first, which changes the weights of two neighbours, and no mo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Unpack
 
 import torch
 
 from smbox_torch.averaged import AveragedDownpour
 from smbox_torch.boxes import BoxLike, CounterLike
 from smbox_torch.center import Shared
+from smbox_torch.options import BoxOptions
 
 __all__ = ["ADownpour"]
 
@@ -34,10 +36,9 @@ class ADownpour(AveragedDownpour):
         name: str,
         *,
         period: int = 1,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
-        super().__init__(optimizer, box, name, period=period, workers=workers, model=model)
+        super().__init__(optimizer, box, name, period=period, **options)
         self._pushes = box.counter(f"{name}.pushes")
 
     def rate(self) -> float:

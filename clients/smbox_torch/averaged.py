@@ -7,6 +7,7 @@ After every push the pushing worker moves the average z towards the center c it 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ import torch
 from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
+from smbox_torch.options import BoxOptions
 
 __all__ = ["AveragedDownpour"]
 
@@ -26,8 +28,7 @@ class AveragedDownpour(Downpour):
         box: the memory.
         name: of the run.
         period: steps between two pushes, each with its fetch.
-        workers: number of workers; None: WORLD_SIZE, else 1.
-        model: also average its batch-norm buffers.
+        options: model, workers: see BoxOptimizer.
     """
 
     def __init__(
@@ -37,12 +38,9 @@ class AveragedDownpour(Downpour):
         name: str,
         *,
         period: int = 1,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
-        super().__init__(
-            optimizer, box, name, n_push=period, n_fetch=period, workers=workers, model=model
-        )
+        super().__init__(optimizer, box, name, n_push=period, n_fetch=period, **options)
         self.average = Center(box, f"{name}.average", self.flat, leads=False)
         self._unused = [np.empty_like(buffer.host) for buffer in self.flat.buffers]
 

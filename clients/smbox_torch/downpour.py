@@ -15,7 +15,7 @@ worker sends its own step, which is the same for SGD, and the memory only ever a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.moves import Moves
+from smbox_torch.options import BoxOptions
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["Downpour"]
@@ -40,8 +41,7 @@ class Downpour(BoxOptimizer):
         name: of the run.
         n_push: steps between two pushes (the papers find 1 to 4 good, 16 and more unstable).
         n_fetch: steps between two fetches.
-        workers: number of workers; None: WORLD_SIZE, else 1.
-        model: also average its batch-norm buffers, elastically at each push.
+        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
         ConfigError: n_push or n_fetch below 1; from ``step``: the model was changed between
@@ -56,12 +56,11 @@ class Downpour(BoxOptimizer):
         *,
         n_push: int = 1,
         n_fetch: int = 1,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if n_push < 1 or n_fetch < 1:
             raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        super().__init__(optimizer, box, name, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._moves = Moves(self.flat)

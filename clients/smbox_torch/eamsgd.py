@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.easgd import EASGD
+from smbox_torch.options import BoxOptions
 
 __all__ = ["EAMSGD"]
 
@@ -47,9 +48,8 @@ class EAMSGD(EASGD):
         momentum: the paper's delta, in [0, 1).
         period: local steps between two exchanges.
         moving_rate: None: 0.9 / workers.
-        workers: number of workers; None: WORLD_SIZE, else 1.
         overlap: hide the exchange behind the next gradient; see EASGD.
-        model: also exchange its batch-norm buffers.
+        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 
     Raises:
         ConfigError: another optimizer, or a setting of SGD that would be ignored.
@@ -64,9 +64,8 @@ class EAMSGD(EASGD):
         momentum: float = MOMENTUM,
         period: int = 10,
         moving_rate: float | None = None,
-        workers: int | None = None,
         overlap: bool = False,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         _demand_plain(optimizer)
         if not 0.0 <= momentum < 1.0:
@@ -77,9 +76,8 @@ class EAMSGD(EASGD):
             name,
             period=period,
             moving_rate=moving_rate,
-            workers=workers,
             overlap=overlap,
-            model=model,
+            **options,
         )
         self.momentum = momentum
         self._x = [buffer.flat.clone() for buffer in self.flat.buffers]

@@ -20,7 +20,7 @@ and the bound of the fused exchange is only approached, not kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -28,6 +28,7 @@ from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.options import BoxOptions
 from smbox_torch.overlap import Overlap, OwnMoves, ThreadedExchange
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -43,9 +44,8 @@ class EASGD(BoxOptimizer):
         name: of the run.
         period: local steps between two exchanges.
         moving_rate: share of the distance that worker and center move; None: 0.9 / workers.
-        workers: number of workers; None: WORLD_SIZE, else 1.
         overlap: hide the exchange behind the next gradient, on an update thread.
-        model: also exchange its batch-norm buffers.
+        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
     """
 
     def __init__(
@@ -56,15 +56,16 @@ class EASGD(BoxOptimizer):
         *,
         period: int = 10,
         moving_rate: float | None = None,
-        workers: int | None = None,
         overlap: bool = False,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
-        self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self.moving_rate = moving_rate_or_default(
+            moving_rate, default_workers(options.get("workers"))
+        )
+        super().__init__(optimizer, box, name, **options)
         self._overlap = self._overlapped() if overlap else None
 
     def _overlapped(self) -> Overlap:

@@ -14,11 +14,14 @@ the end and do the same number of steps: one that is missing times out the other
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.options import BoxOptions
 from smbox_torch.phase import of_this_start
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.wrapper import BoxOptimizer
@@ -38,9 +41,8 @@ class SyncEASGD(BoxOptimizer):
         name: of the run.
         period: local steps between two exchanges.
         moving_rate: None: 0.9 / workers.
-        workers: number of workers, which all must take part; None: WORLD_SIZE, else 1.
         timeout_s: longest wait for the slowest worker, in seconds.
-        model: also exchange its batch-norm buffers.
+        options: model, workers: see BoxOptimizer. All workers must take part.
     """
 
     def __init__(
@@ -51,16 +53,17 @@ class SyncEASGD(BoxOptimizer):
         *,
         period: int = 10,
         moving_rate: float | None = None,
-        workers: int | None = None,
         timeout_s: float = BARRIER_TIMEOUT_S,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
         self.timeout_s = timeout_s
-        self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self.moving_rate = moving_rate_or_default(
+            moving_rate, default_workers(options.get("workers"))
+        )
+        super().__init__(optimizer, box, name, **options)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
 
     def _advance(self) -> None:

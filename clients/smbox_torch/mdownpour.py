@@ -17,6 +17,7 @@ differ from the order of the velocities.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
+from smbox_torch.options import BoxOptions
 
 __all__ = ["MDownpour"]
 
@@ -40,8 +42,7 @@ class MDownpour(Downpour):
         box: the memory.
         name: of the run.
         momentum: in [0, 1).
-        workers: number of workers; None: WORLD_SIZE, else 1.
-        model: also average its batch-norm buffers.
+        options: model, workers: see BoxOptimizer.
     """
 
     def __init__(
@@ -51,12 +52,11 @@ class MDownpour(Downpour):
         name: str,
         *,
         momentum: float = MOMENTUM,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if not 0.0 <= momentum < 1.0:
             raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
-        super().__init__(optimizer, box, name, workers=workers, model=model)
+        super().__init__(optimizer, box, name, **options)
         self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
 

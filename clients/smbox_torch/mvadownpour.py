@@ -10,11 +10,14 @@ Order: Downpour's (push with fetch), then the average, by the worker that pushed
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaged import AveragedDownpour
 from smbox_torch.boxes import BoxLike
+from smbox_torch.options import BoxOptions
 
 __all__ = ["MVADownpour"]
 
@@ -31,8 +34,7 @@ class MVADownpour(AveragedDownpour):
         name: of the run.
         rate: weight a of the newest center, in (0, 1].
         period: steps between two pushes, each with its fetch.
-        workers: number of workers; None: WORLD_SIZE, else 1.
-        model: also average its batch-norm buffers.
+        options: model, workers: see BoxOptimizer.
     """
 
     def __init__(
@@ -43,12 +45,11 @@ class MVADownpour(AveragedDownpour):
         *,
         rate: float = RATE,
         period: int = 1,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if not 0.0 < rate <= 1.0:
             raise ConfigError("the rate must be above 0 and at most 1", rate=rate)
-        super().__init__(optimizer, box, name, period=period, workers=workers, model=model)
+        super().__init__(optimizer, box, name, period=period, **options)
         self._rate = rate
 
     def rate(self) -> float:

@@ -17,13 +17,14 @@ worker, push and pull move the parameters' bytes twice, all of them by one node.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center
+from smbox_torch.options import BoxOptions
 from smbox_torch.phase import of_this_start
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
@@ -43,8 +44,8 @@ class ParameterServer(BoxOptimizer):
         box: the memory.
         name: of the run.
         rank: of this worker; None: RANK of the environment, else 0.
-        workers: number of workers; None: WORLD_SIZE, else 1.
         timeout_s: longest wait for the slowest worker, in seconds.
+        options: model, workers: see BoxOptimizer. All workers must take part.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class ParameterServer(BoxOptimizer):
         name: str,
         *,
         rank: int | None = None,
-        workers: int | None = None,
         timeout_s: float = BARRIER_TIMEOUT_S,
+        **options: Unpack[BoxOptions],
     ) -> None:
-        super().__init__(optimizer, box, name, workers=workers, gradients=True)
+        super().__init__(optimizer, box, name, gradients=True, **options)
         self.rank = World.from_env(os.environ).rank if rank is None else rank
         self.timeout_s = timeout_s
         self._sums = [

@@ -22,13 +22,14 @@ Here T5 opens a step and T1-T3 close it, every ``period`` steps (the paper: 1).
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.elastic import default_workers, moving_rate_or_default, warn_if_unstable
+from smbox_torch.options import BoxOptions
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.update_thread import UpdateThread
 from smbox_torch.wrapper import BoxOptimizer
@@ -45,11 +46,10 @@ class SEASGD(BoxOptimizer):
         name: of the run.
         period: local steps between two exchanges; the paper's update interval.
         moving_rate: None: 0.9 / workers. The paper has 0.2 for any number of workers.
-        workers: number of workers; None: WORLD_SIZE, else 1.
         overlap: add on an update thread, as the paper does; False: add before step returns.
         increment: name of this worker's own increment region: the move is written there and
             added region to region, as in the paper. None: it travels in the request itself.
-        model: also exchange its batch-norm buffers.
+        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 
     Warns:
         StabilityWarning: workers * moving_rate is above the bound of separate read and add.
@@ -63,17 +63,18 @@ class SEASGD(BoxOptimizer):
         *,
         period: int = 1,
         moving_rate: float | None = None,
-        workers: int | None = None,
         overlap: bool = True,
         increment: str | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
-        self.moving_rate = moving_rate_or_default(moving_rate, default_workers(workers))
-        warn_if_unstable(self.moving_rate, default_workers(workers))
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        self.moving_rate = moving_rate_or_default(
+            moving_rate, default_workers(options.get("workers"))
+        )
+        warn_if_unstable(self.moving_rate, default_workers(options.get("workers")))
+        super().__init__(optimizer, box, name, **options)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate, self._increments(increment))
         self._thread = UpdateThread() if overlap else None
 

@@ -14,8 +14,8 @@ is ever of another step than its parameters, however many workers push.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.center import Shared
+from smbox_torch.options import BoxOptions
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["ServerDownpour"]
@@ -41,9 +42,8 @@ class ServerDownpour(BoxOptimizer):
         lr: step size of the server; None: that of the optimizer's parameter group.
         n_push: steps between two pushes; gradients add up between.
         n_fetch: steps between two fetches.
-        workers: number of workers; None: WORLD_SIZE, else 1.
-        model: also average its batch-norm buffers, elastically at each push.
-        parameters: of the server's optimizer: momentum, eps, beta1, beta2; torch's defaults.
+        settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
+        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
         ConfigError: impossible settings, an optimizer that maximizes, or several learning
@@ -60,20 +60,19 @@ class ServerDownpour(BoxOptimizer):
         lr: float | None = None,
         n_push: int = 1,
         n_fetch: int = 1,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
-        **parameters: float,
+        settings: Mapping[str, float] | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if n_push < 1 or n_fetch < 1:
             raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
-        super().__init__(optimizer, box, name, model=model, workers=workers, gradients=True)
+        super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._lr = lr
         self._servers: list[OptimizerLike] = [
-            box.optimizer(region, server, lr=self.server_lr, **parameters)
+            box.optimizer(region, server, lr=self.server_lr, **(settings or {}))
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]

@@ -17,7 +17,7 @@ a barrier. Variant: moves are pushed at the clock, not between; the server pushe
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -25,6 +25,7 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.clocks import Clocks
 from smbox_torch.moves import Moves
+from smbox_torch.options import BoxOptions
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -44,9 +45,9 @@ class SSP(BoxOptimizer):
         staleness: clocks that the fastest may be ahead of the slowest.
         period: steps of one clock; None: only :meth:`clock` ends a clock.
         rank: of this worker; None: RANK of the environment, else 0.
-        workers: number of workers, all of which are waited for; None: WORLD_SIZE, else 1.
         timeout_s: longest wait for the slowest, in seconds.
-        model: also average its batch-norm buffers, elastically at each clock.
+        options: model, workers: see BoxOptimizer. All workers are waited for; buffers
+            move elastically at each clock.
     """
 
     def __init__(
@@ -58,13 +59,12 @@ class SSP(BoxOptimizer):
         staleness: int = 3,
         period: int | None = 1,
         rank: int | None = None,
-        workers: int | None = None,
         timeout_s: float = TIMEOUT_S,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if staleness < 0 or (period is not None and period < 1):
             raise ConfigError("staleness begins at 0, period at 1", staleness=staleness)
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        super().__init__(optimizer, box, name, **options)
         self.staleness = staleness
         self.period = period
         self.timeout_s = timeout_s

@@ -79,7 +79,7 @@ TORCH = {
 def test_one_worker_with_a_real_memory_is_torchs_optimizer(server: str):
     given = {"momentum": 0.5} if server in {"momentum", "nesterov"} else {}
     with smbox.local(memory="64MiB") as box:
-        one = worker(0, box, server=server, **given)
+        one = worker(0, box, server=server, settings=given)
         one.run(6)
     x = torch.nn.Parameter(torch.from_numpy(start()))
     make, settings = TORCH[server]
@@ -108,7 +108,7 @@ def test_a_run_resumes_exactly_between_push_and_fetch(server: str):
 
 def test_the_servers_step_size_follows_a_scheduler():
     box = ModelBox()
-    one = worker(0, box, server="momentum", momentum=0.0)
+    one = worker(0, box, server="momentum", settings={"momentum": 0.0})
     scheduler = torch.optim.lr_scheduler.StepLR(one.optimizer, 1, gamma=0.5)
     for rate in (LR, LR / 2):
         before = box.attach("run.float32").get()
