@@ -73,8 +73,9 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
             words = superblock.words(0, layout.PAGE_NBYTES // layout.WORD_NBYTES)
     except SegmentError:
         return None
-    if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
-        return None
+    known = [Superblock.MAGIC_VALUE, layout.FORMAT]
+    if words[[Superblock.MAGIC, Superblock.FORMAT]].tolist() != known:
+        return None  # another version may keep something else where we look for the owner
     return int(words[Superblock.PID]), int(words[Superblock.PID_STARTED])
 
 

@@ -30,11 +30,18 @@ def node() -> Iterator[str]:
         segment.unlink(left)
 
 
-def make(node: str, pid: int, started: int, magic: int = Superblock.MAGIC_VALUE) -> None:
+def make(
+    node: str,
+    pid: int,
+    started: int,
+    magic: int = Superblock.MAGIC_VALUE,
+    version: int = layout.FORMAT,
+) -> None:
     LockFile(node, create=True).close()
     with Segment.create(layout.node_name(node), Superblock.NBYTES) as superblock:
         words = superblock.words(0, 16)
         words[Superblock.MAGIC] = magic
+        words[Superblock.FORMAT] = version
         words[Superblock.PID] = pid
         words[Superblock.PID_STARTED] = started
     Segment.create(layout.region_name(node, 4096), 8192).close()
@@ -112,9 +119,12 @@ def test_memory_that_is_just_being_opened_is_kept(node, dead_pid):
     assert find(node) == before
 
 
-@pytest.mark.parametrize("magic", [0, 7])
-def test_memory_without_a_superblock_of_ours_is_kept(node, dead_pid, magic):
-    make(node, dead_pid, 12345, magic)
+@pytest.mark.parametrize(
+    ("magic", "version"),
+    [(0, layout.FORMAT), (7, layout.FORMAT), (Superblock.MAGIC_VALUE, layout.FORMAT + 1)],
+)
+def test_memory_without_a_superblock_of_ours_is_kept(node, dead_pid, magic, version):
+    make(node, dead_pid, 12345, magic, version)
     found = find(node)
     assert found.state == "unknown"
     assert not orphans.remove(found)
