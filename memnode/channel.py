@@ -39,6 +39,7 @@ class Channel:
         connection: where its replies go.
         hello: who it is, as it said there.
         key: client id and channel.
+        user: the public key that it came with; "" without one.
         heard_s: when it was last heard of, in monotonic seconds.
         row: its row of the channel table.
         block: the same for the native library, for changes without an answer.
@@ -54,6 +55,7 @@ class Channel:
         hello: who it is, as it said there.
         node: name of the memory node.
         row: its row of the channel table.
+        user: the public key that it came with; "" without one.
         wake: called, from any thread, when a request parked as UNSENT can go on.
     """
 
@@ -63,11 +65,13 @@ class Channel:
         hello: Hello,
         node: str,
         row: ChannelRow,
+        user: str,
         wake: Callable[[], object],
     ) -> None:
         self.connection = connection
         self.hello = hello
         self.key = key_of(hello)
+        self.user = user
         self.heard_s = 0.0
         self.row = row
         self.block = orders.channel_block(row.words, row.index)

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
@@ -62,6 +63,12 @@ def parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
     add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
+    add(
+        "--keys",
+        type=Path,
+        metavar="DIR",
+        help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
+    )
     add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
     add("--version", action="version", version=f"memnode {metadata.version('smbox')}")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
@@ -80,6 +87,7 @@ def config_of(options: argparse.Namespace) -> NodeConfig:
         memory_nbytes=None if options.memory is None else parse_size(options.memory),
         keep=options.keep,
         insecure=options.insecure,
+        keys=options.keys,
         parent_pid=options.parent_pid,
     )
 

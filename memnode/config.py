@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 from smbox.config import TCP_FORM, is_host
@@ -98,6 +99,7 @@ class NodeConfig:
             of answers count, but are made beyond it, too. None asks /dev/shm.
         keep: leave the memory in place on a clean stop.
         insecure: allow addresses that other hosts can reach.
+        keys: folder of keys; every tcp address then asks its clients for one.
         parent_pid: stop when this process ends; None never.
     """
 
@@ -106,6 +108,7 @@ class NodeConfig:
     memory_nbytes: int | None = None
     keep: bool = False
     insecure: bool = False
+    keys: Path | None = None
     parent_pid: int | None = None
 
     def __post_init__(self) -> None:
@@ -122,12 +125,15 @@ class NodeConfig:
         if self.parent_pid is not None and self.parent_pid <= 0:
             raise ConfigError("not a process id", parent_pid=self.parent_pid)
         for bind in self.binds:
-            if not bind.is_private and not self.insecure:
+            if not bind.is_private and not self.insecure and self.keys is None:
                 raise ConfigError(
                     "other hosts can reach this address and nothing is encrypted or "
-                    "authenticated; pass --insecure if the network is trusted",
+                    "authenticated; make keys (smbox keygen DIR) and pass --keys DIR, or pass "
+                    "--insecure if the network is trusted",
                     address=bind.address,
                 )
+        if self.insecure and self.keys is not None:
+            raise ConfigError("with keys nothing is insecure: pass --keys or --insecure")
 
     @property
     def known_name(self) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
+from memnode.access import Access
 from memnode.channel import Channel, Park
 from memnode.creation import Builds
 from memnode.registry import Registry
@@ -61,6 +62,7 @@ class Context:
         registry: the regions.
         builds: those in the making.
         waits: requests that wait for a version.
+        access: who may do what, of the clients that come with a key.
         writer: the node's journal slot.
         reader: shares the writer's open lock file.
         metrics: counts what happens.
@@ -70,12 +72,18 @@ class Context:
     Args:
         memory: owned by this process.
         facts: gives the node's figures for STATS.
+        access: of the clients with keys.
         now_s: monotonic seconds.
     """
 
     def __init__(
-        self, memory: NodeMemory, facts: Callable[[], Mapping[str, object]], now_s: float
+        self,
+        memory: NodeMemory,
+        facts: Callable[[], Mapping[str, object]],
+        access: Access,
+        now_s: float,
     ) -> None:
+        self.access = access
         self.registry = Registry(memory)
         self.builds = Builds(self.registry)
         self.waits = Waits()

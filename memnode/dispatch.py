@@ -101,6 +101,9 @@ class Dispatcher:
         if request.op in COPIED and not channel.unsent.ask_for_room():
             return Park.UNSENT
         try:
+            if channel.user:
+                context = self._context
+                context.access.check(context.registry, channel.key, channel.user, request)
             outcome = HANDLERS[request.op](self._context, channel, request)
         except StripeBusy as busy:
             channel.busy = busy

@@ -46,10 +46,14 @@ def free(context: Context, _channel: Channel, request: Request) -> Reply:
     return reply_to(request, body=Empty())
 
 
-def list_regions(context: Context, _channel: Channel, request: Request) -> Reply:
-    """Describe live regions, a page at a time."""
+def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
+    """Describe live regions that the client may know of, a page at a time."""
     body = cast("ListRegions", request.body)
-    found = context.registry.live_after(body.after, body.limit + 1)
+
+    def is_seen(name: str) -> bool:
+        return context.access.sees(channel.user, name)
+
+    found = context.registry.live_after(body.after, body.limit + 1, is_seen)
     page = tuple(describe(region) for region in found[: body.limit])
     return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
 

@@ -16,9 +16,11 @@ from typing import Final
 
 import zmq
 
+from memnode import zap
 from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
+from smbox.keys import KeyPair
 from smbox.transports.zeromq import why_unresolved
 from smbox.wire.codec import Reply, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, Buffer
@@ -49,6 +51,9 @@ SKIPPED_MAX: Final = 4096
 
 HEARTBEAT_MS: Final = 20_000
 
+HANDSHAKE_MS: Final = 5_000
+"""A connection that has shown no key by then is closed."""
+
 UNASKED: Final = encode_reply(Reply(Op.PING, body=Empty()))
 """Clients ignore a reply to a request that they have not made."""
 
@@ -64,13 +69,17 @@ class Listener:
     Args:
         context: of ZeroMQ.
         bind: where to listen.
+        keys: the node's own, where clients come with keys; a ZapHandler judges those.
 
     Raises:
         ConnectError: the address cannot be bound; nothing is left.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], bind: Bind, keys: KeyPair | None = None
+    ) -> None:
         self.bind = bind
+        self._asks_keys = keys is not None
         if bind.scheme == "ipc":
             check_free(bind.host, bind.address)
         self.socket = context.socket(zmq.ROUTER)
@@ -81,6 +90,8 @@ class Listener:
         self.socket.setsockopt(zmq.MAXMSGSIZE, FRAME_NBYTES_MAX)
         self.socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         self.socket.setsockopt(zmq.IPV6, int("[" in bind.host))
+        if keys is not None:
+            self._demand_keys(keys)
         try:
             self.socket.bind(bind.address)
         except zmq.ZMQError as error:
@@ -92,8 +103,17 @@ class Listener:
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._is_skipping = False
 
-    def receive(self) -> tuple[bytes, list[Buffer]] | None:
-        """Take the next message: the peer's id and its frames; None if there is none now.
+    def _demand_keys(self, keys: KeyPair) -> None:
+        self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+        self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        self.socket.setsockopt(zmq.ZAP_DOMAIN, zap.DOMAIN)
+        self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+
+    def receive(self) -> tuple[bytes, list[Buffer], str] | None:
+        """Take the next message; None if there is none now.
+
+        Returns:
+            The peer's id, the frames, and the public key that the peer came with.
 
         Of a message of more than two frames, which nobody may send, only the first two are
         kept, with an empty third one in place of the others: these are dropped by the calls
@@ -105,6 +125,7 @@ class Listener:
                 return None
             peer = receive(_NOW)
             frame = receive(_NOW, copy=False)
+            user = str(frame.get("User-Id")) if self._asks_keys else ""
             frames: list[Buffer] = [frame.buffer]
             if frame.more:
                 frame = receive(_NOW, copy=False)
@@ -114,7 +135,7 @@ class Listener:
                 self._is_skipping = True
         except zmq.Again:
             return None
-        return peer, frames
+        return peer, frames, user
 
     def _skip(self) -> bool:
         """Drop frames of a message that has too many; True once it is over."""

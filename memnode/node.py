@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
+from memnode.access import Access
 from memnode.channel import Channel, Park, key_of
 from memnode.context import Context
 from memnode.dispatch import Dispatcher, Replies
@@ -73,6 +74,7 @@ class Node:
         now_s: monotonic seconds.
         sessions_max: sessions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
+        access: of the clients that come with a key.
         is_connected: tells whether a peer is there; asked when the node has all its sessions.
         wake: called, from any thread, when ``tick`` has something to do.
     """
@@ -84,6 +86,7 @@ class Node:
         now_s: float,
         sessions_max: int = SESSIONS_MAX,
         open_binds: frozenset[int] = frozenset(),
+        access: Access | None = None,
         is_connected: Callable[[Connection], bool] = everybody,
         wake: Callable[[], object] = nobody,
     ) -> None:
@@ -94,7 +97,7 @@ class Node:
         self._asked_s = -math.inf
         self._wake = wake
         self._started_s = self._housekept_s = now_s
-        self._context = Context(memory, self.facts, now_s)
+        self._context = Context(memory, self.facts, access or Access(None), now_s)
         self.metrics = self._context.metrics
         self._dispatcher = Dispatcher(self._context)
         self._sessions = Sessions(sessions_max)
@@ -119,9 +122,9 @@ class Node:
         return POLL_S if is_polling else HOUSEKEEPING_S
 
     def receive(
-        self, connection: Connection, frames: Sequence[Buffer], *, now_s: float
+        self, connection: Connection, frames: Sequence[Buffer], *, now_s: float, user: str = ""
     ) -> Outgoing:
-        """Handle one message; returns the messages that it leads to, maybe none."""
+        """Handle one message, of a client with the key ``user``; returns what it leads to."""
         self._context.now_s = now_s
         reply: Reply | None
         try:
@@ -131,7 +134,7 @@ class Node:
             return [] if reply is None else self._encoded([(connection, reply)])
         channel = self._sessions.by_connection.get(connection)
         if request.op is Op.HELLO:
-            reply = self._greet(connection, request)
+            reply = self._greet(connection, request, user)
         elif channel is None or channel.hello.generation != request.generation:
             stranger = RemoteError("say HELLO first", op=request.op.name)
             reply = refuse(request, stranger, status=Status.NO_SESSION)
@@ -177,7 +180,7 @@ class Node:
             **self.metrics.facts(),
         }
 
-    def _greet(self, connection: Connection, request: Request) -> Reply:
+    def _greet(self, connection: Connection, request: Request, user: str) -> Reply:
         """Take up a channel on its present connection, or refuse it."""
         hello = cast("Hello", request.body)
         try:
@@ -195,7 +198,7 @@ class Node:
             _LOG.info("refused pid %d of %r: %s", hello.pid, hello.host, error)
             return refuse(request, error)
         row.generation = hello.generation
-        channel = Channel(connection, hello, self._memory.name, row, self._wake)
+        channel = Channel(connection, hello, self._memory.name, row, user, self._wake)
         channel.heard_s = self._context.now_s
         self._sessions.begin(channel)
         welcome = self._welcome(hello, row.applied, is_known=known is not None)
@@ -245,6 +248,7 @@ class Node:
         )
 
     def _keep_house(self, now_s: float) -> None:
+        self._context.access.refresh()
         self.metrics.slots_recovered += self._memory.sweep_slots()
         for key, channel in self._sessions.expired(now_s=now_s):
             pid, host = (channel.hello.pid, channel.hello.host) if channel else (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from typing import Final
 
 from memnode.sessions import ChannelKey
@@ -13,6 +14,7 @@ from smbox.errors import (
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
+    RemoteError,
 )
 from smbox.memory.building import Building
 from smbox.memory.layout import RegionState, align
@@ -173,18 +175,34 @@ class Registry:
             )
         return region
 
+    def owns(self, address: int, client_id: int) -> bool:
+        """Tell whether ``address`` lies in a client's own region that is not published."""
+        try:
+            self.owned_by(address, client_id)
+        except RemoteError:
+            return False
+        return True
+
     def drop_unpublished(self, owner: ChannelKey, *, only_scratch: bool = False) -> None:
         """Free what a channel made and did not publish, or of that what goes as it resumes."""
         for address, (creator, is_scratch) in list(self._unpublished.items()):
             if creator == owner and (is_scratch or not only_scratch):
                 self._remove(self._memory.regions[address])
 
-    def live_after(self, address: int, count: int) -> list[MappedRegion]:
-        """Return up to ``count`` live regions at addresses above ``address``, ascending."""
+    def live_after(
+        self, address: int, count: int, is_seen: Callable[[str], bool]
+    ) -> list[MappedRegion]:
+        """Return up to ``count`` live regions at addresses above ``address``, ascending.
+
+        Args:
+            address: behind which to look.
+            count: how many at most.
+            is_seen: tells whether the caller may know of a region of this name.
+        """
         found: list[MappedRegion] = []
         for known in self._addresses[bisect_right(self._addresses, address) :]:
             region = self._memory.regions[known]
-            if region.state == RegionState.LIVE:
+            if region.state == RegionState.LIVE and is_seen(region.spec.name):
                 found.append(region)
             if len(found) == count:
                 break

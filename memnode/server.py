@@ -14,11 +14,14 @@ from typing import Final
 
 import zmq
 
-from memnode.config import NodeConfig
+from memnode.access import Access
+from memnode.config import Bind, NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.sessions import Connection
 from memnode.wakeup import Wakeup
+from memnode.zap import ZapHandler
+from smbox.keys import read_node_key
 from smbox.memory import layout, process
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes, size
@@ -53,6 +56,8 @@ class NodeServer:
         self._parent_started = process.started(config.parent_pid) if config.parent_pid else 0
         self._parent_seen_s = 0.0
         self._node: Node | None = None
+        self._access = Access(config.keys)
+        self._zap: ZapHandler | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -85,6 +90,8 @@ class NodeServer:
         wanted = int(zmq.POLLIN)
         sources: list[tuple[zmq.Socket[bytes] | int, int]] = [(self._wakeup.fd, wanted)]
         sources += [(listener.socket, wanted) for listener in self._listeners]
+        if self._zap is not None:
+            sources.append((self._zap.socket, wanted))
         indices: dict[object, int] = {
             listener.socket: index for index, listener in enumerate(self._listeners)
         }
@@ -101,8 +108,10 @@ class NodeServer:
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
                 if source in indices:  # one each: to ask for a second that is not
                     self._take(node, indices[source])  # there costs more than a poll
-                else:
+                elif source == self._wakeup.fd:
                     self._wakeup.clear()
+                elif self._zap is not None:
+                    self._zap.answer(time.monotonic())
         _LOG.info("stopping on signal %d", self._wakeup.signal)
 
     def _own(self, stack: ExitStack) -> NodeMemory:
@@ -120,11 +129,11 @@ class NodeServer:
         try:
             if not self._listeners:
                 self._listen(stack)
-            binds = enumerate(self.config.binds)
             self._node = Node(
                 memory,
                 now_s=time.monotonic(),
-                open_binds=frozenset(index for index, bind in binds if not bind.is_private),
+                open_binds=self._open_binds(),
+                access=self._access,
                 is_connected=self._is_connected,
                 wake=self._wakeup.ring,
             )
@@ -134,6 +143,17 @@ class NodeServer:
             raise
         return memory
 
+    def _open_binds(self) -> frozenset[int]:
+        """Return the listeners whose clients need not show that they share the host."""
+        return frozenset(
+            index
+            for index, bind in enumerate(self.config.binds)
+            if not bind.is_private or self._asks_keys(bind)
+        )
+
+    def _asks_keys(self, bind: Bind) -> bool:
+        return self.config.keys is not None and bind.scheme == "tcp"
+
     def _is_connected(self, connection: Connection) -> bool:
         index, peer = connection
         return self._listeners[index].reaches(peer)
@@ -142,10 +162,10 @@ class NodeServer:
         received = self._listeners[index].receive()
         if received is None:
             return
-        peer, frames = received
+        peer, frames, user = received
         connection: Connection = (index, peer)
         try:
-            outgoing = node.receive(connection, frames, now_s=time.monotonic())
+            outgoing = node.receive(connection, frames, now_s=time.monotonic(), user=user)
         except Exception:  # noqa: BLE001 -- no message may end the node
             _LOG.exception("a message could not be handled")
             return
@@ -182,12 +202,17 @@ class NodeServer:
     def _listen(self, stack: ExitStack) -> None:
         context = zmq.Context()
         stack.callback(context.term)
+        keys = None
+        if self.config.keys is not None:
+            keys = read_node_key(self.config.keys)
+            self._zap = ZapHandler(context, self._access, time.monotonic())
+            stack.callback(self._zap.close)
         for bind in self.config.binds:
-            listener = Listener(context, bind)
+            listener = Listener(context, bind, keys if self._asks_keys(bind) else None)
             stack.callback(listener.close)
             self._listeners.append(listener)
             self.addresses.append(listener.address)
-            if not bind.is_private:
+            if not bind.is_private and not self._asks_keys(bind):
                 _LOG.warning(
                     "INSECURE: anybody who reaches %s may read and write all memory of this"
                     " node; nothing is encrypted",

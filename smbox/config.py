@@ -25,6 +25,8 @@ class ClientConfig:
         address: of the memory node, ``tcp://host:port`` or ``ipc://path``; ``$SMBOX_ADDRESS``.
         transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
             ``$SMBOX_TRANSPORT``.
+        key: file of the client's key, for a node that other hosts reach (smbox/keys.py); used
+            on tcp only; ``$SMBOX_KEY``.
         timeout_s: how long a call waits when it is not told otherwise, begun anew as long as
             some of a large array gets through; ``$SMBOX_TIMEOUT_S``.
         resend_after_s: without any reply for so long (or twice as long as the last one took,
@@ -46,6 +48,7 @@ class ClientConfig:
     resend_after_s: float = 1.0
     resend_after_max_s: float = 5.0
     lend_from_nbytes: float = 16 << 20
+    key: str | None = None
 
     def __post_init__(self) -> None:
         if self.address is not None:
@@ -76,7 +79,7 @@ class ClientConfig:
         """
         given: dict[str, Any] = {}
         for field in fields(cls):
-            is_text = field.name in {"address", "transport"}
+            is_text = field.name in {"address", "transport", "key"}
             variable = _variable_of(field.name)
             text = environment.get(variable)
             if text is None or (is_text and not text):

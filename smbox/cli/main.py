@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from smbox.cli import doctor, orphans, plugins, regions
+from smbox.cli import doctor, keygen, orphans, plugins, regions
 from smbox.cli.bench import command as bench
 from smbox.cli.output import complain, exit_code
 from smbox.errors import SmboxError
@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "rm": regions.rm,
     "doctor": doctor.doctor,
     "gc": orphans.gc,
+    "keygen": keygen.keygen,
     "bench": bench.bench,
 }
 """The commands of the core; plug-ins add to them."""

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from smbox.client.channel import Channel
 from smbox.client.identity import Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
-from smbox.errors import AccessDeniedError, ConfigError, ConnectError, RequestTimeoutError
+from smbox.errors import (
+    AccessDeniedError,
+    ConfigError,
+    ConnectError,
+    RequestTimeoutError,
+    SmboxError,
+)
+from smbox.keys import read_client_key
 from smbox.native import library
 from smbox.paths.base import ControlPath, DataPath, NodeInfo
 from smbox.paths.control import RemoteControl
 from smbox.paths.local import LocalPath
 from smbox.paths.proof import why_not_shared
 from smbox.transports.base import OpenTransport
+from smbox.transports.handshake import why_refused
 from smbox.transports.zeromq import ZmqTransport, why_unresolved
+
+SILENCE_S: Final = 1.0
+"""After so long without a welcome it is worth looking whether one end refuses the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +98,30 @@ def open_remote(config: ClientConfig) -> Opened:
     """Connect to the node at ``config.address`` over ZeroMQ; raises as ``open_paths``."""
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
-    open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX)
-    return open_over(open_transport, config.address, config)
+    is_tcp = scheme_of(config.address) == "tcp"
+    key = read_client_key(config.key) if is_tcp and config.key is not None else None
+    open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX, key=key)
+    look = partial(why_refused, config.address, key) if is_tcp else _nothing
+    return open_over(open_transport, config.address, config, look)
 
 
-def open_over(open_transport: OpenTransport, address: str, config: ClientConfig) -> Opened:
+def _nothing() -> None:
+    """Find nothing that speaks against a connection."""
+
+
+def open_over(
+    open_transport: OpenTransport,
+    address: str,
+    config: ClientConfig,
+    look: Callable[[], SmboxError | None] = _nothing,
+) -> Opened:
     """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
         open_transport: opens fresh connections to the node.
         address: of the node, for people; its scheme names the transport.
         config: timeouts and patience.
+        look: finds out why a silent node may not be talked to.
     """
     identity = Identity()
 
@@ -102,19 +129,24 @@ def open_over(open_transport: OpenTransport, address: str, config: ClientConfig)
         return Channel(number, open_transport, identity, config)
 
     try:
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config)
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config, look)
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config)
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config, look)
     return Opened(control, RemotePath(scheme_of(address), open_channel, config))
 
 
-def _greet(channel: Channel, address: str, config: ClientConfig) -> RemoteControl:
+def _greet(
+    channel: Channel,
+    address: str,
+    config: ClientConfig,
+    look: Callable[[], SmboxError | None],
+) -> RemoteControl:
     """Wait for the node's welcome; a channel that gets none is closed."""
     control = RemoteControl(channel, address, config.timeout_s)
     try:
-        control.ping(config.timeout_s)
+        _await_welcome(control, config.timeout_s, look)
     except RequestTimeoutError as error:
         control.close()
         raise ConnectError(
@@ -124,6 +156,23 @@ def _greet(channel: Channel, address: str, config: ClientConfig) -> RemoteContro
         control.close()
         raise
     return control
+
+
+def _await_welcome(
+    control: RemoteControl, timeout_s: float, look: Callable[[], SmboxError | None]
+) -> None:
+    """Wait for an answer; raise early what a look at a silent connection finds."""
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        control.ping(min(SILENCE_S, timeout_s))
+    except RequestTimeoutError:
+        refused = look()
+        if refused is not None:
+            raise refused from None
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise
+        control.ping(left_s)
 
 
 def _why_silent(address: str) -> str:

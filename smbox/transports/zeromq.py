@@ -30,6 +30,7 @@ from zmq.utils.garbage import gc
 
 from smbox.config import scheme_of
 from smbox.errors import ConnectError, TransportError
+from smbox.keys import ClientKey
 from smbox.transports.base import Frame
 
 LENT_NBYTES_MIN: Final = 256 * 1024
@@ -89,7 +90,7 @@ def why_unresolved(address: str) -> str | None:
     return reasons[0] if reasons else None
 
 
-def _context() -> zmq.Context[zmq.Socket[bytes]]:
+def own_context() -> zmq.Context[zmq.Socket[bytes]]:
     """Return this process's own context; a forked child never uses its parent's."""
     pid = os.getpid()
     if pid not in _contexts:
@@ -107,6 +108,13 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
+def demand_node(socket: zmq.Socket[bytes], key: ClientKey) -> None:
+    """Encrypt a connection, show the client's key, and refuse every node but the key's."""
+    socket.setsockopt(zmq.CURVE_SERVERKEY, key.node.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, key.pair.public.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, key.pair.secret.encode())
+
+
 class ZmqTransport:
     """A DEALER socket that is connected, or will be as soon as the node is there.
 
@@ -114,19 +122,22 @@ class ZmqTransport:
         address: ``tcp://host:port`` or ``ipc://path``.
         queue_max: messages that may wait in either direction; more are refused by ``send``,
             or left with the peer.
+        key: of this client, for a node that asks for one.
 
     Raises:
         ConnectError: ZeroMQ cannot make such a connection at all.
     """
 
-    def __init__(self, address: str, *, queue_max: int) -> None:
+    def __init__(self, address: str, *, queue_max: int, key: ClientKey | None = None) -> None:
         self.address = address
         self.name: str = scheme_of(address)
         self._receive_ms = -2  # no value of ZeroMQ's: the first receive sets it
         self._lent: deque[zmq.MessageTracker] = deque()
-        self._socket = _context().socket(zmq.DEALER)
+        self._socket = own_context().socket(zmq.DEALER)
         try:
             self._configure(queue_max)
+            if key is not None:
+                demand_node(self._socket, key)
             self._socket.connect(address)
         except zmq.ZMQError as error:
             self._socket.close(linger=0)

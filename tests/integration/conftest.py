@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
 import smbox
+from smbox.errors import AccessDeniedError
+from smbox.keys import Authorised, Role, add_client, make_node_key
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing, unlink
 from smbox.testing.chaos.cast import NodeRole
 from smbox.testing.chaos.proxy import Proxy
 
 WAIT_S = 60.0
+SOON_S = 10.0
+MEMNODE = (sys.executable, "-m", "memnode", "--json", "--memory", "64MiB")
+MEMNODE += ("--bind", "tcp://127.0.0.1:0")
 
 
 class Place:
@@ -104,3 +111,57 @@ def reads_on():
 def reader():
     """The same, whole: Python code that is told an address and a transport."""
     return PREAMBLE + READS_ON
+
+
+class Guarded:
+    """A node that asks for keys."""
+
+    def __init__(self, folder, stack):
+        self.folder, self._stack = folder, stack
+        self.name = f"keys-{secrets.token_hex(4)}"
+        make_node_key(folder)
+        self.process = subprocess.Popen(
+            [*MEMNODE, "--name", self.name, "--keys", str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        stack.callback(self.stop)
+        self.address = json.loads(self.process.stdout.readline())["address"]
+
+    def key(self, name, role=Role.ADMIN, prefix=""):
+        return add_client(self.folder, Authorised(name, role, prefix))
+
+    def box(self, key, **more):
+        """Connect once the node knows the key: it reads its folder once a second."""
+        limit_s = time.monotonic() + SOON_S
+        while True:
+            try:
+                box = smbox.connect(self.address, key=key, transport="tcp", **more)
+            except AccessDeniedError:
+                if time.monotonic() > limit_s:
+                    raise
+            else:
+                return self._stack.enter_context(box)
+
+    def denies(self, use, match):
+        """Use it until the node has read its folder again; tell whether it denies so."""
+        limit_s = time.monotonic() + SOON_S
+        while time.monotonic() < limit_s:
+            try:
+                use()
+            except AccessDeniedError as error:
+                return match in str(error)
+        return False
+
+    def stop(self):
+        self.process.terminate()
+        self.errors = self.process.communicate(timeout=60)[1]
+        for left in listing(f"{PREFIX}{self.name}."):
+            unlink(left)
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield Guarded(tmp_path / "keys", stack)

@@ -86,7 +86,8 @@ def test_port_0_takes_a_free_port(listener):
 def test_frames_come_and_go(dealer, listener):
     client = dealer(listener.address)
     client.send_multipart([b"head", b"body"])
-    peer, frames = received(listener)
+    peer, frames, user = received(listener)
+    assert user == ""
     assert [bytes(frame) for frame in frames] == [b"head", b"body"]
     large = bytearray(2 * COPY_BELOW_NBYTES)
     assert listener.send(peer, [b"reply", large])
@@ -99,7 +100,7 @@ def test_frames_too_many_are_dropped_in_turns(dealer, listener):
     client = dealer(listener.address)
     client.send_multipart([b"head", b"body", *[b"more"] * (2 * SKIPPED_MAX + 1)])
     client.send_multipart([b"next"])
-    _, frames = received(listener)
+    _, frames, _ = received(listener)
     assert [bytes(frame) for frame in frames] == [b"head", b"body", b""]
     assert [listener.receive(), listener.receive()] == [None, None]
     frames = None
@@ -112,7 +113,7 @@ def test_frames_too_many_are_dropped_in_turns(dealer, listener):
 def test_large_frames_too_many_are_not_kept(dealer, listener):
     frame = bytes(1 << 20)
     dealer(listener.address).send_multipart([b"head", *[frame] * 4])
-    _, frames = received(listener)
+    _, frames, _ = received(listener)
     assert sum(map(len, frames)) == len(b"head") + len(frame)
     assert listener.receive() is None
 
@@ -148,7 +149,7 @@ def test_a_reply_to_nobody_is_dropped(listener):
 def test_who_does_not_read_is_not_waited_for(dealer, listener):
     client = dealer(listener.address)
     client.send(b"head")
-    peer, _ = received(listener)
+    peer, _, _ = received(listener)
     body = bytes(1 << 20)
     sent = 0
     while listener.send(peer, [b"reply", body]):

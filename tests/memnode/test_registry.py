@@ -131,12 +131,17 @@ def test_there_are_only_so_many_regions(registry):
         registry.begin(spec("e"), None)
 
 
+def anybody(_name):
+    return True
+
+
 def test_live_regions_are_listed_by_address(registry):
     a, b = make(registry, spec("a")), make(registry, spec("b"))
     make(registry, spec("hidden"), publish=False)
-    assert registry.live_after(-1, 10) == [a, b]
-    assert registry.live_after(-1, 1) == [a]
-    assert registry.live_after(a.address, 10) == [b]
+    assert registry.live_after(-1, 10, anybody) == [a, b]
+    assert registry.live_after(-1, 1, anybody) == [a]
+    assert registry.live_after(a.address, 10, anybody) == [b]
+    assert registry.live_after(-1, 1, lambda name: name == "b") == [b]
 
 
 def test_what_is_said_of_a_region(registry):

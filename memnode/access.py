@@ -1,0 +1,168 @@
+"""Who may connect from other hosts, and what each may do: a folder of key files, read again.
+
+Roles bind clients that came with a key. One that proved to share host and user by the cookie
+may do what the user may do, and so may everybody where the node was told to be insecure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from smbox.errors import AccessDeniedError, RegionNotFoundError
+from smbox.keys import Authorised, Role, read_clients, today
+from smbox.wire import operands
+from smbox.wire.codec import Request
+from smbox.wire.messages import Attach, Create, Free, Publish
+from smbox.wire.ops import CHANGES, Op, carried_nbytes
+
+if TYPE_CHECKING:
+    from memnode.registry import Registry
+    from memnode.sessions import ChannelKey
+
+NEEDED: Final[dict[Op, Role]] = (
+    dict.fromkeys(Op, Role.READ)
+    | dict.fromkeys(CHANGES, Role.WRITE)
+    | dict.fromkeys((Op.CREATE, Op.PUBLISH, Op.FREE), Role.ADMIN)
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+class Access:
+    """The authorised clients of a node.
+
+    Args:
+        folder: of keys (smbox/keys.py); None: nobody comes with a key.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._clients: dict[str, Authorised] = {}
+        self._seen: object = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the folder again if a file of it was changed, added or removed."""
+        if self._folder is None or (seen := _state(self._folder)) == self._seen:
+            return
+        self._seen = seen
+        self._clients, errors = read_clients(self._folder)
+        for error in errors:
+            _LOG.warning("a file of the key folder authorises nobody: %s", error)
+        _LOG.info("%d clients are authorised", len(self._clients))
+
+    def find(self, user: str) -> Authorised | None:
+        """Return the client with this public key, if it is authorised today."""
+        client = self._clients.get(user)
+        return client if client is not None and client.is_valid(today()) else None
+
+    def sees(self, user: str, name: str) -> bool:
+        """Tell whether a client may know of a region of this name; "" is no key's client."""
+        if not user:
+            return True
+        client = self.find(user)
+        return client is not None and name.startswith(client.prefix)
+
+    def check(self, registry: Registry, key: ChannelKey, user: str, request: Request) -> None:
+        """Raise AccessDeniedError unless the client may do what it asks; nothing was done.
+
+        Args:
+            registry: of the regions.
+            key: client id and channel; a client may do anything with regions of its own that
+                nobody else can see.
+            user: its public key.
+            request: what it asks.
+        """
+        client = self.find(user)
+        if client is None:
+            raise AccessDeniedError("the node authorises this client's key no more")
+        for name in _names(registry, key, request):
+            if not name.startswith(client.prefix):
+                raise AccessDeniedError(
+                    "this key is for names of another prefix",
+                    client=client.name,
+                    name=name,
+                    prefix=client.prefix,
+                )
+        needed = _needed(registry, key, request)
+        if client.role < needed:
+            raise AccessDeniedError(
+                f"this needs the role {needed.name.lower()}",
+                client=client.name,
+                role=client.role.name.lower(),
+                op=request.op.name,
+            )
+
+
+def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
+    """Return the role that a request needs; scratch memory of a client's own needs none."""
+    needed = NEEDED[request.op]
+    if request.op is Op.CREATE:
+        body = cast("Create", request.body)
+        is_own = body.scratch and not body.publish
+        return Role.READ if is_own or (body.exist_ok and _exists(registry, body)) else needed
+    if request.op is Op.FREE:
+        own = registry.owns(cast("Free", request.body).address, key[0])
+        return Role.READ if own else needed
+    return needed
+
+
+def _exists(registry: Registry, body: Create) -> bool:
+    try:
+        registry.by_name(body.kind, body.name)
+    except RegionNotFoundError:
+        return False
+    return True
+
+
+def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[str]:
+    """Iterate over the names of what a request touches, but for regions of the client's own.
+
+    Raises:
+        SmboxError: what it names is malformed, or no region.
+    """
+    body = request.body
+    if isinstance(body, Create):
+        if body.publish or not body.scratch:
+            yield body.name
+        return
+    if isinstance(body, Attach) and body.address is None:
+        yield body.name
+        return
+    for address in _addresses(request):
+        if not registry.owns(address, key[0]):
+            yield registry.locate(address).spec.name
+
+
+def _addresses(request: Request) -> Iterator[int]:
+    body = request.body
+    if isinstance(body, Attach | Publish | Free):
+        if body.address is not None:
+            yield body.address
+        return
+    if request.op is Op.BATCH:
+        yield from (item.address for item in request.items)
+        return
+    if body is not None:
+        return  # PING, LIST and STATS name nothing
+    yield request.address
+    if request.op in (Op.FROM, Op.SNAPSHOT):
+        yield operands.unpack_address(request.payload)
+    elif request.op is Op.UPDATE:
+        nbytes = carried_nbytes(request.nbytes, request.operand)
+        yield from operands.unpack_update(request.payload, nbytes).siblings
+
+
+def _state(folder: Path) -> object:
+    """Return something that differs once a file of the folder does."""
+    found = []
+    for path in sorted((folder / "clients").glob("*.toml")):
+        try:
+            stat = path.stat()
+        except FileNotFoundError:  # it is just being removed
+            continue
+        found.append((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return found

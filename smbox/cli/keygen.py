@@ -1,0 +1,50 @@
+"""``smbox keygen``: keys for a memory node that other hosts reach, and for its clients."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smbox import keys
+from smbox.errors import ConfigError
+
+
+def keygen(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the node's keys.")],
+    client: Annotated[
+        list[str] | None, typer.Option(help="Name of a client to make; may be repeated.")
+    ] = None,
+    role: Annotated[
+        str, typer.Option(help="What these clients may do: read, write or admin.")
+    ] = "write",
+    prefix: Annotated[
+        str, typer.Option(help="They may use only names that begin so; default: all.")
+    ] = "",
+    days: Annotated[
+        int | None, typer.Option(help="They are refused after so many days; default: never.")
+    ] = None,
+) -> None:
+    """Make a node's key pair, unless DIR has one, and a key for each client.
+
+    Start the node with ``memnode --bind tcp://HOST:PORT --keys DIR``. Move DIR/NAME.key to the
+    client over a trusted way and connect with ``smbox.connect(address, key="NAME.key")`` or
+    SMBOX_KEY. read: read regions; write: change those that exist, too; admin: create and free
+    as well. Remove DIR/clients/NAME.toml to lock a client out: within a second.
+    """
+    if role.upper() not in keys.Role.__members__:
+        raise ConfigError("a role is read, write or admin", role=role)
+    if days is not None and days < 1:
+        raise ConfigError("a key is valid for a day at least", days=days)
+    expires = None if days is None else keys.today() + dt.timedelta(days=days)
+    if keys.make_node_key(folder):
+        print(f"made the node's key in {folder}; start it with: memnode --keys {folder}")
+    for name in client or ():
+        made = keys.add_client(
+            folder, keys.Authorised(name, keys.Role[role.upper()], prefix, expires)
+        )
+        print(f"made {made} ({role}): move it to the client, it is its secret")
+    if not client:
+        print("no client was made: name one with --client NAME")

@@ -1,0 +1,275 @@
+"""Key files of nodes that other hosts reach: who may do what, as CURVE keys in TOML files.
+
+CURVE (RFC 26 of ZeroMQ) encrypts a connection and authenticates both ends. ``smbox keygen``
+makes one folder for a node:
+
+    DIR/node.toml            the node's own key pair; mode 0600
+    DIR/clients/NAME.toml    an authorised client: its public key, role, prefix, expiry
+    DIR/NAME.key             to be moved to the client: its key pair, the node's public key
+
+A folder is read, never a single list: adding or removing a file is adding or removing a client.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+
+from smbox.errors import ConfigError
+
+__all__ = [
+    "Authorised",
+    "ClientKey",
+    "KeyPair",
+    "Role",
+    "add_client",
+    "make_node_key",
+    "read_client_key",
+    "read_clients",
+    "read_node_key",
+]
+
+NODE_FILE: Final = "node.toml"
+CLIENTS: Final = "clients"
+KEY_LENGTH: Final = 40  # Z85 of 32 bytes
+SECRET_MODE: Final = 0o600
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Role(IntEnum):
+    """What a client may do; each role includes those before it."""
+
+    READ = 1  # read regions, wait for them, list them
+    WRITE = 2  # change what exists
+    ADMIN = 3  # create and free
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A CURVE key pair, both parts in Z85."""
+
+    public: str
+    secret: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKey:
+    """What a client shows, and the key by which it knows its node; all in Z85."""
+
+    name: str
+    pair: KeyPair
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authorised:
+    """A client as its node knows it.
+
+    Attributes:
+        name: of its file.
+        role: what it may do.
+        prefix: of the names of regions, counters and barriers that it may use; "" for all.
+        expires: the first day on which it is refused; None: never.
+    """
+
+    name: str
+    role: Role
+    prefix: str = ""
+    expires: dt.date | None = None
+
+    def is_valid(self, today: dt.date) -> bool:
+        """Tell whether the key has not expired."""
+        return self.expires is None or today < self.expires
+
+
+def today() -> dt.date:
+    """Return the date in UTC, by which keys expire."""
+    return dt.datetime.now(dt.UTC).date()
+
+
+# ---------------------------------------------------------------------------- making
+
+
+def make_node_key(folder: Path) -> bool:
+    """Make a node's key pair unless the folder has one; tell whether it was made."""
+    if (folder / NODE_FILE).exists():
+        return False
+    (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
+    pair = _new_pair()
+    text = f'# the key pair of a memory node: keep it secret\npublic = "{pair.public}"\n'
+    _write_secret(folder / NODE_FILE, f'{text}secret = "{pair.secret}"\n')
+    return True
+
+
+def add_client(folder: Path, client: Authorised) -> Path:
+    """Make a client's key pair and authorise it.
+
+    Returns:
+        The file to move to the client; nobody else needs it.
+
+    Raises:
+        ConfigError: a client of this name exists, or the name cannot be a file's; nothing was
+            written.
+    """
+    if _NAME.fullmatch(client.name) is None:
+        raise ConfigError(
+            "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
+            name=client.name,
+        )
+    if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
+        raise ConfigError("a prefix is printable, without quotes", prefix=client.prefix)
+    node, pair = read_node_key(folder), _new_pair()
+    known, handed = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
+    if known.exists() or handed.exists():
+        raise ConfigError(
+            "a client of this name exists: remove its files first, or take another name",
+            file=str(known if known.exists() else handed),
+        )
+    expires = "" if client.expires is None else f"expires = {client.expires.isoformat()}\n"
+    _write_secret(
+        handed,
+        f'# the key of an smbox client: keep it secret\nname = "{client.name}"\n'
+        f'public = "{pair.public}"\nsecret = "{pair.secret}"\n'
+        f'node = "{node.public}"\n{expires}',
+    )
+    role = client.role.name.lower()
+    known.write_text(
+        f'# an authorised client; without this file it is refused\npublic = "{pair.public}"\n'
+        f'role = "{role}"\nprefix = "{client.prefix}"\n{expires}'
+    )
+    return handed
+
+
+def _new_pair() -> KeyPair:
+    public, secret = zmq.curve_keypair()
+    return KeyPair(public.decode(), secret.decode())
+
+
+def _write_secret(path: Path, text: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, SECRET_MODE)
+    with os.fdopen(file, "w") as out:
+        out.write(text)
+
+
+# ---------------------------------------------------------------------------- reading
+
+
+def read_client_key(path: str | Path) -> ClientKey:
+    """Read the file that a client connects with.
+
+    Raises:
+        ConfigError: it is missing, open to others, no key, or expired.
+    """
+    told = _read(Path(path), is_secret=True)
+    key = ClientKey(_text(told, "name", path), _pair(told, path), _key(told, "node", path))
+    expires = _expiry(told, path)
+    if expires is not None and today() >= expires:
+        raise ConfigError(
+            "this key has expired: ask whoever runs the node for a new one",
+            key=str(path),
+            expires=expires.isoformat(),
+        )
+    return key
+
+
+def read_node_key(folder: Path) -> KeyPair:
+    """Read a node's own key pair.
+
+    Raises:
+        ConfigError: it is missing, open to others, or no key pair.
+    """
+    path = folder / NODE_FILE
+    return _pair(_read(path, is_secret=True), path)
+
+
+def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
+    """Read who is authorised, by public key, and what is wrong with the other files."""
+    found: dict[str, Authorised] = {}
+    errors: list[ConfigError] = []
+    for path in sorted((folder / CLIENTS).glob("*.toml")):
+        try:
+            told = _read(path)
+            public, client = _key(told, "public", path), _authorised(told, path)
+        except ConfigError as error:
+            errors.append(error)
+            continue
+        if public in found:
+            errors.append(ConfigError("two clients have this key", key=str(path)))
+        found.setdefault(public, client)
+    return found, errors
+
+
+def _authorised(told: dict[str, Any], path: Path) -> Authorised:
+    role = _text(told, "role", path).upper()
+    if role not in Role.__members__:
+        raise ConfigError("a role is read, write or admin", key=str(path), role=role.lower())
+    return Authorised(
+        path.stem,
+        Role[role],
+        _text(told, "prefix", path) if "prefix" in told else "",
+        _expiry(told, path),
+    )
+
+
+def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            if is_secret and mode & 0o077:
+                raise ConfigError(
+                    f"others may read this key: chmod 600 {path}",
+                    key=str(path),
+                    mode=f"{mode:o}",
+                )
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(
+            f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
+            key=str(path),
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
+
+
+def _text(told: dict[str, Any], name: str, path: str | Path) -> str:
+    value = told.get(name)
+    if not isinstance(value, str):
+        raise ConfigError(f"the key file lacks {name}", key=str(path))
+    return value
+
+
+def _key(told: dict[str, Any], name: str, path: str | Path) -> str:
+    value = _text(told, name, path)
+    try:
+        zmq.curve_public(value.encode())  # any 32 bytes are a key; this checks the encoding
+    except (zmq.ZMQError, ValueError) as error:
+        raise ConfigError(
+            f"{name} is no key of {KEY_LENGTH} characters", key=str(path)
+        ) from error
+    return value
+
+
+def _pair(told: dict[str, Any], path: str | Path) -> KeyPair:
+    public, secret = _key(told, "public", path), _key(told, "secret", path)
+    if zmq.curve_public(secret.encode()).decode() != public:
+        raise ConfigError("public and secret key are no pair", key=str(path))
+    return KeyPair(public, secret)
+
+
+def _expiry(told: dict[str, Any], path: str | Path) -> dt.date | None:
+    expires = told.get("expires")
+    if expires is None:
+        return None
+    if isinstance(expires, dt.datetime):
+        return expires.date()
+    if not isinstance(expires, dt.date):
+        raise ConfigError("expires is a date, as 2027-01-31", key=str(path))
+    return expires

@@ -1,0 +1,119 @@
+"""Why one end refuses the other's handshake: ZeroMQ tries again and again, and says nothing.
+
+The greeting of the other end (ZMTP 3, RFC 23) names its mechanism. Where both speak CURVE, a
+second look with a socket's monitor tells whether the node refused our key, or could not read
+what we encrypted for another one.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Final
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from smbox.errors import AccessDeniedError, ConnectError, SmboxError
+from smbox.keys import ClientKey
+from smbox.transports.zeromq import demand_node, own_context
+
+LOOK_S: Final = 2.0
+"""How long each of the two looks may take."""
+
+NO_TRIES: Final = 2
+"""Handshakes broken off without a word until that is taken for an answer."""
+
+SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f\x03"
+"""Of ZMTP 3: whoever speaks it answers with its own greeting."""
+
+GREETING_NBYTES: Final = 64
+MECHANISM: Final = slice(12, 32)
+
+_EVENTS: Final = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+
+
+def why_refused(address: str, key: ClientKey | None) -> SmboxError | None:
+    """Return what is wrong with the handshake; None: nothing, or nobody is there.
+
+    Args:
+        address: ``tcp://host:port``.
+        key: of this client; None: it has none.
+    """
+    mechanism = _mechanism_at(address)
+    if mechanism == b"CURVE" and key is None:
+        return AccessDeniedError(
+            "the node refuses clients without a key: pass key=, or set SMBOX_KEY",
+            address=address,
+        )
+    if mechanism == b"NULL" and key is not None:
+        return ConnectError(
+            "this client refuses a node that encrypts nothing: connect without a key, or ask"
+            " for the address that takes keys",
+            address=address,
+        )
+    return None if key is None or mechanism is None else _why_key_refused(address, key)
+
+
+def _mechanism_at(address: str) -> bytes | None:
+    """Return how the other end authenticates; None if it does not say."""
+    host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
+    greeting = b""
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_S) as peer:
+            peer.sendall(SIGNATURE)
+            while len(greeting) < GREETING_NBYTES:
+                part = peer.recv(GREETING_NBYTES - len(greeting))
+                if not part:
+                    return None
+                greeting += part
+    except OSError:  # nobody is there, or says nothing
+        return None
+    return greeting[MECHANISM].rstrip(b"\0")
+
+
+def _why_key_refused(address: str, key: ClientKey) -> SmboxError | None:
+    peer = own_context().socket(zmq.DEALER)
+    monitor = peer.get_monitor_socket(_EVENTS)
+    try:
+        peer.setsockopt(zmq.LINGER, 0)
+        peer.setsockopt(zmq.IPV6, 1)
+        demand_node(peer, key)
+        peer.connect(address)
+        event = _last_event(monitor)
+    finally:
+        peer.disable_monitor()
+        monitor.close(linger=0)
+        peer.close(linger=0)
+    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+        return AccessDeniedError(
+            "the node refuses this key: it is not authorised there, has expired, or was"
+            " removed (ask whoever runs the node)",
+            address=address,
+            client=key.name,
+        )
+    if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        return ConnectError(
+            "this client refuses the node, which does not have the key that the key file names:"
+            " another node answers at this address, or it was given new keys",
+            address=address,
+            client=key.name,
+        )
+    return None
+
+
+def _last_event(monitor: zmq.Socket[bytes]) -> int:
+    """Return the event that decides; 0 after silence."""
+    deadline_s, broken_off = time.monotonic() + LOOK_S, 0
+    while (left_s := deadline_s - time.monotonic()) > 0:
+        if not monitor.poll(int(left_s * 1000)):
+            break
+        event = int(recv_monitor_message(monitor)["event"])
+        broken_off += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL or broken_off == NO_TRIES:
+            return event
+    return 0

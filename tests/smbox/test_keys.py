@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+
+import pytest
+
+from smbox.errors import ConfigError
+from smbox.keys import (
+    Authorised,
+    Role,
+    add_client,
+    make_node_key,
+    read_client_key,
+    read_clients,
+    read_node_key,
+    today,
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    assert make_node_key(tmp_path / "keys")
+    return tmp_path / "keys"
+
+
+def test_a_client_carries_its_pair_and_the_nodes_public_key(folder):
+    path = add_client(folder, Authorised("alice", Role.WRITE, "run/", dt.date(2999, 1, 2)))
+    key = read_client_key(path)
+    assert (key.name, key.node) == ("alice", read_node_key(folder).public)
+    found, errors = read_clients(folder)
+    assert errors == []
+    assert found == {
+        key.pair.public: Authorised("alice", Role.WRITE, "run/", dt.date(2999, 1, 2))
+    }
+    assert key.pair.secret not in (folder / "clients" / "alice.toml").read_text()
+
+
+def test_secrets_are_for_their_owner_alone(folder):
+    paths = [folder / "node.toml", add_client(folder, Authorised("alice", Role.READ))]
+    assert [oct(path.stat().st_mode & 0o777) for path in paths] == ["0o600", "0o600"]
+    os.chmod(paths[1], 0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_client_key(paths[1])
+
+
+def test_a_nodes_key_is_made_once(folder):
+    before = read_node_key(folder)
+    assert not make_node_key(folder)
+    assert read_node_key(folder) == before
+
+
+def test_a_client_of_the_same_name_is_refused_and_nothing_changes(folder):
+    path = add_client(folder, Authorised("alice", Role.READ))
+    before = path.read_text()
+    with pytest.raises(ConfigError, match="exists"):
+        add_client(folder, Authorised("alice", Role.ADMIN))
+    assert path.read_text() == before
+    assert [client.role for client in read_clients(folder)[0].values()] == [Role.READ]
+
+
+@pytest.mark.parametrize("name", ["", "../alice", "a/b", ".hidden", "x" * 65, "new\nline"])
+def test_a_name_that_no_file_may_have_is_refused(folder, name):
+    with pytest.raises(ConfigError, match="name"):
+        add_client(folder, Authorised(name, Role.READ))
+    assert read_clients(folder) == ({}, [])
+
+
+@pytest.mark.parametrize("prefix", ['a"b', "a\nb", "a\\b"])
+def test_a_prefix_that_would_break_its_file_is_refused(folder, prefix):
+    with pytest.raises(ConfigError, match="prefix"):
+        add_client(folder, Authorised("alice", Role.READ, prefix))
+
+
+def test_an_expired_key_is_refused_before_anything_is_sent(folder):
+    path = add_client(folder, Authorised("alice", Role.READ, expires=today()))
+    with pytest.raises(ConfigError, match="expired"):
+        read_client_key(path)
+    yesterday = today() - dt.timedelta(days=1)
+    assert Authorised("a", Role.READ, expires=today()).is_valid(yesterday)
+    assert not Authorised("a", Role.READ, expires=today()).is_valid(today())
+
+
+BROKEN = {
+    "no TOML": "public = ",
+    "no key": 'public = "short"\nrole = "read"',
+    "another alphabet": f'public = "{"~" * 40}"\nrole = "read"',
+    "no role": "public = {key!r}",
+    "an unknown role": "public = {key!r}\nrole = 'root'",
+    "no date": "public = {key!r}\nrole = 'read'\nexpires = 'tomorrow'",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_authorises_nobody_and_hinders_nobody(folder, text):
+    add_client(folder, Authorised("alice", Role.READ))
+    text = text.replace("{key!r}", repr(read_node_key(folder).public))
+    (folder / "clients" / "broken.toml").write_text(text)
+    found, errors = read_clients(folder)
+    assert [client.name for client in found.values()] == ["alice"]
+    assert len(errors) == 1
+    assert "broken.toml" in str(errors[0])
+
+
+def test_of_two_files_with_one_key_the_first_counts(folder):
+    add_client(folder, Authorised("alice", Role.READ))
+    text = (folder / "clients" / "alice.toml").read_text()
+    (folder / "clients" / "zoe.toml").write_text(text.replace("read", "admin"))
+    found, errors = read_clients(folder)
+    assert [client.role for client in found.values()] == [Role.READ]
+    assert len(errors) == 1
+
+
+def test_a_missing_file_says_how_to_make_one(tmp_path):
+    with pytest.raises(ConfigError, match="keygen"):
+        read_client_key(tmp_path / "nobody.key")
+    with pytest.raises(ConfigError, match="keygen"):
+        read_node_key(tmp_path)
+
+
+def test_a_pair_that_is_none_is_refused(folder):
+    path = add_client(folder, Authorised("alice", Role.READ))
+    mine, other = read_client_key(path).pair.public, read_node_key(folder).public
+    path.write_text(path.read_text().replace(f'public = "{mine}"', f'public = "{other}"'))
+    with pytest.raises(ConfigError, match="no pair"):
+        read_client_key(path)
