@@ -102,12 +102,17 @@ def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
     needed = NEEDED[request.op]
     if request.op is Op.CREATE:
         body = cast("Create", request.body)
-        is_own = body.scratch and not body.publish
-        return Role.READ if is_own or (body.exist_ok and _exists(registry, body)) else needed
+        is_there = body.exist_ok and _exists(registry, body)
+        return Role.READ if is_there or _is_scratch(registry, body) else needed
     if request.op is Op.FREE:
         own = registry.owns(cast("Free", request.body).address, key[0])
         return Role.READ if own else needed
     return needed
+
+
+def _is_scratch(registry: Registry, body: Create) -> bool:
+    """Tell whether a CREATE makes memory that only its client sees, whatever it is called."""
+    return body.scratch and not body.publish and not _exists(registry, body)
 
 
 def _exists(registry: Registry, body: Create) -> bool:
@@ -126,14 +131,14 @@ def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[st
     """
     body = request.body
     if isinstance(body, Create):
-        if body.publish or not body.scratch:
+        if not _is_scratch(registry, body):
             yield body.name
         return
     if isinstance(body, Attach) and body.address is None:
         yield body.name
         return
     for address in _addresses(request):
-        if not registry.owns(address, key[0]):
+        if isinstance(body, Publish) or not registry.owns(address, key[0]):
             yield registry.locate(address).spec.name
 
 

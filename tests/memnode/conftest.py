@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import zmq
 
+from memnode.access import Access
 from memnode.node import Node
 from smbox import dtypes
+from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Superblock, cookie_name, node_name
 from smbox.memory.node_memory import NodeMemory
@@ -137,10 +139,10 @@ class Bench:
         self.inbox: dict[tuple[int, bytes], list] = {}
         self._connections = itertools.count(1)
 
-    def peer(self, *, bind: int = 0, hello: bool = True) -> Peer:
+    def peer(self, *, bind: int = 0, hello: bool = True, user: str = "") -> Peer:
         connection = (bind, b"peer-%d" % next(self._connections))
         found = Peer(
-            lambda frames: self.deliver(connection, frames),
+            lambda frames: self.deliver(connection, frames, user),
             lambda: self.take(connection),
             self.memory.cookie,
             challenge_of(self.memory.cookie, self.name, self.memory.superblock.uuid),
@@ -149,8 +151,8 @@ class Bench:
             assert found.hello().error is None
         return found
 
-    def deliver(self, connection, frames) -> None:
-        self._sort(self.node.receive(connection, frames, now_s=self.now_s))
+    def deliver(self, connection, frames, user="") -> None:
+        self._sort(self.node.receive(connection, frames, now_s=self.now_s, user=user))
 
     def tick(self, *, after_s: float = 0.0) -> None:
         self.now_s += after_s
@@ -189,6 +191,22 @@ class Bench:
 def bench() -> Iterator[Bench]:
     made = Bench(fresh_name())
     yield made
+    made.close()
+
+
+@pytest.fixture
+def guarded_bench(tmp_path) -> Iterator[tuple[Bench, Callable[[Role, str], Peer]]]:
+    """A node that knows keys, and what makes peers that came with one."""
+    make_node_key(tmp_path)
+    access = Access(tmp_path)
+    made = Bench(fresh_name(), access=access)
+
+    def enter(role: Role, prefix: str = "") -> Peer:
+        path = add_client(tmp_path, Authorised(secrets.token_hex(4), role, prefix))
+        access.refresh()
+        return made.peer(user=read_client_key(path).pair.public)
+
+    yield made, enter
     made.close()
 
 

@@ -1,0 +1,56 @@
+"""Requests that a client with a key must not get through, however they are worded."""
+
+from __future__ import annotations
+
+import pytest
+
+from smbox.keys import Role
+from smbox.wire.messages import Attach, Empty, Free, Publish
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
+
+
+def test_scratch_memory_is_free_for_every_role(guarded_bench):
+    _, enter = guarded_bench
+    reader = enter(Role.READ, "run/")
+    made = reader.create("anything", publish=False, scratch=True)
+    assert made.error is None
+    assert reader.ask(Op.FREE, body=Free(address=made.body.address)).status is Status.OK
+
+
+def test_scratch_memory_cannot_be_published_under_a_name_of_others(guarded_bench):
+    bench, enter = guarded_bench
+    admin = enter(Role.ADMIN, "run/")
+    made = admin.create("others", publish=False, scratch=True).body
+    published = admin.ask(Op.PUBLISH, body=Publish(address=made.address))
+    assert published.status is Status.ACCESS_DENIED
+    assert bench.peer().ask(Op.ATTACH, body=Attach(name="others")).status is not Status.OK
+
+
+@pytest.mark.parametrize("exist_ok", [False, True])
+def test_a_create_as_scratch_tells_nothing_of_names_of_others(guarded_bench, exist_ok):
+    bench, enter = guarded_bench
+    bench.peer().create("others")
+    fields = {"publish": False, "scratch": True, "exist_ok": exist_ok}
+    asked = enter(Role.ADMIN, "run/").create("others", **fields)
+    assert asked.status is Status.ACCESS_DENIED
+    assert "address" not in asked.error.facts
+
+
+def test_another_clients_scratch_memory_is_closed(guarded_bench):
+    _, enter = guarded_bench
+    address = enter(Role.READ).create("mine", publish=False, scratch=True).body.address
+    other = enter(Role.READ, "run/")
+    for asked in (
+        other.ask(Op.GET, address=address, nbytes=32),
+        other.ask(Op.ATTACH, body=Attach(address=address)),
+        other.ask(Op.FREE, body=Free(address=address)),
+    ):
+        assert asked.status is Status.ACCESS_DENIED
+
+
+def test_a_key_that_nobody_authorises_is_denied_all(guarded_bench):
+    bench, _ = guarded_bench
+    stranger = bench.peer(user="x" * 40)
+    assert stranger.ask(Op.PING, body=Empty()).status is Status.ACCESS_DENIED
+    assert stranger.create("w").status is Status.ACCESS_DENIED
