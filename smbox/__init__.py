@@ -17,6 +17,7 @@ from smbox.errors import (
     ConfigError,
     ConnectError,
     LayoutMismatchError,
+    LeaseLostError,
     LimitError,
     LocalProtocolError,
     NativeError,
@@ -24,6 +25,7 @@ from smbox.errors import (
     OutOfMemoryError,
     PeerLostError,
     ProtocolError,
+    RankTakenError,
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
@@ -38,6 +40,8 @@ from smbox.errors import (
     WorkerLostError,
 )
 from smbox.handle import Handle
+from smbox.joining import join
+from smbox.membership import Member, MemberInfo
 from smbox.optimizer import Optimizer
 from smbox.region import Region
 from smbox.rows import Rows
@@ -54,14 +58,18 @@ __all__ = [
     "GlobalAddress",
     "Handle",
     "LayoutMismatchError",
+    "LeaseLostError",
     "LimitError",
     "LocalProtocolError",
+    "Member",
+    "MemberInfo",
     "NativeError",
     "NodeStoppingError",
     "Optimizer",
     "OutOfMemoryError",
     "PeerLostError",
     "ProtocolError",
+    "RankTakenError",
     "Region",
     "RegionExistsError",
     "RegionFreedError",
@@ -77,6 +85,7 @@ __all__ = [
     "VersionMismatchError",
     "WorkerLostError",
     "connect",
+    "join",
     "local",
     "register_adapter",
 ]

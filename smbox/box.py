@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -75,6 +76,7 @@ class Box:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
+        self._at_close: list[Callable[[], None]] = []
 
     @property
     def address(self) -> str:
@@ -258,8 +260,14 @@ class Box:
         """Return the node's own figures."""
         return self._paths.control().stats(self._paths.timeout_s)
 
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the box closes, as long as its verbs still work."""
+        self._at_close.append(end)
+
     def close(self) -> None:
         """Let go of everything; regions stay at the node, local views stay valid."""
+        while self._at_close:
+            self._at_close.pop()()
         self._paths.close()
 
     def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
