@@ -9,7 +9,8 @@ from __future__ import annotations
 from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
-from smbox.box import Box, connect
+from smbox.box import Box
+from smbox.connecting import connect
 from smbox.embedded import local
 from smbox.errors import (
     AccessDeniedError,
@@ -41,6 +42,7 @@ from smbox.errors import (
 )
 from smbox.handle import Handle
 from smbox.joining import join
+from smbox.lock import Lock
 from smbox.membership import Member, MemberInfo
 from smbox.optimizer import Optimizer
 from smbox.region import Region
@@ -61,6 +63,7 @@ __all__ = [
     "LeaseLostError",
     "LimitError",
     "LocalProtocolError",
+    "Lock",
     "Member",
     "MemberInfo",
     "NativeError",

@@ -15,6 +15,7 @@ with its own monotonic clock for how long a word stood still.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -25,8 +26,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError, LeaseLostError
+from smbox.errors import (
+    ConfigError,
+    LeaseLostError,
+    PeerLostError,
+    RegionFreedError,
+    SmboxError,
+)
 from smbox.region import Region
+
+_LOG = logging.getLogger(__name__)
 
 I64 = NDArray[np.int64]
 
@@ -156,6 +165,25 @@ class Lease:
         with self._mutex:
             self._renew(timeout_s)
 
+    def try_to_renew(self, timeout_s: float) -> bool:
+        """Renew in the background; tell whether there is anything to renew after this.
+
+        A node that does not answer may answer again; a memory that is gone ends the lease.
+
+        Args:
+            timeout_s: to wait for the node.
+        """
+        try:
+            self.renew(timeout_s=timeout_s)
+        except LeaseLostError:
+            return False
+        except (ConfigError, PeerLostError, RegionFreedError) as error:
+            self.lose(f"the memory of the lease is gone: {error}")
+            return False
+        except SmboxError as error:
+            _LOG.debug("a lease could not be renewed, and will be tried again: %s", error)
+        return True
+
     def set(self, index: int, value: int) -> None:
         """Set a value and renew; raises as :meth:`renew` does, and then nothing is set.
 
@@ -238,41 +266,3 @@ class Lease:
         words = np.array([[generation << NUMBER_BITS | number for number in row]], np.int64)
         old: I64 = self.row.fetch_and_op(words, "max", timeout_s=timeout_s)[0]
         return old
-
-
-class Watch:
-    """An observer's measure of how long words have stood still. No clock in here.
-
-    Args:
-        count: how many words there are.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._words = np.zeros(count, np.int64)
-        self._since_s = np.zeros(count)
-        self._looked_s = -math.inf
-
-    def forget(self) -> None:
-        """Begin all measures anew at the next look: what happened since the last is unknown."""
-        self._looked_s = -math.inf
-
-    def look(
-        self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
-    ) -> NDArray[np.bool_]:
-        """Compare with the look before; tell which words stood still for their whole lease.
-
-        Two looks that lie further apart than the lease begin the measure anew, so that an
-        observer that was stopped itself does not take the others for dead.
-
-        Args:
-            words: as read just now, ``[count]``.
-            lease_s: of each, in seconds, ``[count]``.
-            began_s: the observer's monotonic time before the read.
-            ended_s: and after it.
-        """
-        is_new = (words != self._words) | (began_s - self._looked_s > lease_s)
-        self._since_s[is_new] = ended_s
-        self._words[:] = words
-        self._looked_s = ended_s
-        is_still: NDArray[np.bool_] = began_s - self._since_s > lease_s
-        return is_still

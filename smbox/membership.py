@@ -14,14 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from smbox import heartbeat
-from smbox.errors import (
-    ConfigError,
-    LeaseLostError,
-    PeerLostError,
-    RegionFreedError,
-    RequestTimeoutError,
-    SmboxError,
-)
+from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.lease import RENEWALS, Lease, numbers
 from smbox.member_record import Record
 from smbox.roster import MEETINGS, MemberInfo, Roster, View
@@ -176,19 +169,16 @@ class Member:
 
     def beat(self) -> None:
         """Renew the lease and look for the others; the heartbeat's thread calls this."""
+        if not self._lease.try_to_renew(self.interval_s):
+            heartbeat.drop(self)
+            return
         try:
-            self._lease.renew(timeout_s=self.interval_s)
             self._roster.ask_node(self.interval_s)
             view = self._roster.look(mine=self._held_rank(), timeout_s=self.interval_s)
             if view.record(self.rank) is None:
                 self._introduce()
-        except LeaseLostError:
-            heartbeat.drop(self)
-        except (ConfigError, PeerLostError, RegionFreedError) as error:
-            self._lease.lose(f"the memory of the run is gone: {error}")
-            heartbeat.drop(self)
         except SmboxError as error:
-            _LOG.debug("a lease could not be renewed, and will be tried again: %s", error)
+            _LOG.debug("the others could not be looked for: %s", error)
 
     def _introduce(self) -> None:
         """Write down who holds this rank."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.box import Box
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.lease import I64, LEFT, Watch, expire, generations, is_held, numbers
+from smbox.lease import I64, LEFT, expire, generations, is_held, numbers
 from smbox.member_record import WORDS, Record
 from smbox.region import Region
+from smbox.watch import Watch
 
 CAPACITY: Final = 1024
 """Ranks of one run."""
@@ -52,8 +53,8 @@ class View:
     """All places as one look found them.
 
     Args:
-        words: ``i64[CAPACITY, COLUMNS]``, as they were read.
-        is_alive: ``[CAPACITY]``, places with a living holder.
+        words: ``i64[capacity, COLUMNS]``, as they were read.
+        is_alive: ``[capacity]``, places with a living holder.
         records: of the holders that are known, by rank.
 
     Attributes:
@@ -83,7 +84,7 @@ class View:
         return [int(rank) for rank in np.flatnonzero(self.is_alive)]
 
     def progress(self) -> NDArray[np.int64]:
-        """Return the progress at all ranks, ``i64[CAPACITY]``."""
+        """Return the progress at all ranks, ``i64[capacity]``."""
         return numbers(self.words[:, PROGRESS])
 
     def of(self, rank: int) -> MemberInfo:
@@ -103,6 +104,30 @@ class View:
         return self._records.get(rank)
 
 
+class SharedMemory(Protocol):
+    """What a roster asks of a box."""
+
+    def create(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        init: int,
+        *,
+        exist_ok: bool,
+    ) -> Region:
+        """Create a region, or find it."""
+
+    def attach(self, name: str, *, timeout_s: float) -> Region:
+        """Find a region."""
+
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the memory is let go of."""
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Have it called no more."""
+
+
 class Roster:
     """Reads the places of a run, tells who is alive, and writes down who is not; thread-safe.
 
@@ -110,25 +135,28 @@ class Roster:
         box: the memory.
         name: of the run: prefix of the two regions.
         lease_s: assumed of holders whose record is not known yet.
+        capacity: how many places there are.
 
     Attributes:
         seen: the last look.
     """
 
-    def __init__(self, box: Box, name: str, lease_s: float) -> None:
+    def __init__(
+        self, box: SharedMemory, name: str, lease_s: float, *, capacity: int = CAPACITY
+    ) -> None:
         self._box = box
         self._places = box.create(
-            f"{name}.members", shape=(CAPACITY, COLUMNS), dtype="int64", init=0, exist_ok=True
+            f"{name}.members", shape=(capacity, COLUMNS), dtype="int64", init=0, exist_ok=True
         )
         self._rows = box.create(
             f"{name}.members.records",
-            shape=(CAPACITY, WORDS),
+            shape=(capacity, WORDS),
             dtype="int64",
             init=0,
             exist_ok=True,
         )
-        self._watch = Watch(CAPACITY)
-        self._lease_s = np.full(CAPACITY, lease_s)
+        self._watch = Watch(capacity)
+        self._lease_s = np.full(capacity, lease_s)
         self._assumed_s = lease_s
         self._records: dict[int, Record] = {}
         self._mutex = threading.Lock()

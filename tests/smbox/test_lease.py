@@ -14,12 +14,12 @@ from smbox.lease import (
     LEFT,
     NUMBER_MAX,
     Lease,
-    Watch,
     expire,
     generations,
     is_held,
     numbers,
 )
+from smbox.watch import Watch
 
 LEASE_S = 60.0
 
