@@ -9,7 +9,8 @@ from __future__ import annotations
 from smbox.address import GlobalAddress
 from smbox.array import register_adapter
 from smbox.batch import Batch
-from smbox.box import Box, connect
+from smbox.box import Box
+from smbox.connecting import connect
 from smbox.embedded import local
 from smbox.errors import (
     AccessDeniedError,
@@ -17,6 +18,7 @@ from smbox.errors import (
     ConfigError,
     ConnectError,
     LayoutMismatchError,
+    LeaseLostError,
     LimitError,
     LocalProtocolError,
     NativeError,
@@ -24,6 +26,7 @@ from smbox.errors import (
     OutOfMemoryError,
     PeerLostError,
     ProtocolError,
+    RankTakenError,
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
@@ -38,6 +41,9 @@ from smbox.errors import (
     WorkerLostError,
 )
 from smbox.handle import Handle
+from smbox.joining import join
+from smbox.lock import Lock
+from smbox.membership import Member, MemberInfo
 from smbox.optimizer import Optimizer
 from smbox.region import Region
 from smbox.rows import Rows
@@ -54,14 +60,19 @@ __all__ = [
     "GlobalAddress",
     "Handle",
     "LayoutMismatchError",
+    "LeaseLostError",
     "LimitError",
     "LocalProtocolError",
+    "Lock",
+    "Member",
+    "MemberInfo",
     "NativeError",
     "NodeStoppingError",
     "Optimizer",
     "OutOfMemoryError",
     "PeerLostError",
     "ProtocolError",
+    "RankTakenError",
     "Region",
     "RegionExistsError",
     "RegionFreedError",
@@ -77,6 +88,7 @@ __all__ = [
     "VersionMismatchError",
     "WorkerLostError",
     "connect",
+    "join",
     "local",
     "register_adapter",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,8 +14,8 @@ from smbox import sync
 from smbox.address import GlobalAddress
 from smbox.array import bytes_of
 from smbox.batch import Batch
-from smbox.config import ClientConfig
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
+from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionKind
 from smbox.optimizer import Optimizer
@@ -25,46 +25,6 @@ from smbox.paths.pair import PathPair
 from smbox.paths.work import Operation, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
-
-
-def connect(
-    address: str | None = None,
-    *,
-    transport: str | None = None,
-    key: str | os.PathLike[str] | None = None,
-    timeout_s: float | None = None,
-) -> Box:
-    """Connect to a memory node.
-
-    What is None comes from the environment (``SMBOX_ADDRESS``, ``SMBOX_TRANSPORT``,
-    ``SMBOX_TIMEOUT_S``) or has its default; docs/cli.md names some more variables.
-
-    Args:
-        address: ``tcp://host:port`` or ``ipc://path``.
-        transport: "auto" maps the memory where this host shares it; "shm", "tcp" and "ipc"
-            force a way.
-        key: file of this client's key, for a node that was started with ``--keys``.
-        timeout_s: how long connecting, and later every verb, waits when not told; 10. Verbs
-            of regions begin it anew as long as some of their array gets through.
-
-    Raises:
-        ConfigError: no address, or the transport that was asked for cannot work here.
-        ConnectError: no node answers there, or another one than the key is for.
-        AccessDeniedError: the node refuses the key, or wants one.
-    """
-    given = {
-        "address": address,
-        "transport": transport,
-        "key": None if key is None else os.fspath(key),
-        "timeout_s": timeout_s,
-    }
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    config = replace(ClientConfig.from_env(os.environ), **told)
-    if config.address is None:
-        raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
-    paths = PathPair(config)
-    paths.open()
-    return Box(paths)
 
 
 class Box:
@@ -79,6 +39,7 @@ class Box:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
+        self._at_close: dict[Callable[[], None], None] = {}
 
     @property
     def address(self) -> str:
@@ -262,8 +223,31 @@ class Box:
         """Return the node's own figures."""
         return self._paths.control().stats(self._paths.timeout_s)
 
+    def lock(self, name: str, *, lease_s: float = LEASE_S, timeout_s: float = 300.0) -> Lock:
+        """Return a lock by its name; ``with box.lock("directory") as lock:`` holds it.
+
+        Args:
+            name: of the lock.
+            lease_s: seconds without renewal after which its holder counts as dead.
+            timeout_s: how long to wait for it, in seconds.
+
+        Raises:
+            ConfigError: impossible arguments; nothing was acquired.
+        """
+        return Lock(self, name, lease_s=lease_s, timeout_s=timeout_s)
+
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the box closes, as long as its verbs still work."""
+        self._at_close[end] = None
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Have it called no more. Idempotent."""
+        self._at_close.pop(end, None)
+
     def close(self) -> None:
         """Let go of everything; regions stay at the node, local views stay valid."""
+        while self._at_close:
+            self._at_close.popitem()[0]()
         self._paths.close()
 
     def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:

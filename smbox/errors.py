@@ -23,6 +23,8 @@
     |  |- AccessDeniedError (PermissionError)
     |  |- SessionExpiredError             the node forgot this client; outcome unknown
     |  `- NodeStoppingError
+    |- LeaseLostError                     another process has taken this one's place in a run
+    |- RankTakenError                     a living process has this rank; names host and pid
     `- WorkerLostError                    a training process died or stopped; names its rank
 
 ``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied), ``"all"`` or
@@ -152,6 +154,14 @@ class SessionExpiredError(RemoteError):
 
 class NodeStoppingError(RemoteError):
     """The node is shutting down and takes no new work."""
+
+
+class LeaseLostError(SmboxError):
+    """This process holds its place no more, nothing was changed; join again to go on."""
+
+
+class RankTakenError(SmboxError):
+    """A living process has this rank of the run; the caller did not join."""
 
 
 class WorkerLostError(SmboxError):

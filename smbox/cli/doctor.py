@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import typer
 
-from smbox.box import Box, connect
+from smbox.box import Box
 from smbox.cli import orphans, output
 from smbox.cli.regions import Address, Json
 from smbox.config import VARIABLES
+from smbox.connecting import connect
 from smbox.errors import NativeError, RemoteError, SegmentError, SmboxError
 from smbox.memory import segment
 from smbox.native import library

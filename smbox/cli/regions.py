@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-from smbox.box import Box, connect
+from smbox.box import Box
 from smbox.cli import output
+from smbox.connecting import connect
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.work import RegionInfo

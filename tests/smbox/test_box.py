@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pytest
 
-from smbox import box as boxes
-from smbox.box import Box, connect
+from smbox import connecting
+from smbox.box import Box
 from smbox.config import ClientConfig
+from smbox.connecting import connect
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -37,7 +38,7 @@ def settings(monkeypatch):
     def record(config):
         raise Recorded(config)
 
-    monkeypatch.setattr(boxes, "PathPair", lambda config: PathPair(config, record))
+    monkeypatch.setattr(connecting, "PathPair", lambda config: PathPair(config, record))
 
     def ask(*arguments, **named):
         with pytest.raises(Recorded) as caught:

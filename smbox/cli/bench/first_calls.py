@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.box import connect
+from smbox.connecting import connect
 
 NBYTES: Final = 4096
 

@@ -15,11 +15,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.box import Box, connect
+from smbox.box import Box
 from smbox.cli.bench.limits import BareZmq, RawStream
 from smbox.cli.bench.measure import Clocks, Timing, cpu_seconds, interleave
 from smbox.cli.bench.programs import stop
 from smbox.cli.bench.result import MEBIBYTE
+from smbox.connecting import connect
 from smbox.errors import ConnectError
 from smbox.region import Region
 

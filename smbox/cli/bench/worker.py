@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from smbox.box import connect
+from smbox.connecting import connect
 from smbox.memory import process
 from smbox.region import Region
 

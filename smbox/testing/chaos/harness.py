@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from smbox.address import OFFSET_MAX
-from smbox.box import connect
+from smbox.connecting import connect
 from smbox.memory.layout import PREFIX, Stripe
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import listing

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from smbox.box import Box, connect
+from smbox.box import Box
+from smbox.connecting import connect
 from smbox.errors import ConnectError, RequestTimeoutError
 from smbox.handle import Handle
 from smbox.testing.chaos import plan

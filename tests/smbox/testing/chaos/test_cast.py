@@ -7,7 +7,7 @@ import secrets
 
 import pytest
 
-from smbox.box import connect
+from smbox.connecting import connect
 from smbox.errors import ConnectError
 from smbox.memory.layout import PREFIX
 from smbox.memory.segment import listing

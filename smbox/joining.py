@@ -1,0 +1,107 @@
+"""Joining a run: a process takes a rank that is free, or whose holder is dead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from smbox import heartbeat
+from smbox.box import Box
+from smbox.errors import ConfigError, LimitError, RankTakenError
+from smbox.lease import RENEWALS, Lease, check_lease, generations, numbers
+from smbox.member_record import hash_of
+from smbox.membership import Member
+from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View
+
+__all__ = ["LEASE_S", "join"]
+
+LEASE_S: Final = 10.0
+
+
+def join(
+    box: Box,
+    name: str,
+    *,
+    rank: int | None = None,
+    expected: int = 0,
+    lease_s: float = LEASE_S,
+    launch: str = "",
+) -> Member:
+    """Take a rank of a run and keep it; see :class:`Member`.
+
+    Args:
+        box: the memory; when it closes, the process leaves.
+        name: of the run: prefix of the regions.
+        rank: of this process, where a launcher gave it one; it waits up to a lease for a
+            predecessor that may be dead. None: the lowest that is free or expired.
+        expected: how many members the run is started with.
+        lease_s: seconds without renewal after which this process counts as dead.
+        launch: what a launcher calls this run. Progress is taken over from a predecessor of
+            the same launch.
+
+    Raises:
+        ConfigError: impossible arguments; the process did not join.
+        RankTakenError: a living process has this rank; the error names host and pid.
+        LimitError: all ranks are taken.
+        RequestTimeoutError: the node did not answer; a rank may be taken until a lease passes.
+    """
+    if rank is not None and not 0 <= rank < CAPACITY:
+        raise ConfigError(f"a rank is at least 0 and below {CAPACITY}", rank=rank)
+    if not 0 <= expected <= CAPACITY:
+        raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
+    roster = Roster(box, name, check_lease(lease_s))
+    while True:
+        view = roster.seen if rank is None else _await_place(roster, rank)
+        place = _lowest_free(view) if rank is None else rank
+        lease = Lease(roster.place(place), lease_s)
+        if lease.take(
+            int(generations(view.words[place, LEASE])), _first_values(view, place, launch)
+        ):
+            break
+        roster.look()
+    member = Member(
+        roster,
+        lease,
+        place,
+        expected=expected,
+        late=bool(view.expired() or view.progress().any()),
+        launch=hash_of(launch),
+    )
+    heartbeat.keep(member)
+    box.before_close(member.leave)
+    return member
+
+
+def _lowest_free(view: View) -> int:
+    free = np.flatnonzero(~view.is_alive)
+    if not len(free):
+        raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
+    return int(free[0])
+
+
+def _first_values(view: View, rank: int, launch: str) -> list[int]:
+    """Return progress and meetings that a new holder of a rank begins with."""
+    before = view.record(rank)
+    is_successor = before is not None and before.launch == hash_of(launch)
+    progress = int(view.progress()[rank]) if is_successor else 0
+    held = numbers(view.words[view.is_alive, MEETINGS])
+    return [progress, int(held.max(initial=0)) // 2 * 2]
+
+
+def _await_place(roster: Roster, rank: int) -> View:
+    """Look until a place is free; RankTakenError once its holder shows that it is alive."""
+    first = roster.look()
+    view = first
+    while view.is_alive[rank]:
+        roster.wait(roster.version, roster.lease_s(rank) / RENEWALS)
+        view = roster.look()
+        if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
+            holder = view.of(rank)
+            raise RankTakenError(
+                "a living process has this rank: end it, or join under another rank",
+                rank=rank,
+                host=holder.host,
+                pid=holder.pid,
+            )
+    return view

@@ -1,0 +1,268 @@
+"""Leases: places in a region that one holder at a time keeps by renewing them.
+
+A place is one row of int64 words: the lease word, then values of the holder. Each word is
+``generation << 40 | number`` and changes by one operation only, an atomic maximum:
+
+    take     (generation + 1) << 40 | 1    who finds the old generation in the answer holds it
+    renew    generation << 40 | beats      the answer shows whether somebody has taken it since
+    expire   generation << 40 | EXPIRED    an observer, once the word stood still for lease_s
+    leave    generation << 40 | LEFT
+
+The generation is the holder's token: the words of a successor are larger, so nothing that an
+earlier holder writes, however late, changes them. No clock is shared: each observer measures
+with its own monotonic clock for how long a word stood still.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import (
+    ConfigError,
+    LeaseLostError,
+    PeerLostError,
+    RegionFreedError,
+    SmboxError,
+)
+from smbox.region import Region
+
+_LOG = logging.getLogger(__name__)
+
+I64 = NDArray[np.int64]
+
+NUMBER_BITS: Final = 40
+NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
+"""Largest value of a holder; the word's generation stands above it."""
+
+LEFT: Final = NUMBER_MAX
+EXPIRED: Final = NUMBER_MAX - 1
+RENEWALS: Final = 4
+"""Renewals, and looks of an observer, in one lease."""
+
+
+def check_lease(lease_s: float) -> float:
+    """Return a lease that can be kept, in seconds.
+
+    Raises:
+        ConfigError: it is no positive finite number.
+    """
+    if not 0.0 < lease_s < math.inf:
+        raise ConfigError("lease_s is a positive number of seconds", lease_s=lease_s)
+    return float(lease_s)
+
+
+def generations(words: I64) -> I64:
+    """Return how often each place was taken; 0: never."""
+    return words >> NUMBER_BITS
+
+
+def numbers(words: I64) -> I64:
+    """Return what the words say besides their generation."""
+    return words & NUMBER_MAX
+
+
+def is_held(words: I64) -> NDArray[np.bool_]:
+    """Tell which places have a holder that neither left nor was found expired."""
+    return (words > 0) & (numbers(words) < EXPIRED)
+
+
+def expire(row: Region, word: int) -> None:
+    """Tell everybody that a place is free, unless somebody has taken it since.
+
+    A holder that is alive after all takes it again at its next renewal.
+
+    Args:
+        row: the place, ``i64[1, k]``.
+        word: its lease word as it stood still.
+    """
+    mark = np.zeros(row.shape, np.int64)
+    mark[0, 0] = word >> NUMBER_BITS << NUMBER_BITS | EXPIRED
+    row.accumulate(mark, op="max")
+
+
+class Lease:
+    """One process's hold of a place; thread-safe.
+
+    A holder that did not renew in time goes on if nobody has taken the place since; else it
+    raises LeaseLostError, once and for all. A forked child holds nothing.
+
+    Args:
+        row: the place, ``i64[1, k]``: the lease word and k - 1 values.
+        lease_s: how long the place is kept after a renewal, in seconds.
+
+    Raises:
+        ConfigError: lease_s cannot be kept.
+    """
+
+    def __init__(self, row: Region, lease_s: float) -> None:
+        self.row = row
+        self.lease_s = check_lease(lease_s)
+        self.generation = 0
+        self._values = [0] * (row.shape[1] - 1)
+        self._beats = 0
+        self._renewed_s = -math.inf
+        self._lost = "nobody has taken this place yet"
+        self._owner = os.getpid()
+        self._mutex = threading.Lock()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the place is held, as far as this process knows."""
+        return not self._lost and os.getpid() == self._owner
+
+    @property
+    def values(self) -> Sequence[int]:
+        """The holder's values, as they were set last."""
+        return tuple(self._values)
+
+    def take(self, generation: int, values: Sequence[int]) -> bool:
+        """Take a place that was found free in this generation; tell whether it worked.
+
+        Args:
+            generation: of the words that were found.
+            values: the first values of the new holder, k - 1 of them.
+
+        Returns:
+            False if somebody else was first; the place is theirs.
+        """
+        with self._mutex:
+            if not self._take(generation, list(values), None):
+                return False
+            self._lost = ""
+            return True
+
+    def _take(self, generation: int, values: list[int], timeout_s: float | None) -> bool:
+        began_s = time.monotonic()
+        old = self._raise(generation + 1, [1, *values], timeout_s)
+        if int(old[0] >> NUMBER_BITS) != generation:
+            return False
+        self.generation = generation + 1
+        self._values, self._beats = values, 1
+        self._renewed_s = began_s
+        return True
+
+    def renew(self, *, timeout_s: float | None = None) -> None:
+        """Keep the place for another lease.
+
+        Args:
+            timeout_s: to wait for the node; None: the box's.
+
+        Raises:
+            LeaseLostError: somebody else holds the place.
+            RequestTimeoutError: the node did not answer; the place is kept until its lease
+                ends for those who see it.
+        """
+        self._check()
+        with self._mutex:
+            self._renew(timeout_s)
+
+    def try_to_renew(self, timeout_s: float) -> bool:
+        """Renew in the background; tell whether there is anything to renew after this.
+
+        A node that does not answer may answer again; a memory that is gone ends the lease.
+
+        Args:
+            timeout_s: to wait for the node.
+        """
+        try:
+            self.renew(timeout_s=timeout_s)
+        except LeaseLostError:
+            return False
+        except (ConfigError, PeerLostError, RegionFreedError) as error:
+            self.lose(f"the memory of the lease is gone: {error}")
+            return False
+        except SmboxError as error:
+            _LOG.debug("a lease could not be renewed, and will be tried again: %s", error)
+        return True
+
+    def set(self, index: int, value: int) -> None:
+        """Set a value and renew; raises as :meth:`renew` does, and then nothing is set.
+
+        Raises:
+            ConfigError: the value is negative or above NUMBER_MAX.
+        """
+        if not 0 <= value <= NUMBER_MAX:
+            raise ConfigError(f"a value is from 0 to {NUMBER_MAX}", value=value)
+        self._check()
+        with self._mutex:
+            before = list(self._values)
+            self._values[index] = value
+            try:
+                if value < before[index]:  # a maximum lowers nothing: begin a generation
+                    self._retake(None)
+                else:
+                    self._renew(None)
+            except BaseException:
+                self._values = before
+                raise
+
+    def _renew(self, timeout_s: float | None) -> None:
+        self._check()
+        self._beats += 1
+        began_s = time.monotonic()
+        old = self._raise(self.generation, [self._beats, *self._values], timeout_s)
+        if int(old[0] >> NUMBER_BITS) != self.generation:
+            self._lose()
+        if int(numbers(old)[0]) == EXPIRED:
+            self._retake(timeout_s)
+        self._renewed_s = began_s
+
+    def _retake(self, timeout_s: float | None) -> None:
+        """Hold the same place in the next generation."""
+        if not self._take(self.generation, self._values, timeout_s):
+            self._lose()
+
+    def _lose(self) -> None:
+        self.lose(
+            "this process did not renew its lease in time, and another one took its place"
+        )
+        self._check()
+
+    def lose(self, reason: str) -> None:
+        """Hold nothing any more, for a reason that the next use is told."""
+        self._lost = self._lost or reason
+
+    def check(self) -> None:
+        """Raise LeaseLostError if the place is lost; ask the node if the lease has passed."""
+        self._check()
+        if time.monotonic() - self._renewed_s > self.lease_s:
+            self.renew()
+
+    def _check(self) -> None:
+        self.check_process()
+        if self._lost:
+            raise LeaseLostError(self._lost, region=self.row.name, generation=self.generation)
+
+    def check_process(self) -> None:
+        """Raise LeaseLostError in a forked child of the process that holds the place."""
+        if os.getpid() != self._owner:
+            raise LeaseLostError(
+                "the parent process holds this place; join again in the child",
+                region=self.row.name,
+            )
+
+    def leave(self, *, timeout_s: float | None = None) -> None:
+        """Free the place at once. Idempotent; does nothing where the place is lost.
+
+        Raises:
+            RequestTimeoutError: the node did not answer; the place is free after its lease.
+        """
+        if not self.is_held:
+            return
+        self.lose("this process left its place")
+        self._raise(self.generation, [LEFT, *self._values], timeout_s)
+
+    def _raise(self, generation: int, row: Sequence[int], timeout_s: float | None) -> I64:
+        """Raise the words to those of a generation; return the old ones, ``i64[k]``."""
+        words = np.array([[generation << NUMBER_BITS | number for number in row]], np.int64)
+        old: I64 = self.row.fetch_and_op(words, "max", timeout_s=timeout_s)[0]
+        return old

@@ -1,0 +1,177 @@
+"""Locks: one holder at a time among all processes and hosts, kept by a lease.
+
+A lock is a roster of one place (smbox/roster.py): whoever takes the place holds the lock, and
+renews the lease in the background. Smart Memory Box 2 has locks of regions; these have names.
+
+A holder that is stopped for longer than its lease may wake up after somebody else has taken
+the lock. So what it guards should refuse old holders: ``fence`` grows with every holder
+(Kleppmann: How to do distributed locking, 2016, calls it a fencing token).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from smbox import heartbeat
+from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
+from smbox.lease import RENEWALS, Lease, check_lease, generations
+from smbox.member_record import Record
+from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory
+
+__all__ = ["Lock"]
+
+LEASE_S: Final = 10.0
+_PLACE: Final = 0
+
+
+class Lock:
+    """A named lock, made by ``Box.lock``; a context manager, which acquires and releases it.
+
+    It belongs to the process that acquires it, not to a thread, and is not reentrant: of two
+    Lock objects of one name only one is held at a time, in the same process too. A killed
+    holder loses it after its lease, on the same host at once; a restart of the node takes it
+    from nobody. Waiting is not fair: any waiter may be next.
+
+    Args:
+        memory: the box.
+        name: of the lock: prefix of its two regions, NAME.lock.members and .records.
+        lease_s: seconds without renewal after which the holder counts as dead.
+        timeout_s: how long ``acquire`` and a ``with`` block wait, in seconds.
+
+    Raises:
+        ConfigError: impossible arguments; nothing was acquired.
+    """
+
+    def __init__(
+        self, memory: SharedMemory, name: str, *, lease_s: float, timeout_s: float
+    ) -> None:
+        if not timeout_s >= 0.0:
+            raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+        self.name = name
+        self.timeout_s = timeout_s
+        self.interval_s = check_lease(lease_s) / RENEWALS
+        self._memory = memory
+        self._roster = Roster(memory, f"{name}.lock", lease_s, capacity=1)
+        self._lease = Lease(self._roster.place(_PLACE), lease_s)
+
+    @property
+    def fence(self) -> int:
+        """A number that is larger than that of every earlier holder.
+
+        Raises:
+            LeaseLostError: this lock is not held.
+        """
+        self.check()
+        return self._lease.generation
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds the lock, as far as this process knows."""
+        return self._lease.is_held
+
+    def holder(self) -> MemberInfo | None:
+        """Return who holds the lock now: host, pid, since; None: nobody."""
+        view = self._roster.look()
+        return view.of(_PLACE) if view.is_alive[_PLACE] else None
+
+    def acquire(self, *, timeout_s: float | None = None) -> int:
+        """Wait for the lock and take it; return its fence.
+
+        Args:
+            timeout_s: longest wait, in seconds; None: that of the lock.
+
+        Raises:
+            RequestTimeoutError: somebody else holds it, whom the error names; it was not
+                taken. Or the node did not answer: then it may be taken until a lease passes.
+            ConfigError: this object holds the lock already.
+        """
+        if self.is_held:
+            raise ConfigError("this lock is held already: it is not reentrant", lock=self.name)
+        wanted_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline_s = time.monotonic() + wanted_s
+        lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
+        while True:
+            version = self._roster.version
+            view = self._roster.look()
+            left_s = deadline_s - time.monotonic()
+            if not view.is_alive[_PLACE]:
+                if lease.take(int(generations(view.words[_PLACE, LEASE])), [0, 0]):
+                    break
+            elif left_s <= 0.0:
+                raise _held(self.name, view.of(_PLACE), wanted_s)
+            else:
+                self._roster.wait(version, min(left_s, self._roster.lease_s(_PLACE) / RENEWALS))
+        self._lease = lease
+        record = Record.own(lease_s=lease.lease_s, launch=0)
+        self._roster.write(_PLACE, replace(record, generation=lease.generation))
+        heartbeat.keep(self)
+        self._memory.before_close(self.leave)
+        return lease.generation
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless this object holds the lock.
+
+        Asks the node only if the lease was not renewed in time.
+        """
+        self._lease.check()
+
+    def release(self) -> None:
+        """Let the next one have the lock; the lease ends it where the node does not answer.
+
+        Raises:
+            LeaseLostError: it was not held, or has been lost meanwhile: what it guarded was
+                not guarded all the time.
+        """
+        self._drop()
+        self._lease.check()
+        self._lease.leave()
+
+    def leave(self, *, timeout_s: float | None = None) -> None:
+        """Let go without a word of it, when the box closes or the interpreter exits."""
+        self._drop()
+        self._lease.leave(timeout_s=timeout_s)
+
+    def _drop(self) -> None:
+        heartbeat.drop(self)
+        self._memory.not_before_close(self.leave)
+
+    def beat(self) -> None:
+        """Renew the lease; the heartbeat's thread calls this."""
+        if not self._lease.try_to_renew(self.interval_s):
+            heartbeat.drop(self)
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release; an error of the block counts more than one of the release."""
+        try:
+            self.release()
+        except SmboxError:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        return f"Lock({self.name!r}, held={self.is_held})"
+
+
+def _held(name: str, holder: MemberInfo, timeout_s: float) -> RequestTimeoutError:
+    return RequestTimeoutError(
+        "another process holds the lock: wait longer, or see what it does",
+        op="lock",
+        lock=name,
+        host=holder.host,
+        pid=holder.pid,
+        since=None if holder.since is None else holder.since.isoformat(timespec="seconds"),
+        timeout_s=timeout_s,
+        outcome="none",
+    )

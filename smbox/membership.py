@@ -1,0 +1,211 @@
+"""Membership: a process's place in a run, and who else is alive, under which rank and how far.
+
+Places lie in the region ``NAME.members`` (smbox/lease.py has their words), who holds them in
+``NAME.members.records``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from smbox import heartbeat
+from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.lease import RENEWALS, Lease, numbers
+from smbox.member_record import Record
+from smbox.roster import MEETINGS, MemberInfo, Roster, View
+
+_LOG = logging.getLogger(__name__)
+
+__all__ = ["Member", "MemberInfo"]
+
+MEET_TIMEOUT_S: Final = 300.0
+_PROGRESS, _MEETINGS = range(2)  # values of a lease: columns behind the lease word
+
+
+class Member:
+    """A process's place in a run, made by ``smbox.join``; thread-safe, a context manager.
+
+    A thread renews the lease and looks for the others ``RENEWALS`` times per lease. The process
+    leaves by :meth:`leave`, when the box closes, or when the interpreter exits; a killed one
+    is out when its lease has passed, on the same host at the next look. A process that was
+    stopped for longer goes on if nobody has taken its rank; else :meth:`check`, ``progress``
+    and :meth:`meet` raise LeaseLostError from then on.
+
+    Attributes:
+        rank: of this process, from 0.
+        expected: how many members the run was started with; 0: unknown.
+        late: whether it joined after somebody had expired, or after progress was made.
+        lease_s: seconds without renewal after which it counts as dead.
+    """
+
+    def __init__(
+        self, roster: Roster, lease: Lease, rank: int, *, expected: int, late: bool, launch: int
+    ) -> None:
+        self.rank = rank
+        self.expected = expected
+        self.late = late
+        self.lease_s = lease.lease_s
+        self.interval_s = lease.lease_s / RENEWALS
+        self._roster = roster
+        self._lease = lease
+        self._record = Record.own(lease_s=lease.lease_s, launch=launch)
+        self._introduce()
+        self.look()
+
+    @property
+    def count(self) -> int:
+        """Living members now, this one too."""
+        return self.look().count
+
+    @property
+    def workers(self) -> int:
+        """Living members, and those expected that never came; as of the last look."""
+        view = self._roster.seen
+        return max(1, view.count + len(view.never_came(self.expected)))
+
+    @property
+    def seen(self) -> View:
+        """The last look, at most a fraction of a lease old; asks the node nothing."""
+        return self._roster.seen
+
+    def look(self) -> View:
+        """Read all places now.
+
+        Raises:
+            RequestTimeoutError: the node did not answer.
+            LeaseLostError: this is a forked child; the parent has joined, not the child.
+        """
+        self._lease.check_process()
+        return self._roster.look(mine=self._held_rank())
+
+    def _held_rank(self) -> int | None:
+        return self.rank if self._lease.is_held else None
+
+    def members(self) -> list[MemberInfo]:
+        """Return who joined and did not leave, by rank; the dead too, until replaced."""
+        view = self.look()
+        return [view.of(rank) for rank in sorted(view.alive() + view.expired())]
+
+    def missing(self) -> list[MemberInfo]:
+        """Return who expired, and which of the expected ranks never came."""
+        return self._missing(self.look())
+
+    def _missing(self, view: View) -> list[MemberInfo]:
+        ranks = view.expired() + view.never_came(self.expected)
+        return [view.of(rank) for rank in sorted(ranks)]
+
+    @property
+    def progress(self) -> int:
+        """How far this member is, 0 to 2**40 - 1; begins where its predecessor was.
+
+        Setting it tells the node at once.
+
+        Raises:
+            LeaseLostError: another process has taken this rank; nothing was set.
+            ConfigError: out of range; nothing was set.
+        """
+        return self._lease.values[_PROGRESS]
+
+    @progress.setter
+    def progress(self, value: int) -> None:
+        self._lease.set(_PROGRESS, value)
+
+    def check(self) -> None:
+        """Raise LeaseLostError if another process has this rank now.
+
+        Asks the node only if the lease was not renewed in time.
+        """
+        self._lease.check()
+
+    def meet(self, *, timeout_s: float = MEET_TIMEOUT_S) -> None:
+        """Return when all living members, and the expected who never came, have called this.
+
+        Who died or left is not waited for. A member that joins later takes part from the next
+        meeting on that has not been held.
+
+        Raises:
+            RequestTimeoutError: somebody did not come; the error names who. This member counts
+                as having come.
+            LeaseLostError: another process has taken this rank.
+        """
+        number = self._lease.values[_MEETINGS] // 2 + 1
+        deadline_s = time.monotonic() + timeout_s
+        self._lease.set(_MEETINGS, 2 * number - 1)
+        while True:
+            version = self._roster.version
+            absent = self._absent(number)
+            if not absent:
+                break
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0.0:
+                raise _did_not_come(absent, timeout_s)
+            self._lease.check()
+            self._roster.wait(version, min(left_s, self.interval_s))
+        self._lease.set(_MEETINGS, 2 * number)
+
+    def _absent(self, number: int) -> list[MemberInfo]:
+        """Return whom a meeting waits for."""
+        view = self.look()
+        has_come = numbers(view.words[:, MEETINGS]) >= 2 * number - 1
+        late = [rank for rank in view.alive() if not has_come[rank]]
+        return [view.of(rank) for rank in late + view.never_came(self.expected)]
+
+    def leave(self, *, timeout_s: float | None = None) -> None:
+        """Leave the run: nobody waits for this process, and its rank is free. Idempotent.
+
+        Where the node does not answer, the rank is free when the lease has passed.
+
+        Args:
+            timeout_s: to wait for the node; None: the box's.
+        """
+        heartbeat.drop(self)
+        with suppress(SmboxError):
+            self._lease.leave(timeout_s=timeout_s)
+
+    def beat(self) -> None:
+        """Renew the lease and look for the others; the heartbeat's thread calls this."""
+        if not self._lease.try_to_renew(self.interval_s):
+            heartbeat.drop(self)
+            return
+        try:
+            self._roster.ask_node(self.interval_s)
+            view = self._roster.look(mine=self._held_rank(), timeout_s=self.interval_s)
+            if view.record(self.rank) is None:
+                self._introduce()
+        except SmboxError as error:
+            _LOG.debug("the others could not be looked for: %s", error)
+
+    def _introduce(self) -> None:
+        """Write down who holds this rank."""
+        self._roster.write(self.rank, replace(self._record, generation=self._lease.generation))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        return f"Member(rank={self.rank}, lease_s={self.lease_s})"
+
+
+def _did_not_come(absent: list[MemberInfo], timeout_s: float) -> RequestTimeoutError:
+    named = ", ".join(
+        f"rank {each.rank} (never came)"
+        if each.pid is None
+        else f"rank {each.rank} (host {each.host}, pid {each.pid})"
+        for each in absent
+    )
+    return RequestTimeoutError(
+        f"members of the run did not come to a meeting: {named}", op="meet", timeout_s=timeout_s
+    )

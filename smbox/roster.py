@@ -1,0 +1,258 @@
+"""The places of a run as one process sees them: who has them, and who of these is alive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.lease import I64, LEFT, expire, generations, is_held, numbers
+from smbox.member_record import WORDS, Record
+from smbox.region import Region
+from smbox.watch import Watch
+
+CAPACITY: Final = 1024
+"""Ranks of one run."""
+
+LEASE, PROGRESS, MEETINGS = range(3)
+"""Columns of a place: the lease word and its values, see smbox/lease.py."""
+
+COLUMNS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """What is known of one rank of a run.
+
+    Args:
+        rank: its number.
+        host: where its process runs or ran; None: it never came, or has just begun to join.
+        pid: of that process on its host; None like host.
+        since: when it joined, by its host's clock; None like host.
+        alive: whether it renewed its lease in time.
+        progress: as the member, or its predecessor at this rank, set it.
+    """
+
+    rank: int
+    host: str | None
+    pid: int | None
+    since: datetime | None
+    alive: bool
+    progress: int
+
+
+class View:
+    """All places as one look found them.
+
+    Args:
+        words: ``i64[capacity, COLUMNS]``, as they were read.
+        is_alive: ``[capacity]``, places with a living holder.
+        records: of the holders that are known, by rank.
+
+    Attributes:
+        count: living members.
+    """
+
+    def __init__(
+        self, words: I64, is_alive: NDArray[np.bool_], records: dict[int, Record]
+    ) -> None:
+        self.words = words
+        self.is_alive = is_alive
+        self.count = int(is_alive.sum())
+        self._records = records
+
+    def never_came(self, expected: int) -> list[int]:
+        """Return the ranks below ``expected`` that nobody has ever had."""
+        return [int(rank) for rank in np.flatnonzero(self.words[:expected, LEASE] == 0)]
+
+    def expired(self) -> list[int]:
+        """Return the ranks whose holder neither renewed its lease nor left."""
+        words = self.words[:, LEASE]
+        is_expired = (words > 0) & (numbers(words) != LEFT) & ~self.is_alive
+        return [int(rank) for rank in np.flatnonzero(is_expired)]
+
+    def alive(self) -> list[int]:
+        """Return the ranks of living members."""
+        return [int(rank) for rank in np.flatnonzero(self.is_alive)]
+
+    def progress(self) -> NDArray[np.int64]:
+        """Return the progress at all ranks, ``i64[capacity]``."""
+        return numbers(self.words[:, PROGRESS])
+
+    def of(self, rank: int) -> MemberInfo:
+        """Describe a rank."""
+        found = self._records.get(rank)
+        return MemberInfo(
+            rank=rank,
+            host=found.host if found else None,
+            pid=found.pid if found else None,
+            since=found.since if found else None,
+            alive=bool(self.is_alive[rank]),
+            progress=int(self.progress()[rank]),
+        )
+
+    def record(self, rank: int) -> Record | None:
+        """Return what the holder of a rank wrote of itself, if that was read."""
+        return self._records.get(rank)
+
+
+class SharedMemory(Protocol):
+    """What a roster asks of a box."""
+
+    def create(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        init: int,
+        *,
+        exist_ok: bool,
+    ) -> Region:
+        """Create a region, or find it."""
+
+    def attach(self, name: str, *, timeout_s: float) -> Region:
+        """Find a region."""
+
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the memory is let go of."""
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Have it called no more."""
+
+
+class Roster:
+    """Reads the places of a run, tells who is alive, and writes down who is not; thread-safe.
+
+    Args:
+        box: the memory.
+        name: of the run: prefix of the two regions.
+        lease_s: assumed of holders whose record is not known yet.
+        capacity: how many places there are.
+
+    Attributes:
+        seen: the last look.
+    """
+
+    def __init__(
+        self, box: SharedMemory, name: str, lease_s: float, *, capacity: int = CAPACITY
+    ) -> None:
+        self._box = box
+        self._places = box.create(
+            f"{name}.members", shape=(capacity, COLUMNS), dtype="int64", init=0, exist_ok=True
+        )
+        self._rows = box.create(
+            f"{name}.members.records",
+            shape=(capacity, WORDS),
+            dtype="int64",
+            init=0,
+            exist_ok=True,
+        )
+        self._watch = Watch(capacity)
+        self._lease_s = np.full(capacity, lease_s)
+        self._assumed_s = lease_s
+        self._records: dict[int, Record] = {}
+        self._mutex = threading.Lock()
+        self.seen = self.look()
+
+    def lease_s(self, rank: int) -> float:
+        """Return the lease of a rank's holder, in seconds."""
+        return float(self._lease_s[rank])
+
+    def place(self, rank: int) -> Region:
+        """Return the place of a rank, ``i64[1, COLUMNS]``."""
+        return self._places[rank : rank + 1]
+
+    def write(self, rank: int, record: Record) -> None:
+        """Write down who holds a place."""
+        self._rows[rank : rank + 1].put(record.row()[None])
+
+    def look(self, *, mine: int | None = None, timeout_s: float | None = None) -> View:
+        """Read all places now.
+
+        Args:
+            mine: the caller's own rank, which it does not find dead itself.
+            timeout_s: to wait for the node; None: the box's.
+
+        Raises:
+            RequestTimeoutError: the node did not answer; all measures begin anew.
+        """
+        with self._mutex:
+            try:
+                self.seen = self._look(mine, timeout_s)
+            except SmboxError:
+                self._watch.forget()
+                raise
+            return self.seen
+
+    def ask_node(self, timeout_s: float) -> None:
+        """Ask the node for an answer, where looks do not, because the memory is mapped.
+
+        Members on other hosts cannot renew their leases as long as it does not answer.
+
+        Raises:
+            SmboxError: it did not answer; all measures begin anew.
+        """
+        try:
+            self._box.attach(self._places.name, timeout_s=timeout_s)
+        except SmboxError:
+            with self._mutex:
+                self._watch.forget()
+            raise
+
+    def _look(self, mine: int | None, timeout_s: float | None) -> View:
+        began_s = time.monotonic()
+        words: I64 = self._places.get(timeout_s=timeout_s)
+        ended_s = time.monotonic()
+        self._read_records(words[:, LEASE], timeout_s)
+        is_gone = self._watch.look(
+            words[:, LEASE], self._lease_s, began_s=began_s, ended_s=ended_s
+        )
+        is_held_now = is_held(words[:, LEASE])
+        for rank, record in self._records.items():
+            is_gone[rank] |= bool(is_held_now[rank]) and record.is_known_dead()
+        if mine is not None:
+            is_gone[mine] = False
+        for gone in np.flatnonzero(is_held_now & is_gone):
+            expire(self.place(int(gone)), int(words[gone, LEASE]))
+        return View(words, is_held_now & ~is_gone, dict(self._records))
+
+    def _read_records(self, words: I64, timeout_s: float | None) -> None:
+        """Read the records of holders that changed since."""
+        present = generations(words)
+        changed = [
+            int(rank)
+            for rank in np.flatnonzero(present)
+            if self._generation_of(int(rank)) != present[rank]
+        ]
+        if not changed:
+            return
+        first, limit = min(changed), max(changed) + 1
+        rows: I64 = self._rows[first:limit].get(timeout_s=timeout_s)
+        for rank in changed:
+            found = Record.of(rows[rank - first])
+            is_current = found.generation == present[rank]
+            self._records.pop(rank, None)
+            self._records.update({rank: found} if is_current else {})
+            self._lease_s[rank] = found.lease_s if is_current else self._assumed_s
+
+    def _generation_of(self, rank: int) -> int:
+        found = self._records.get(rank)
+        return found.generation if found else 0
+
+    def wait(self, version: int, timeout_s: float) -> None:
+        """Return when a place has changed since a version, or after some time."""
+        with suppress(RequestTimeoutError):
+            self._places.wait(version + 1, timeout_s=timeout_s)
+
+    @property
+    def version(self) -> int:
+        """Version of the places, to wait for the next."""
+        return self._places.version

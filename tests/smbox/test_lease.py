@@ -1,0 +1,181 @@
+"""Leases on real regions, and the observer's measure without any."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError, LeaseLostError
+from smbox.lease import (
+    EXPIRED,
+    LEFT,
+    NUMBER_MAX,
+    Lease,
+    expire,
+    generations,
+    is_held,
+    numbers,
+)
+from smbox.watch import Watch
+
+LEASE_S = 60.0
+
+
+@pytest.fixture
+def row(box):
+    return box.create("places", shape=(1, 3), dtype="int64", init=0)
+
+
+def taken(row, generation=0, values=(0, 0)):
+    lease = Lease(row, LEASE_S)
+    assert lease.take(generation, values)
+    return lease
+
+
+def words(row):
+    return row.get()[0]
+
+
+def test_of_many_that_take_a_place_at_once_one_gets_it(row):
+    begin, won = threading.Barrier(8), []
+
+    def compete():
+        lease = Lease(row, LEASE_S)
+        begin.wait(30)
+        won.append(lease.take(0, [0, 0]))
+
+    threads = [threading.Thread(target=compete) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 7 + [True]
+    assert generations(words(row)).tolist() == [1, 1, 1]
+
+
+def test_a_holder_that_was_replaced_changes_nothing_and_is_told(row):
+    old = taken(row)
+    old.set(0, 77)
+    new = taken(row, generation=1, values=(5, 6))
+    before = words(row)
+    for use in (old.renew, lambda: old.set(0, NUMBER_MAX), old.check):
+        with pytest.raises(LeaseLostError, match="took its place"):
+            use()
+    old.leave()
+    np.testing.assert_array_equal(words(row), before)
+    assert (new.generation, new.values, old.is_held) == (2, (5, 6), False)
+
+
+def test_a_holder_found_expired_goes_on_if_its_place_is_free(row):
+    lease = taken(row, values=(1, 2))
+    expire(row, int(words(row)[0]))
+    assert not is_held(words(row)[:1])[0]
+    lease.renew()
+    assert is_held(words(row)[:1])[0]
+    assert (lease.generation, lease.values) == (2, (1, 2))
+    assert numbers(words(row))[1:].tolist() == [1, 2]
+
+
+def test_a_mark_that_comes_late_does_not_expire_a_successor(row):
+    taken(row)
+    stood_still = int(words(row)[0])
+    taken(row, generation=1)
+    expire(row, stood_still)
+    assert is_held(words(row)[:1])[0]
+
+
+def test_a_renewal_changes_the_word(row):
+    lease = taken(row)
+    before = words(row)[0]
+    lease.renew()
+    assert words(row)[0] > before
+
+
+def test_a_value_may_become_smaller(row):
+    lease = taken(row)
+    lease.set(0, 9)
+    lease.set(0, 4)
+    assert numbers(words(row))[1:].tolist() == [4, 0]
+    assert lease.values == (4, 0)
+    lease.renew()
+
+
+def test_a_place_is_free_once_its_holder_left(row):
+    lease = taken(row)
+    lease.leave()
+    assert numbers(words(row))[0] == LEFT
+    assert not is_held(words(row)[:1])[0]
+    with pytest.raises(LeaseLostError, match="left"):
+        lease.renew()
+    taken(row, generation=1)
+    lease.leave()
+    assert is_held(words(row)[:1])[0]
+
+
+def test_impossible_values_and_leases_are_refused(row):
+    lease = taken(row)
+    for value in (-1, NUMBER_MAX + 1):
+        with pytest.raises(ConfigError):
+            lease.set(0, value)
+    for lease_s in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="lease_s"):
+            Lease(row, lease_s)
+    assert lease.values == (0, 0)
+
+
+def test_a_forked_child_holds_nothing(row):
+    lease = taken(row)
+    before = words(row)
+    if (child := os.fork()) == 0:
+        try:
+            lease.leave()
+            lease.renew()
+        except LeaseLostError as error:
+            os._exit(0 if "parent" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_array_equal(words(row), before)
+    lease.renew()
+
+
+def look(watch, word, at_s, took_s=0.0):
+    return bool(
+        watch.look(np.array([word]), np.array([1.0]), began_s=at_s, ended_s=at_s + took_s)[0]
+    )
+
+
+def test_a_word_expires_when_it_stood_still_for_its_lease():
+    watch = Watch(1)
+    assert [look(watch, 7, at_s) for at_s in (0.0, 0.5, 1.0, 1.5)] == [False] * 3 + [True]
+    assert not look(watch, 8, 1.6)
+
+
+def test_a_read_that_took_long_counts_from_its_end():
+    watch = Watch(1)
+    assert not look(watch, 7, 0.0, took_s=0.9)
+    assert not look(watch, 7, 1.2)
+    assert look(watch, 7, 2.0)
+
+
+def test_an_observer_that_was_stopped_begins_anew():
+    watch = Watch(1)
+    assert not look(watch, 7, 0.0)
+    assert not look(watch, 7, 50.0)
+    assert not look(watch, 7, 50.9)
+    assert look(watch, 7, 51.1)
+
+
+def test_a_failed_look_begins_anew():
+    watch = Watch(1)
+    assert not look(watch, 7, 0.0)
+    watch.forget()
+    assert not look(watch, 7, 0.9)
+    assert not look(watch, 7, 1.8)
+    assert look(watch, 7, 2.0)
+
+
+def test_the_marks_are_above_every_count_of_renewals():
+    assert EXPIRED < LEFT == NUMBER_MAX

@@ -1,0 +1,151 @@
+"""Locks within one process; tests/integration/test_locks.py kills and stops real holders."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from smbox import heartbeat
+from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
+
+LEASE_S = 0.6
+WAIT_S = 60.0
+
+
+def lock_of(box, **settings):
+    return box.lock("door", **({"lease_s": LEASE_S, "timeout_s": WAIT_S} | settings))
+
+
+def die(lock):
+    """Have a lock's lease renewed no more, as when its holder is killed or stopped."""
+    heartbeat.drop(lock)
+
+
+def test_one_holder_at_a_time(box):
+    region, begin = box.create("pair", shape=2, dtype="int64"), threading.Barrier(4)
+
+    def work():
+        begin.wait(WAIT_S)
+        for _ in range(25):
+            with lock_of(box):
+                old = region.get()  # read and write are two operations: only the lock helps
+                assert old[0] == old[1]
+                region[:1].put(old[:1] + 1)
+                region[1:].put(old[1:] + 1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert region.get().tolist() == [100, 100]
+
+
+def test_each_holder_has_a_larger_fence(box):
+    fences = []
+    for _ in range(5):
+        with lock_of(box) as lock:
+            fences.append(lock.fence)
+            assert lock.is_held
+        assert not lock.is_held
+    assert fences == sorted(set(fences))
+
+
+def test_a_waiter_learns_who_holds_the_lock_and_takes_nothing(box):
+    first, second = lock_of(box), lock_of(box, timeout_s=0.2)
+    first.acquire()
+    with pytest.raises(RequestTimeoutError, match="holds the lock") as raised:
+        second.acquire()
+    facts = raised.value.facts
+    assert (facts["host"], facts["pid"]) == (socket.gethostname(), os.getpid())
+    assert facts["outcome"] == "none"
+    assert facts["since"].startswith("20")
+    assert not second.is_held
+    assert first.is_held
+    assert first.holder().pid == os.getpid()
+    first.release()
+    assert first.holder() is None
+    second.acquire(timeout_s=WAIT_S)
+    second.release()
+
+
+def test_a_lock_is_kept_for_longer_than_its_lease(box):
+    with lock_of(box) as lock:
+        fence = lock.fence
+        time.sleep(3 * LEASE_S)
+        with pytest.raises(RequestTimeoutError):
+            lock_of(box).acquire(timeout_s=0.0)
+        assert lock.fence == fence
+
+
+def test_a_holder_that_comes_late_learns_that_it_lost_the_lock(box):
+    late, next_one = lock_of(box), lock_of(box)
+    fence = late.acquire()
+    die(late)
+    assert next_one.acquire(timeout_s=WAIT_S) > fence
+    with pytest.raises(LeaseLostError):
+        late.check()
+    with pytest.raises(LeaseLostError):
+        _ = late.fence
+    with pytest.raises(LeaseLostError):
+        late.release()
+    assert next_one.is_held
+    next_one.check()
+    next_one.release()
+
+
+def lose_within(box, error=None):
+    """Hold the lock in a block, lose it there to another one, and maybe fail."""
+    with lock_of(box) as lock:
+        die(lock)
+        with lock_of(box):
+            pass
+        if error is not None:
+            raise error
+
+
+def test_a_block_whose_lock_was_lost_says_so_at_its_end(box):
+    with pytest.raises(LeaseLostError):
+        lose_within(box)
+
+
+def test_an_error_in_the_block_counts_more_than_a_lost_lock(box):
+    with pytest.raises(ZeroDivisionError):
+        lose_within(box, ZeroDivisionError())
+
+
+def test_an_error_in_the_block_releases_the_lock(box):
+    with pytest.raises(ZeroDivisionError), lock_of(box):
+        raise ZeroDivisionError
+    with lock_of(box, timeout_s=0.0):
+        pass
+
+
+def test_a_lock_is_not_reentrant(box):
+    with lock_of(box) as lock, pytest.raises(ConfigError, match="reentrant"):
+        lock.acquire()
+
+
+def test_a_lock_that_was_not_acquired_cannot_be_released(box):
+    lock = lock_of(box)
+    with pytest.raises(LeaseLostError):
+        lock.release()
+    with pytest.raises(LeaseLostError):
+        lock.check()
+    assert lock.holder() is None
+
+
+@pytest.mark.parametrize("lease_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_lease_is_a_positive_time(box, lease_s):
+    with pytest.raises(ConfigError):
+        box.lock("door", lease_s=lease_s)
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, float("nan")])
+def test_a_timeout_is_a_time(box, timeout_s):
+    with pytest.raises(ConfigError):
+        box.lock("door", timeout_s=timeout_s)

@@ -1,0 +1,277 @@
+"""Members of a run within one process; tests/integration/test_membership.py kills real ones."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import smbox
+from smbox import heartbeat
+from smbox.errors import ConfigError, LeaseLostError, RankTakenError, RequestTimeoutError
+
+LEASE_S = 0.6
+WAIT_S = 60.0
+
+
+def until(is_true):
+    """Wait, for WAIT_S at most, until something is true."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def join(box, **settings):
+    return smbox.join(box, "run", **({"lease_s": LEASE_S} | settings))
+
+
+def die(member):
+    """Have a member renew its lease no more, as a process does that is killed or stopped."""
+    heartbeat.drop(member)
+
+
+def test_members_get_the_lowest_ranks_and_know_each_other(box):
+    before = datetime.now(tz=UTC)
+    first, second = join(box), join(box)
+    assert (first.rank, second.rank, first.count, second.count) == (0, 1, 2, 2)
+    second.progress = 7
+    found = first.members()
+    assert [each.rank for each in found] == [0, 1]
+    assert {each.host for each in found} == {socket.gethostname()}
+    assert {each.pid for each in found} == {os.getpid()}
+    assert all(abs(each.since - before) < timedelta(minutes=5) for each in found)
+    assert [each.alive for each in found] == [True, True]
+    assert [each.progress for each in found] == [0, 7]
+    assert first.missing() == []
+    first.leave()
+    second.leave()
+
+
+def test_members_that_join_at_once_get_different_ranks(box):
+    begin, members = threading.Barrier(6), []
+
+    def compete():
+        begin.wait(WAIT_S)
+        members.append(join(box))
+
+    threads = [threading.Thread(target=compete) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(member.rank for member in members) == list(range(6))
+    assert members[0].count == 6
+
+
+def test_runs_of_other_names_are_apart(box):
+    with join(box) as one, smbox.join(box, "other") as other:
+        assert (one.rank, other.rank, one.count, other.count) == (0, 0, 1, 1)
+
+
+def test_a_living_member_stays_for_many_leases(box):
+    with join(box, lease_s=0.2) as one, join(box, lease_s=0.2) as other:
+        ends_s = time.monotonic() + 1.5
+        while time.monotonic() < ends_s:
+            assert one.count == other.count == 2 or is_starved()
+            time.sleep(0.02)
+        one.check()
+        other.check()
+
+
+def is_starved():
+    """Tell whether this machine does not let threads run that are due."""
+    began_s = time.monotonic()
+    time.sleep(0.001)
+    return time.monotonic() - began_s > 0.02
+
+
+def test_who_does_not_renew_is_out_after_its_lease_and_named(box):
+    one, other = join(box), join(box)
+    die(other)
+    began_s = time.monotonic()
+    assert one.count == 2
+    until(lambda: one.count == 1)
+    assert time.monotonic() - began_s > LEASE_S / 2
+    assert [(each.rank, each.pid, each.alive) for each in one.missing()] == [
+        (1, os.getpid(), False)
+    ]
+    assert len(one.members()) == 2
+    one.leave()
+
+
+def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(box):
+    one, other = join(box), join(box)
+    other.progress = 41
+    die(other)
+    until(lambda: one.count == 1)
+    successor = join(box)
+    assert (successor.rank, successor.progress, successor.late) == (1, 41, True)
+    with pytest.raises(LeaseLostError):
+        other.progress = 99
+    with pytest.raises(LeaseLostError):
+        other.check()
+    other.leave()
+    assert [each.progress for each in one.members()] == [0, 41]
+    assert one.count == 2
+
+
+def test_who_was_stopped_goes_on_if_nobody_took_its_rank(box):
+    one, other = join(box), join(box)
+    die(other)
+    until(lambda: one.count == 1)
+    other.progress = 3
+    assert one.count == 2
+    assert one.missing() == []
+    other.check()
+
+
+def test_progress_of_another_launch_is_not_taken_over(box):
+    with join(box, rank=2, launch="first") as member:
+        member.progress = 5
+    with join(box, rank=2, launch="second") as member:
+        assert member.progress == 0
+        member.progress = 6
+    with join(box, rank=2, launch="second") as member:
+        assert member.progress == 6
+
+
+def test_progress_may_go_back(box):
+    with join(box) as one, join(box) as other:
+        one.progress = 9
+        one.progress = 4
+        assert other.members()[0].progress == 4
+        assert other.count == 2
+
+
+def test_a_given_rank_is_refused_while_its_holder_lives(box):
+    with join(box, rank=3) as member:
+        assert member.rank == 3
+        with pytest.raises(RankTakenError) as caught:
+            join(box, rank=3)
+        assert caught.value.facts["pid"] == os.getpid()
+        assert caught.value.facts["host"] == socket.gethostname()
+        assert member.count == 1
+    with join(box, rank=3) as member:
+        assert member.rank == 3
+
+
+def test_a_given_rank_is_taken_when_its_holder_does_not_renew(box):
+    first = join(box, rank=0)
+    first.progress = 12
+    die(first)
+    with join(box, rank=0) as second:
+        assert second.progress == 12
+        with pytest.raises(LeaseLostError):
+            first.progress = 13
+
+
+def test_workers_are_the_living_and_those_who_never_came(box):
+    first = join(box, expected=3)
+    assert (first.count, first.workers) == (1, 3)
+    assert [(each.rank, each.host, each.pid) for each in first.missing()] == [
+        (1, None, None),
+        (2, None, None),
+    ]
+    second = join(box, expected=3)
+    assert second.workers == 3
+    second.leave()
+    until(lambda: first.workers == 2)
+    extra = [join(box) for _ in range(3)]
+    assert [member.rank for member in extra] == [1, 2, 3]
+    until(lambda: first.workers == 4)
+
+
+def test_late_is_who_joins_a_run_at_work(box):
+    first, second = join(box), join(box)
+    assert (first.late, second.late) == (False, False)
+    first.progress = 1
+    assert join(box).late
+
+
+def test_a_closed_box_leaves(solo, box):
+    from smbox.testing.solo import solo_box
+
+    other_box = solo_box(solo)
+    one, other = join(box), join(other_box)
+    assert one.count == 2
+    other_box.close()
+    assert one.count == 1
+    assert one.missing() == []
+    with pytest.raises(LeaseLostError):
+        other.check()
+
+
+def test_a_meeting_waits_for_all_who_live(box):
+    one, other = join(box), join(box)
+    held = []
+
+    def go():
+        one.meet(timeout_s=WAIT_S)
+        held.append("one")
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    until(lambda: other.seen.words[0, 2] & 1 or other.look() is None)
+    assert held == []
+    other.meet(timeout_s=WAIT_S)
+    thread.join(WAIT_S)
+    assert held == ["one"]
+
+
+def test_a_meeting_waits_neither_for_the_dead_nor_for_those_who_left(box):
+    one, dead, left = join(box), join(box), join(box)
+    die(dead)
+    left.leave()
+    one.meet(timeout_s=WAIT_S)
+    assert one.count == 1
+
+
+def test_a_meeting_names_who_does_not_come(box):
+    one, other = join(box, expected=3), join(box, expected=3)
+    with pytest.raises(RequestTimeoutError) as caught:
+        one.meet(timeout_s=0.1)
+    assert f"rank 1 (host {socket.gethostname()}, pid {os.getpid()})" in str(caught.value)
+    assert "rank 2 (never came)" in str(caught.value)
+    assert other.count == 2
+
+
+def test_who_joins_between_meetings_takes_part_in_the_next(box):
+    one = join(box)
+    one.meet(timeout_s=WAIT_S)
+    two = join(box)
+    with pytest.raises(RequestTimeoutError):
+        one.meet(timeout_s=0.1)
+    thread = threading.Thread(target=one.meet, kwargs={"timeout_s": WAIT_S})
+    thread.start()
+    two.meet(timeout_s=WAIT_S)
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_forked_child_is_no_member(box):
+    member = join(box)
+    if (child := os.fork()) == 0:
+        try:
+            member.leave()
+            member.members()
+        except LeaseLostError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert member.count == 1
+    member.check()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rank": -1}, {"rank": 1024}, {"lease_s": 0.0}, {"expected": -1}]
+)
+def test_impossible_settings_are_refused(box, settings):
+    with pytest.raises(ConfigError):
+        join(box, **settings)
+    with join(box) as member:
+        assert (member.rank, member.count) == (0, 1)
