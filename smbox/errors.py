@@ -25,6 +25,7 @@
     |  `- NodeStoppingError
     |- LeaseLostError                     another process has taken this one's place in a run
     |- RankTakenError                     a living process has this rank; names host and pid
+    |- StaleVersionError                  a published version is no longer in the memory
     `- WorkerLostError                    a training process died or stopped; names its rank
 
 ``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied), ``"all"`` or
@@ -162,6 +163,10 @@ class LeaseLostError(SmboxError):
 
 class RankTakenError(SmboxError):
     """A living process has this rank of the run; the caller did not join."""
+
+
+class StaleVersionError(SmboxError):
+    """A published version was overwritten, or freed, before it was copied; nothing changed."""
 
 
 class WorkerLostError(SmboxError):

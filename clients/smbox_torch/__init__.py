@@ -22,6 +22,7 @@ from smbox_torch.hybrid import HybridSGD
 from smbox_torch.mdownpour import MDownpour
 from smbox_torch.mvadownpour import MVADownpour
 from smbox_torch.parameter_server import ParameterServer
+from smbox_torch.publishing import Publisher
 from smbox_torch.ring_all_reduce import RingAllReduce
 from smbox_torch.scalars import Scalars
 from smbox_torch.seasgd import SEASGD
@@ -29,6 +30,7 @@ from smbox_torch.server_downpour import ServerDownpour
 from smbox_torch.ssp import SSP
 from smbox_torch.stats import Stats
 from smbox_torch.stopping import Stopping
+from smbox_torch.subscribing import Subscriber
 from smbox_torch.sync_group import SyncGroup
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -48,12 +50,14 @@ __all__ = [
     "MDownpour",
     "MVADownpour",
     "ParameterServer",
+    "Publisher",
     "RingAllReduce",
     "Scalars",
     "ServerDownpour",
     "StabilityWarning",
     "Stats",
     "Stopping",
+    "Subscriber",
     "SyncEASGD",
     "SyncGroup",
     "as_array",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import smbox
 from smbox_torch.world import World
 
 torch.set_num_threads(1)
@@ -83,3 +84,62 @@ def run_gloo(tmp_path: Path) -> Callable[[str], list[list[str]]]:
         return [told[0].splitlines() for told in done]
 
     return run
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[smbox.Box]:
+    """A box that owns a memory node, for all tests of a file (which are marked ``shares``)."""
+    with smbox.local(memory="512MiB", timeout_s=60.0) as box:
+        yield box
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def box(node: smbox.Box, request: pytest.FixtureRequest) -> Iterator[smbox.Box]:
+    """A box on that node: on mapped memory, and over tcp."""
+    with smbox.connect(node.address, transport=request.param, timeout_s=60.0) as box:
+        yield box
+
+
+Hook = Callable[[str, Any], Callable[..., Any] | None]
+
+
+class HookedBox:
+    """A box that calls ``before(verb, region)`` before each put, put_nb and get of a buffer.
+
+    Buffers are regions of a publication. A function that it returns is called instead.
+    """
+
+    def __init__(self, box: Any, before: Hook) -> None:
+        self._box = box
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._box, name)
+
+    def create(self, *args: Any, **more: Any) -> Any:
+        return self._hooked(self._box.create(*args, **more))
+
+    def attach(self, *args: Any, **more: Any) -> Any:
+        return self._hooked(self._box.attach(*args, **more))
+
+    def _hooked(self, region: Any) -> Any:
+        return _HookedRegion(region, self._before) if ".buffer-" in region.name else region
+
+
+class _HookedRegion:
+    def __init__(self, region: Any, before: Hook) -> None:
+        self._region = region
+        self._before = before
+
+    def __getitem__(self, part: slice) -> Any:
+        return _HookedRegion(self._region[part], self._before)
+
+    def __getattr__(self, name: str) -> Any:
+        instead = self._before(name, self._region) if name in {"put", "put_nb", "get"} else None
+        return instead or getattr(self._region, name)
+
+
+@pytest.fixture
+def hooked() -> type[HookedBox]:
+    """``hooked(box, before)``: a box that calls ``before`` first."""
+    return HookedBox

@@ -1,0 +1,254 @@
+"""Where published weights lie in the memory: names of regions, the newest version, layouts.
+
+A publication is a counter and, for each *term* of its publisher, a region with the layout and
+some buffers that take turns. A publisher begins a term when it starts, when the layout changes
+and after a publication that was cut off. Nobody but one term's publisher writes to its buffers,
+so whatever a stopped or cut-off publisher still sends changes nothing that readers see.
+
+    NAME.publisher      a run whose rank 0 is the publisher; see smbox.join
+    NAME.newest         counter: the newest version and its term, changed by compare-and-swap
+    NAME.terms          counter: terms handed out
+    NAME.T.layout       JSON: names, dtypes, shapes and places of the tensors, number of buffers
+    NAME.T.buffer-B     HEAD_NBYTES, whose first 8 bytes are a version, then the tensors' bytes
+
+Version v lies in buffer ``v % keep``. The first word of a buffer names the version that is
+being, or was, written to it. A version is whole if the counter has reached it. A copy holds one
+version if the first word names that version after the copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+import torch
+
+from smbox import Box, ConfigError, LimitError, RegionFreedError, RegionNotFoundError, dtypes
+from smbox_torch.adapter import dtype_name
+
+__all__ = ["HEAD_NBYTES", "Entry", "Layout", "Newest", "Source", "free_terms", "state_of"]
+
+HEAD_NBYTES: Final = 4096
+"""Bytes of a buffer before its tensors: a page, so that tensors begin at one."""
+
+VERSION_NBYTES: Final = 8
+ALIGN_NBYTES: Final = 64
+VERSION_BITS: Final = 40
+TERM_BITS: Final = 23
+
+Source = torch.nn.Module | Mapping[str, torch.Tensor]
+"""What has tensors by name: a module, or a state dict."""
+
+
+class Newest(NamedTuple):
+    """The newest whole version, and the term whose buffers hold it; 0 and 0: none yet."""
+
+    term: int
+    version: int
+
+    @classmethod
+    def of(cls, word: int) -> Self:
+        """Return what the counter's value says."""
+        return cls(word >> VERSION_BITS, word & ((1 << VERSION_BITS) - 1))
+
+    @property
+    def word(self) -> int:
+        """The counter's value: it rises with every version and every term.
+
+        Raises:
+            LimitError: 2^40 versions or 2^23 terms were used up.
+        """
+        if self.term >> TERM_BITS or self.version >> VERSION_BITS:
+            raise LimitError(
+                "this publication has used up its numbers: publish under another name",
+                term=self.term,
+                version=self.version,
+            )
+        return self.term << VERSION_BITS | self.version
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A published tensor.
+
+    Attributes:
+        name: in the state dict; tied parameters are entries of the same bytes.
+        dtype: as published.
+        shape: of the tensor.
+        first: its first byte behind the head of a buffer.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    first: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return self.torch_dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def limit(self) -> int:
+        """Where its bytes end."""
+        return self.first + self.nbytes
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The element type."""
+        return _torch_dtype(self.dtype)
+
+    def view(self, memory: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Return the tensor that lies in ``memory``, ``u8[n]`` from byte ``first`` on."""
+        data = memory[self.first - first : self.limit - first]
+        return data.view(self.torch_dtype).view(self.shape)
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What a publication holds.
+
+    Attributes:
+        entries: in the order of the state dict.
+        nbytes: of a version, without the head.
+        keep: number of buffers.
+    """
+
+    entries: tuple[Entry, ...]
+    nbytes: int
+    keep: int
+
+    @classmethod
+    def of(
+        cls, state: Mapping[str, torch.Tensor], dtype: torch.dtype | None, keep: int
+    ) -> Self:
+        """Lay tensors out, each once however many names it has.
+
+        Args:
+            state: tensors by name.
+            dtype: of all floating-point tensors; None: each one's own.
+            keep: number of buffers.
+
+        Raises:
+            ConfigError: an entry is no tensor that a region can hold, or there is none.
+        """
+        entries, places, at = [], dict[tuple[Any, ...], int](), 0
+        for name, tensor in state.items():
+            _check(name, tensor)
+            chosen = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+            first = places.setdefault(_identity(name, tensor), at)
+            entry = Entry(name, dtype_name(chosen), tuple(tensor.shape), first)
+            entries.append(entry)
+            at = max(at, -(-entry.limit // ALIGN_NBYTES) * ALIGN_NBYTES)
+        if not entries:
+            raise ConfigError("there is no tensor to publish")
+        return cls(tuple(entries), at, keep)
+
+    def stored(self) -> list[Entry]:
+        """Return the entries that have bytes, of tied ones the first, by first byte."""
+        found: dict[int, Entry] = {}
+        for entry in self.entries:
+            if entry.nbytes:
+                found.setdefault(entry.first, entry)
+        return list(found.values())
+
+    def named(self) -> dict[str, Entry]:
+        """Return the entries by name."""
+        return {entry.name: entry for entry in self.entries}
+
+
+def publisher_name(name: str) -> str:
+    """Return the name of the run that the publisher is a member of."""
+    return f"{name}.publisher"
+
+
+def newest_name(name: str) -> str:
+    """Return the name of the counter of the newest version."""
+    return f"{name}.newest"
+
+
+def terms_name(name: str) -> str:
+    """Return the name of the counter of terms."""
+    return f"{name}.terms"
+
+
+def layout_name(name: str, term: int) -> str:
+    """Return the name of the region that holds a term's layout."""
+    return f"{name}.{term}.layout"
+
+
+def buffer_name(name: str, term: int, buffer: int) -> str:
+    """Return the name of a term's buffer."""
+    return f"{name}.{term}.buffer-{buffer}"
+
+
+def layout_of(box: Box, name: str, term: int) -> Layout:
+    """Read a term's layout.
+
+    Raises:
+        RegionNotFoundError, RegionFreedError: there are no regions of this term any more.
+    """
+    described = box.attach(layout_name(name, term), timeout_s=0.0).get()
+    return msgspec.json.decode(described.tobytes(), type=Layout)
+
+
+def free_terms(box: Box, name: str, before: int, but: tuple[str, ...] = ()) -> None:
+    """Free the regions of all terms before ``before``, except those named in ``but``."""
+    regions = re.compile(re.escape(name) + r"\.(\d+)\.(layout|buffer-\d+)")
+    for info in box.regions():
+        found = regions.fullmatch(info.name)
+        if found and int(found[1]) < before and info.name not in but:
+            with contextlib.suppress(RegionFreedError, RegionNotFoundError):
+                box.free(info)  # unless somebody else did
+
+
+def state_of(source: Source) -> dict[str, torch.Tensor]:
+    """Return the tensors of a module or state dict, by name; they share its memory."""
+    return dict(source.state_dict() if isinstance(source, torch.nn.Module) else source)
+
+
+def runs(entries: Iterable[Entry]) -> list[tuple[int, int]]:
+    """Merge the bytes of entries into ranges ``first, limit``, ascending."""
+    found: list[tuple[int, int]] = []
+    for first, limit in sorted((entry.first, entry.limit) for entry in entries if entry.nbytes):
+        if found and first < found[-1][1] + ALIGN_NBYTES:
+            found[-1] = found[-1][0], max(found[-1][1], limit)
+        else:
+            found.append((first, limit))
+    return found
+
+
+def _check(name: Any, tensor: Any) -> None:
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        raise ConfigError(
+            "only tensors can be published: leave this entry out, or make a tensor of it",
+            entry=name,
+            type=type(tensor).__name__,
+        )
+    if (
+        tensor.layout is not torch.strided
+        or tensor.device.type == "meta"
+        or tensor.is_quantized
+        or dtype_name(tensor.dtype) not in {dtype.name for dtype in dtypes.TABLE}
+    ):
+        raise ConfigError(
+            "only dense tensors of bools, integers and real floats can be published",
+            entry=name,
+            dtype=str(tensor.dtype),
+            layout=str(tensor.layout),
+            device=str(tensor.device),
+        )
+
+
+def _identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what tied parameters have in common; tensors without memory only have names."""
+    if not tensor.numel():
+        return (name,)
+    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtypes.by_name(name).name)
+    return found

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+import smbox
+from smbox_torch import Publisher, Subscriber
+
+pytestmark = pytest.mark.shares
+
+SIZE = 1 << 19  # 2 MiB of float32: four stripes
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test publishes under."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def state() -> dict[str, torch.Tensor]:
+    return {"a": torch.zeros(SIZE), "b": torch.zeros(SIZE), "n": torch.tensor(0)}
+
+
+@pytest.fixture
+def publisher(box, name, state):
+    with Publisher(box, name, state) as publisher:
+        yield publisher
+
+
+def publish(publisher, state, value) -> int:
+    for tensor in state.values():
+        tensor.fill_(value)
+    return publisher.publish()
+
+
+def values(state) -> list[list[float]]:
+    return [tensor.unique().tolist() for tensor in state.values()]
+
+
+def test_a_pull_waits_for_a_newer_version(box, name, publisher, state):
+    with ThreadPoolExecutor(1) as pool:
+        subscriber = Subscriber(box, name)
+        first = pool.submit(subscriber.pull)
+        assert publish(publisher, state, 1) == 1
+        assert first.result(60) == 1
+        second = pool.submit(subscriber.pull, newer_than=1, timeout_s=60.0)
+        assert publish(publisher, state, 2) == 2
+        assert second.result(60) == 2
+    assert values(subscriber.state) == [[2], [2], [2]]
+
+
+def test_what_never_comes_is_told_and_changes_nothing(box, name, publisher, state):
+    subscriber = Subscriber(box, name)
+    target = {key: torch.ones_like(tensor) for key, tensor in state.items()}
+    with pytest.raises(smbox.RequestTimeoutError) as caught:
+        subscriber.pull(into=target, timeout_s=0.05)
+    assert caught.value.facts["outcome"] == "none"
+    publish(publisher, state, 2)
+    subscriber.pull()
+    with pytest.raises(smbox.RequestTimeoutError):
+        subscriber.pull(into=target, newer_than=1, timeout_s=0.05)
+    assert values(target) == [[1], [1], [1]]
+    assert subscriber.version == 1
+    assert values(subscriber.state) == [[2], [2], [2]]
+
+
+def test_a_module_takes_values_in_its_own_type(box, name):
+    model = nn.Sequential(nn.Linear(300, 400), nn.BatchNorm1d(400))
+    model(torch.randn(5, 300))
+    with Publisher(box, name, model, dtype=torch.bfloat16) as publisher:
+        publisher.publish()
+    target = nn.Sequential(nn.Linear(300, 400), nn.BatchNorm1d(400)).double()
+    assert Subscriber(box, name).pull(into=target) == 1
+    for key, tensor in target.state_dict().items():
+        wanted = model.state_dict()[key]
+        if wanted.is_floating_point():
+            assert tensor.dtype is torch.float64
+            wanted = wanted.bfloat16().double()
+        assert torch.equal(tensor, wanted)
+    assert all(parameter.requires_grad for parameter in target.parameters())
+
+
+def test_names_choose_what_is_pulled(box, name, publisher, state):
+    publish(publisher, state, 3)
+    subscriber = Subscriber(box, name)
+    target = {"n": torch.tensor(1), "b": torch.zeros(SIZE, dtype=torch.bfloat16), "c": "else"}
+    assert subscriber.pull(into=target, names=["b", "n"]) == 1
+    assert (target["n"].item(), target["b"].unique().tolist(), target["c"]) == (3, [3], "else")
+    assert list(subscriber.state) == ["b", "n"]
+    assert subscriber.pull(names=[]) == 1
+    assert dict(subscriber.state) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"b": None},
+        {"c": torch.zeros(1)},
+        {"b": torch.zeros(SIZE - 1)},
+        {"b": torch.zeros(SIZE, dtype=torch.int32)},
+        {"n": torch.tensor(0, dtype=torch.int32)},
+        {"n": torch.tensor(0.0)},
+        {"b": torch.zeros(1).expand(SIZE)},
+        {"b": torch.empty(SIZE, device="meta")},
+        {"b": 3},
+    ],
+    ids=["less", "more", "short", "ints", "narrow", "floats", "overlaps", "meta", "no tensor"],
+)
+def test_a_target_that_does_not_fit_is_left_alone(box, name, publisher, state, change):
+    publish(publisher, state, 5)
+    target = {key: tensor.clone().fill_(1) for key, tensor in state.items()} | change
+    target = {key: tensor for key, tensor in target.items() if tensor is not None}
+    with pytest.raises(smbox.LayoutMismatchError):
+        Subscriber(box, name).pull(into=target)
+    assert target["a"].unique().tolist() == [1]
+
+
+def test_names_that_are_not_there_are_told(box, name, publisher, state):
+    publish(publisher, state, 5)
+    subscriber = Subscriber(box, name)
+    target = {key: tensor.clone().fill_(1) for key, tensor in state.items()}
+    with pytest.raises(smbox.LayoutMismatchError, match="nowhere"):
+        subscriber.pull(into=target, names=["a", "nowhere"])
+    with pytest.raises(smbox.LayoutMismatchError, match="'n'"):
+        subscriber.pull(into={"a": target["a"]}, names=["a", "n"])
+    with pytest.raises(smbox.ConfigError):
+        subscriber.pull(into=target, names="a")
+    assert values(target) == [[1], [1], [1]]
+
+
+class Overtaking:
+    """Publishes twice just before certain reads of a buffer, so that it is overwritten.
+
+    Args:
+        publisher: of ``state``, with two buffers.
+        state: all of whose elements become the number of the version.
+        reads: which reads of a buffer, counted from 0.
+    """
+
+    def __init__(self, publisher, state, reads) -> None:
+        self._publisher = publisher
+        self._state = state
+        self.reads = reads
+        self.count = 0
+        self.version = 0
+
+    def publish(self) -> None:
+        self.version += 1
+        assert publish(self._publisher, self._state, self.version) == self.version
+
+    def __call__(self, verb, region) -> None:
+        if verb == "get":
+            self.count += 1
+            if self.count - 1 in self.reads:
+                self.publish()
+                self.publish()
+
+
+@pytest.mark.parametrize("read", range(3), ids=["before", "between", "after"])
+@pytest.mark.parametrize("names", [["a", "b", "n"], ["n", "a"]], ids=["all", "some"])
+def test_a_version_that_is_overwritten_while_it_is_read_is_never_seen(
+    box, name, publisher, state, hooked, names, read
+):
+    overtaking = Overtaking(publisher, state, reads={read})
+    overtaking.publish()
+    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+    subscriber = Subscriber(hooked(box, overtaking), name)
+    assert subscriber.pull(into=target, names=names) == 3
+    assert overtaking.count > 3
+    assert values(subscriber.state) == [[3] for _ in names]
+    assert [values(target)[list(state).index(key)] for key in names] == [[3] for _ in names]
+
+
+def test_a_reader_that_is_always_overtaken_is_told(box, name, publisher, state, hooked):
+    overtaking = Overtaking(publisher, state, reads=range(1, 1000, 3))
+    overtaking.publish()
+    target = {key: torch.full_like(tensor, 9) for key, tensor in state.items()}
+    subscriber = Subscriber(hooked(box, overtaking), name)
+    with pytest.raises(smbox.StaleVersionError) as caught:
+        subscriber.pull(into=target, timeout_s=0.1)
+    assert caught.value.facts["version"] == caught.value.facts["newest"] - 2
+    assert values(target) == [[9], [9], [9]]
+    assert (subscriber.version, dict(subscriber.state)) == (0, {})
+    overtaking.reads = ()
+    assert subscriber.pull(into=target) == overtaking.version
+    assert values(target) == [[overtaking.version]] * 3
+
+
+def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(box, name, state):
+    subscriber = Subscriber(box, name)
+    with Publisher(box, name, state, keep=3) as publisher, ThreadPoolExecutor(1) as pool:
+        fourth = pool.submit(Subscriber(box, name).pull, version=4, timeout_s=60.0)
+        for version in range(1, 5):
+            publish(publisher, state, version)
+        assert fourth.result(60) == 4
+        for version in (2, 4, 3):
+            assert subscriber.pull(version=version) == version
+            assert values(subscriber.state) == [[version]] * 3
+        with pytest.raises(smbox.StaleVersionError):
+            subscriber.pull(version=1)
+        for more in ({"version": 0}, {"version": 2, "newer_than": 1}, {"timeout_s": math.nan}):
+            with pytest.raises(smbox.ConfigError):
+                subscriber.pull(**more)
+        for more in ({"newer_than": 0.5}, {"version": 1.0}):
+            with pytest.raises(TypeError):
+                subscriber.pull(**more)
+        assert subscriber.version == 3
+
+
+def test_a_reader_goes_on_when_buffers_are_freed_under_it(box, name, state, hooked):
+    """A successor's first publication frees the buffers of its predecessor."""
+    with Publisher(box, name, state) as publisher:
+        publish(publisher, state, 1)
+    with Publisher(box, name, state) as successor:
+        once = iter([True])
+
+        def succeed(verb, region):
+            if verb == "get" and region.nbytes > SIZE and next(once, False):
+                publish(successor, state, 2)
+
+        subscriber = Subscriber(hooked(box, succeed), name)
+        assert subscriber.pull() == 2
+        assert values(subscriber.state) == [[2]] * 3
+
+
+def test_iteration_meets_each_newer_version(box, name, publisher, state):
+    subscriber = Subscriber(box, name)
+    publish(publisher, state, 1)
+    found = []
+    for version in subscriber:
+        found.append((version, values(subscriber.state)))
+        if version == 3:
+            break
+        publish(publisher, state, version + 1)
+    assert found == [(version, [[version]] * 3) for version in (1, 2, 3)]
+
+
+def test_pulls_of_an_event_loop(box, name, publisher, state):
+    subscriber = Subscriber(box, name)
+    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+
+    async def follow():
+        waiting = asyncio.create_task(subscriber.apull(into=target))
+        await asyncio.sleep(0)
+        publish(publisher, state, 1)
+        assert await waiting == 1
+        found = []
+        publish(publisher, state, 2)
+        async for version in subscriber:
+            found.append(version)
+            if version == 4:
+                break
+            publish(publisher, state, version + 1)
+        return found
+
+    assert asyncio.run(follow()) == [2, 3, 4]
+    assert values(target) == [[1]] * 3
+
+
+def test_a_cancelled_pull_is_over(box, name, publisher, state):
+    subscriber = Subscriber(box, name)
+    target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+
+    async def cancel():
+        waiting = asyncio.create_task(subscriber.apull(into=target, timeout_s=100.0))
+        await asyncio.wait([waiting], timeout=0.2)
+        started_s = time.monotonic()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return time.monotonic() - started_s
+
+    assert asyncio.run(cancel()) < 50.0
+    publish(publisher, state, 1)
+    assert values(target) == [[0]] * 3
+    assert subscriber.pull(into=target) == 1
+
+
+def test_threads_take_turns(box, name, publisher, state):
+    subscriber = Subscriber(box, name)
+    publish(publisher, state, 1)
+    gate = threading.Barrier(4)
+
+    def pull():
+        gate.wait(60)
+        target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+        return [(subscriber.pull(into=target), values(target)) for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [each.result(60) for each in [pool.submit(pull) for _ in range(4)]]
+    assert found == [[(1, [[1]] * 3)] * 5] * 4
