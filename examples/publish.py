@@ -1,4 +1,4 @@
-"""One writer, several readers: weights are published, readers wait for the next version.
+"""Weights of a policy are published; two readers pull each version that they can get, whole.
 
 python examples/publish.py
 """
@@ -7,43 +7,52 @@ from __future__ import annotations
 
 import multiprocessing
 
-import numpy as np
+import torch
 
 import smbox
+from smbox_torch import Publisher, Subscriber
 
 READERS = 2
-ROUNDS = 3
+VERSIONS = 5
+
+
+def make_policy() -> torch.nn.Module:
+    """A policy of 5 MB."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(128, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)
+    )
 
 
 def read(address: str, rank: int) -> None:
+    torch.set_num_threads(1)  # all processes share the host's cores
+    policy = make_policy()
     with smbox.connect(address) as box:
-        weights = box.attach("weights")
-        out = np.empty(weights.shape, np.float32)
-        seen = 0.0
-        box.counter("readers").add(1)
-        while seen < ROUNDS:
-            version = weights.version
-            weights.get(out=out)
-            if out[0] == seen:
-                weights.wait(version=version + 1, timeout_s=60.0)
-                continue
-            seen = float(out[0])
-        box.counter(f"reader-{rank}").add(int(seen))
+        subscriber = Subscriber(box, "policy")
+        version = 0
+        while version < VERSIONS:
+            version = subscriber.pull(into=policy, newer_than=version, timeout_s=60.0)
+            ms = 1000 * subscriber.copy_s
+            print(f"reader {rank}: version {version} in {ms:.1f} ms", flush=True)
+            box.counter(f"seen-{version}").add()
 
 
 def main() -> None:
-    with smbox.local(memory="64MiB") as box:
-        weights = box.create("weights", shape=(1000,), dtype="float32", init=0.0)
-        context = multiprocessing.get_context("spawn")
+    torch.set_num_threads(1)
+    policy = make_policy()
+    context = multiprocessing.get_context("spawn")
+    with smbox.local(memory="64MiB") as box, Publisher(box, "policy", policy) as publisher:
         readers = [context.Process(target=read, args=(box.address, r)) for r in range(READERS)]
         for reader in readers:
             reader.start()
-        box.counter("readers").wait(at_least=READERS, timeout_s=100.0)
-        for number in range(1, ROUNDS + 1):
-            weights.put(np.full(1000, number, np.float32))
+        for _ in range(VERSIONS):
+            with torch.no_grad():  # a step of training
+                for parameter in policy.parameters():
+                    parameter.add_(0.01)
+            version = publisher.publish()
+            box.counter(f"seen-{version}").wait(READERS, timeout_s=100.0)  # only for show
         for reader in readers:
             reader.join()
-        print("readers saw", [box.counter(f"reader-{rank}").value for rank in range(READERS)])
+        print("every reader has version", VERSIONS)
 
 
 if __name__ == "__main__":
