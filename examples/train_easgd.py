@@ -60,7 +60,7 @@ def main() -> None:
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
 
-    optimizer.center_into(model)
+    optimizer.finish()
     with torch.no_grad():
         right = [model(x).argmax(dim=1) == y for x, y in DataLoader(test, batch_size=500)]
     print(f"accuracy {torch.cat(right).float().mean():.1%}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
-
-import numpy as np
 
 from smbox import heartbeat
 from smbox.box import Box
 from smbox.errors import ConfigError, LimitError, RankTakenError
-from smbox.lease import RENEWALS, Lease, check_lease, generations, numbers
+from smbox.lease import LEFT, RENEWALS, Lease, check_lease, generations, numbers
 from smbox.member_record import hash_of
 from smbox.membership import Member
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View
@@ -38,7 +37,7 @@ def join(
         expected: how many members the run is started with.
         lease_s: seconds without renewal after which this process counts as dead.
         launch: what a launcher calls this run. Progress is taken over from a predecessor of
-            the same launch.
+            the same launch; without one, from a predecessor that expired.
 
     Raises:
         ConfigError: impossible arguments; the process did not join.
@@ -65,25 +64,29 @@ def join(
         lease,
         place,
         expected=expected,
-        late=bool(view.expired() or view.progress().any()),
+        late=bool(view.expired() or view.dead_here() or view.progress().any()),
         launch=hash_of(launch),
     )
     heartbeat.keep(member)
-    box.before_close(member.leave)
+    box.before_close(partial(member.leave, timeout_s=heartbeat.LEAVE_TIMEOUT_S))
     return member
 
 
 def _lowest_free(view: View) -> int:
-    free = np.flatnonzero(~view.is_alive)
-    if not len(free):
+    is_free = ~view.is_alive
+    is_free[list(view.dead_here())] = True
+    if not is_free.any():
         raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
-    return int(free[0])
+    return int(is_free.argmax())
 
 
 def _first_values(view: View, rank: int, launch: str) -> list[int]:
     """Return progress and meetings that a new holder of a rank begins with."""
     before = view.record(rank)
+    has_left = int(numbers(view.words[rank, LEASE])) == LEFT
     is_successor = before is not None and before.launch == hash_of(launch)
+    if has_left and not launch:
+        is_successor = False  # without a launcher this may be another run of the same name
     progress = int(view.progress()[rank]) if is_successor else 0
     held = numbers(view.words[view.is_alive, MEETINGS])
     return [progress, int(held.max(initial=0)) // 2 * 2]
@@ -93,7 +96,7 @@ def _await_place(roster: Roster, rank: int) -> View:
     """Look until a place is free; RankTakenError once its holder shows that it is alive."""
     first = roster.look()
     view = first
-    while view.is_alive[rank]:
+    while not view.is_free(rank):
         roster.wait(roster.version, roster.lease_s(rank) / RENEWALS)
         view = roster.look()
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:

@@ -75,7 +75,7 @@ class Lock:
     def holder(self) -> MemberInfo | None:
         """Return who holds the lock now: host, pid, since; None: nobody."""
         view = self._roster.look()
-        return view.of(_PLACE) if view.is_alive[_PLACE] else None
+        return None if view.is_free(_PLACE) else view.of(_PLACE)
 
     def acquire(self, *, timeout_s: float | None = None) -> int:
         """Wait for the lock and take it; return its fence.
@@ -97,7 +97,7 @@ class Lock:
             version = self._roster.version
             view = self._roster.look()
             left_s = deadline_s - time.monotonic()
-            if not view.is_alive[_PLACE]:
+            if view.is_free(_PLACE):
                 if lease.take(int(generations(view.words[_PLACE, LEASE])), [0, 0]):
                     break
             elif left_s <= 0.0:

@@ -32,7 +32,7 @@ class Member:
 
     A thread renews the lease and looks for the others ``RENEWALS`` times per lease. The process
     leaves by :meth:`leave`, when the box closes, or when the interpreter exits; a killed one
-    is out when its lease has passed, on the same host at the next look. A process that was
+    is out when its lease has passed. A process that was
     stopped for longer goes on if nobody has taken its rank; else :meth:`check`, ``progress``
     and :meth:`meet` raise LeaseLostError from then on.
 

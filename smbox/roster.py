@@ -99,6 +99,18 @@ class View:
             progress=int(self.progress()[rank]),
         )
 
+    def dead_here(self) -> set[int]:
+        """Return the ranks whose lease has not passed, but whose process on this host died."""
+        return {
+            rank
+            for rank, record in self._records.items()
+            if self.is_alive[rank] and record.is_known_dead()
+        }
+
+    def is_free(self, rank: int) -> bool:
+        """Tell whether a rank may be taken now: its holder left, expired or died here."""
+        return not self.is_alive[rank] or rank in self.dead_here()
+
     def record(self, rank: int) -> Record | None:
         """Return what the holder of a rank wrote of itself, if that was read."""
         return self._records.get(rank)
@@ -216,8 +228,6 @@ class Roster:
             words[:, LEASE], self._lease_s, began_s=began_s, ended_s=ended_s
         )
         is_held_now = is_held(words[:, LEASE])
-        for rank, record in self._records.items():
-            is_gone[rank] |= bool(is_held_now[rank]) and record.is_known_dead()
         if mine is not None:
             is_gone[mine] = False
         for gone in np.flatnonzero(is_held_now & is_gone):

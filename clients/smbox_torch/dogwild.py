@@ -22,7 +22,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import torch
 
@@ -31,6 +31,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.options import BoxOptions
 from smbox_torch.stream import Stream
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
@@ -54,6 +55,7 @@ class Dogwild(BoxOptimizer):
         is_master: whether this is the one that steps; None: it is RANK 0.
         pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
             caller calls ``stream``.
+        options: workers: see BoxOptimizer.
     """
 
     def __init__(
@@ -64,10 +66,11 @@ class Dogwild(BoxOptimizer):
         *,
         is_master: bool | None = None,
         pause_s: float | None = PAUSE_S,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if pause_s is not None and pause_s < 0:
             raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
-        super().__init__(optimizer, box, name)
+        super().__init__(optimizer, box, name, **options)
         world = World.from_env(os.environ)
         self.is_master = world.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
@@ -155,7 +158,7 @@ class Dogwild(BoxOptimizer):
             for pending, saved in zip(self._pending, extra["pending"], strict=True):
                 pending.copy_(saved)
 
-    def close(self) -> None:
+    def _end(self) -> None:
         """End the streamer with a last turn: all that a worker computed is on its way.
 
         What comes to a master after its last step stays in the memory.

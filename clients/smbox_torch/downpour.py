@@ -71,11 +71,16 @@ class Downpour(BoxOptimizer):
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
+        self._exchange(push=push, fetch=fetch)
+
+    def _exchange(self, *, push: bool, fetch: bool) -> None:
         with self._exchanging((push + fetch) * self.nbytes + self._beside_nbytes()):
             self._moves.gather()
             self._transfer(push=push, fetch=fetch)
             if push:
                 self._average_buffers()
+        if push:
+            self._note_shared()
         self.recorder.behind(self.center.behind(mine=int(push)))
 
     def _beside_nbytes(self) -> int:
@@ -100,6 +105,9 @@ class Downpour(BoxOptimizer):
         """Copy what is evaluated into a model; the worker's own goes on from there."""
         with self._moves.standing_still():
             super().center_into(model)
+
+    def _share(self) -> None:
+        self._exchange(push=True, fetch=True)
 
     def _extra_state(self) -> dict[str, Any]:
         return {"moves": self._moves.state()}

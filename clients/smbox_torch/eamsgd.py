@@ -153,10 +153,9 @@ class EAMSGD(EASGD):
                 if p.grad is not None:
                     yield p, p.grad, v, float(lr[id(p)])
 
-    def close(self) -> None:
-        """Finish the exchange under way, so that x and center are consistent."""
+    def _end(self) -> None:
         with self._at_x():
-            super().close()
+            super()._end()
 
     def _extra_state(self) -> dict[str, Any]:
         self._follow()

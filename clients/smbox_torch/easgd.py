@@ -27,7 +27,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
-from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.elastic import check_moving_rate
 from smbox_torch.options import BoxOptions
 from smbox_torch.overlap import Overlap, OwnMoves, ThreadedExchange
 from smbox_torch.wrapper import BoxOptimizer
@@ -43,7 +43,8 @@ class EASGD(BoxOptimizer):
         box: the memory.
         name: of the run.
         period: local steps between two exchanges.
-        moving_rate: share of the distance that worker and center move; None: 0.9 / workers.
+        moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
+            of those who are there at the exchange.
         overlap: hide the exchange behind the next gradient, on an update thread.
         options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
     """
@@ -62,11 +63,14 @@ class EASGD(BoxOptimizer):
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
-        self.moving_rate = moving_rate_or_default(
-            moving_rate, default_workers(options.get("workers"))
-        )
+        self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         self._overlap = self._overlapped() if overlap else None
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
 
     def _overlapped(self) -> Overlap:
         flat = [buffer for buffer, _ in self.pairs()]
@@ -83,15 +87,18 @@ class EASGD(BoxOptimizer):
         """Do one exchange now, whatever the period says (with overlap: begin it)."""
         if self._overlap is not None:
             self._overlap.begin()
+            self._note_shared()
             return
         with torch.no_grad(), self._exchanging(2 * self.nbytes):
             for buffer, region in self.pairs():
                 region.elastic(buffer.load(), self.moving_rate)
                 buffer.store()
+        self._note_shared()
         self.recorder.behind(self.center.behind())
 
     def prepare(self) -> None:
-        """Raise ConfigError if x has left its buffers."""
+        """Raise ConfigError if x has left its buffers, LeaseLostError if it lost its rank."""
+        self.team.check()
         self.flat.check()
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
@@ -122,8 +129,10 @@ class EASGD(BoxOptimizer):
         if self._overlap is not None:
             self._overlap.load_state(extra.get("moves"))
 
-    def close(self) -> None:
-        """Finish the exchange under way, so that worker and center are consistent."""
+    def _share(self) -> None:
+        self.exchange()
+
+    def _end(self) -> None:
         if self._overlap is not None:
             try:
                 self._overlap.settle()

@@ -20,9 +20,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.elastic import check_moving_rate
 from smbox_torch.options import BoxOptions
-from smbox_torch.phase import of_this_start
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.wrapper import BoxOptimizer
 
@@ -60,29 +59,40 @@ class SyncEASGD(BoxOptimizer):
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
         self.timeout_s = timeout_s
-        self.moving_rate = moving_rate_or_default(
-            moving_rate, default_workers(options.get("workers"))
-        )
+        self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
 
     def _advance(self) -> None:
         if self.steps % self.period == 0:
             with self._exchanging(2 * self.nbytes):
                 self._exchange.read()
                 self._meet("read")
+                self._exchange.moving_rate = self.moving_rate
                 self._exchange.move()
                 self._exchange.add()
                 self._meet("added")
-            self.recorder.behind(self.center.behind(mine=self.workers))
+            self._note_shared()
+            self.recorder.behind(self.center.behind(mine=self.team.workers))
         self._local_step()
 
     def _meet(self, what: str) -> None:
-        """Wait until all workers are here.
+        """Wait until all workers that are alive are here.
 
         Raises:
             RequestTimeoutError: one did not come; the center may lack some workers' moves.
         """
-        self.box.barrier(
-            of_this_start(f"{self.name}.{what}"), parties=self.workers, timeout_s=self.timeout_s
-        )
+        self.team.meet(what, self.timeout_s)
+
+    def _share(self) -> None:
+        """Exchange alone, in one atomic operation: the others may have ended elsewhere."""
+        with self._exchanging(2 * self.nbytes):
+            for buffer, region in self.pairs():
+                region.elastic(buffer.load(), self.moving_rate)
+                buffer.store()
+        self._note_shared()

@@ -11,19 +11,15 @@ stable iff ``workers * moving_rate <= (4 - 2 lr) / (2 - lr + 2 / workers)``.
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Mapping
 
 from smbox.errors import ConfigError
-from smbox_torch.world import number_of
 
 __all__ = [
     "StabilityWarning",
+    "check_moving_rate",
     "default_moving_rate",
-    "default_workers",
     "fused_bound",
-    "moving_rate_or_default",
     "unfused_bound",
     "warn_if_unstable",
 ]
@@ -36,33 +32,20 @@ class StabilityWarning(UserWarning):
     """The moving rate is outside the range in which the averaging is known to converge."""
 
 
-def default_workers(workers: int | None, env: Mapping[str, str] = os.environ) -> int:
-    """Return the number of workers: as given, else torchrun's WORLD_SIZE, else 1.
-
-    Raises:
-        ConfigError: fewer than one worker, or WORLD_SIZE is no number.
-    """
-    count = number_of(env, "WORLD_SIZE", 1) if workers is None else workers
-    if count < 1:
-        raise ConfigError("there is at least one worker", workers=count)
-    return count
-
-
 def default_moving_rate(workers: int) -> float:
     """Return ``0.9 / workers``."""
     return BETA / workers
 
 
-def moving_rate_or_default(moving_rate: float | None, workers: int) -> float:
-    """Return the moving rate as given or by default.
+def check_moving_rate(moving_rate: float | None) -> float | None:
+    """Return the moving rate that was given, None where the default is wanted.
 
     Raises:
         ConfigError: it is not within (0, 1].
     """
-    rate = default_moving_rate(workers) if moving_rate is None else float(moving_rate)
-    if not 0.0 < rate <= 1.0:
-        raise ConfigError("moving_rate must be above 0 and at most 1", moving_rate=rate)
-    return rate
+    if moving_rate is not None and not 0.0 < moving_rate <= 1.0:
+        raise ConfigError("moving_rate must be above 0 and at most 1", moving_rate=moving_rate)
+    return None if moving_rate is None else float(moving_rate)
 
 
 def fused_bound(lr: float = 0.0) -> float:

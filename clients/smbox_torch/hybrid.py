@@ -49,13 +49,27 @@ class HybridRoot(EASGD):
         with torch.no_grad(), self._exchanging(2 * self.nbytes):
             self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
 
+
+class AtOnce:
+    """Exchanges of a root that hides none: each is done when it has begun.
+
+    Args:
+        root: whose they are.
+    """
+
+    def __init__(self, root: HybridRoot) -> None:
+        self._root = root
+
     def begin(self, moves: Moves) -> None:
-        """Do the whole exchange at once."""
-        self.tell(moves.tensors)
+        """Do the whole exchange."""
+        self._root.tell(moves.tensors)
         moves.tell()
 
     def finish(self) -> None:
         """Return: it is done."""
+
+    def close(self) -> None:
+        """Return: there is no thread."""
 
 
 class HybridSGD(SyncGroup):
@@ -154,9 +168,10 @@ class HybridSGD(SyncGroup):
             # other of two sets it need not wait for them.
             sets = 2 if self._is_hidden else 1
             self._moves = HostMoves(name, self.world, self._flat, timeout_s, sets=sets)
-        exchange: Exchange | None = self._root
-        if self._root is not None and self._is_hidden:
-            exchange = ThreadedExchange(self._root)
+        exchange: Exchange | None = None
+        if self._root is not None:
+            kind = ThreadedExchange if self._is_hidden else AtOnce
+            exchange = kind(self._root)
         self._overlap = Overlap(self._flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
@@ -254,6 +269,8 @@ class HybridSGD(SyncGroup):
     def _leave(self) -> None:
         self._overlap.close()
         self._moves.close()
+        if self._root is not None:
+            self._root.close(exchange=False)
         super().close()
 
     def __exit__(

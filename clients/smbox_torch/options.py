@@ -6,6 +6,8 @@ from typing import TypedDict
 
 import torch
 
+from smbox_torch.team import Workers
+
 __all__ = ["BoxOptions"]
 
 
@@ -16,4 +18,5 @@ class BoxOptions(TypedDict, total=False):
     """
 
     model: torch.nn.Module | None
-    workers: int | None
+    workers: Workers
+    lease_s: float

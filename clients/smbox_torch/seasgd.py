@@ -28,7 +28,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.elastic import default_workers, moving_rate_or_default, warn_if_unstable
+from smbox_torch.elastic import check_moving_rate, warn_if_unstable
 from smbox_torch.options import BoxOptions
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.update_thread import UpdateThread
@@ -70,13 +70,16 @@ class SEASGD(BoxOptimizer):
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
-        self.moving_rate = moving_rate_or_default(
-            moving_rate, default_workers(options.get("workers"))
-        )
-        warn_if_unstable(self.moving_rate, default_workers(options.get("workers")))
+        self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
+        warn_if_unstable(self.moving_rate, self.workers)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate, self._increments(increment))
         self._thread = UpdateThread() if overlap else None
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
 
     def _increments(self, increment: str | None) -> list[RegionLike] | None:
         """Create this worker's own regions, or find those of its life before."""
@@ -104,12 +107,14 @@ class SEASGD(BoxOptimizer):
         with torch.no_grad():
             self._exchange.read()
             self._finish_add()
+            self._exchange.moving_rate = self.moving_rate
             self._exchange.move()
         if self._thread is None:
             self._add()
         took_s = time.monotonic() - began_s
         self.recorder.exchange(took_s=took_s, nbytes=2 * self.nbytes)
         self.recorder.waited(took_s)
+        self._note_shared()
         if self._thread is not None:
             self._thread.begin(self._add)
 
@@ -128,8 +133,12 @@ class SEASGD(BoxOptimizer):
         self._finish_add()
         return super().state_dict()
 
-    def close(self) -> None:
-        """Finish the add under way and end the update thread."""
+    def _share(self) -> None:
+        self.exchange()
+
+    def _end(self) -> None:
         if self._thread is not None:
-            self._finish_add()
-            self._thread.close()
+            try:
+                self._finish_add()
+            finally:
+                self._thread.close()

@@ -98,11 +98,16 @@ class ServerDownpour(BoxOptimizer):
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
+        self._exchange(push=push, fetch=fetch)
+
+    def _exchange(self, *, push: bool, fetch: bool) -> None:
         with self._exchanging((push + fetch) * self.nbytes):
             if push:
                 self._push()
             if fetch:
                 self.center.fetch()
+        if push:
+            self._note_shared()
         self.recorder.behind(self.center.behind(mine=int(push)))
 
     def _push(self) -> None:
@@ -111,6 +116,9 @@ class ServerDownpour(BoxOptimizer):
             server.step(gathered, lr=lr)
             gathered[...] = 0
         self._average_buffers()
+
+    def _share(self) -> None:
+        self._exchange(push=True, fetch=True)
 
     def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()

@@ -16,7 +16,6 @@ a barrier. Variant: moves are pushed at the clock, not between; the server pushe
 
 from __future__ import annotations
 
-import os
 from typing import Any, Unpack
 
 import torch
@@ -26,7 +25,6 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.clocks import Clocks
 from smbox_torch.moves import Moves
 from smbox_torch.options import BoxOptions
-from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["SSP"]
@@ -44,10 +42,10 @@ class SSP(BoxOptimizer):
         name: of the run.
         staleness: clocks that the fastest may be ahead of the slowest.
         period: steps of one clock; None: only :meth:`clock` ends a clock.
-        rank: of this worker; None: RANK of the environment, else 0.
+        rank: of this worker; None: the launcher's, else the lowest that is free.
         timeout_s: longest wait for the slowest, in seconds.
-        options: model, workers: see BoxOptimizer. All workers are waited for; buffers
-            move elastically at each clock.
+        options: model, workers, lease_s: see BoxOptimizer. Workers that are alive are waited
+            for; buffers move elastically at each clock.
     """
 
     def __init__(
@@ -64,14 +62,13 @@ class SSP(BoxOptimizer):
     ) -> None:
         if staleness < 0 or (period is not None and period < 1):
             raise ConfigError("staleness begins at 0, period at 1", staleness=staleness)
-        super().__init__(optimizer, box, name, **options)
+        super().__init__(optimizer, box, name, rank=rank, **options)
         self.staleness = staleness
         self.period = period
         self.timeout_s = timeout_s
-        own = World.from_env(os.environ).rank if rank is None else rank
-        self.clocks = Clocks(box, f"{name}.clocks", own, self.workers)
+        self.clocks = Clocks(box, f"{name}.clocks", self.team)
         self._moves = Moves(self.flat)
-        self._fetched_at = int(self.clocks.read().min())
+        self._fetched_at = self.clocks.slowest()
 
     def _advance(self) -> None:
         self._moves.begin()
@@ -89,6 +86,7 @@ class SSP(BoxOptimizer):
         with self._exchanging(self.nbytes):
             self._push()
             now = self.clocks.tick()
+            self._note_shared()
             oldest = now - self.staleness
             if self._fetched_at < oldest:
                 self._fetched_at = self.clocks.wait(oldest, self.timeout_s)
@@ -119,6 +117,10 @@ class SSP(BoxOptimizer):
         self._moves.load_state(extra["moves"])
         self._fetched_at = self.clocks.mine - extra["age"]
 
-    def close(self) -> None:
-        """Leave: the others do not wait for this worker any more."""
+    def _share(self) -> None:
+        with self._exchanging(self.nbytes):
+            self._push()
+        self._note_shared()
+
+    def _end(self) -> None:
         self.clocks.leave()

@@ -108,3 +108,8 @@ def number_of(env: Mapping[str, str], name: str, default: int) -> int:
         return int(text) if text else default
     except ValueError as error:
         raise ConfigError(f"{name} must be a whole number", value=text) from error
+
+
+def is_launched(env: Mapping[str, str]) -> bool:
+    """Tell whether a launcher (``smbox run``, torchrun) gave this process a rank."""
+    return bool(env.get("SMBOX_RANK") or env.get("RANK"))

@@ -19,7 +19,6 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
-from smbox_torch.elastic import default_moving_rate, default_workers
 from smbox_torch.flat import (
     FlatBuffer,
     FlatParameters,
@@ -27,15 +26,16 @@ from smbox_torch.flat import (
     named_floats,
     other_buffers,
 )
+from smbox_torch.joined import JoinedOptimizer
 from smbox_torch.matching import counterparts, names_of
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
-from smbox_torch.wrapped import WrappedOptimizer
+from smbox_torch.team import LEASE_S, Workers
 
 __all__ = ["BoxOptimizer"]
 
 
-class BoxOptimizer(WrappedOptimizer):
+class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
     Wrapping makes the parameters views of flat buffers and sets them to the center: the
@@ -48,15 +48,21 @@ class BoxOptimizer(WrappedOptimizer):
         name: of the run: prefix of all regions, counters and barriers.
         model: also exchange its floating-point buffers (batch norm), in regions of their own;
             gives the parameters names, by which ``center_into`` finds them in other models.
-        workers: number of workers; None: WORLD_SIZE of the environment, else 1.
+        workers: number of workers, or a member from ``smbox.join``; None: as the launcher
+            (``smbox run``, torchrun) says. docs/membership.md says what follows from each.
+        rank: of this worker; None: the launcher's, else the lowest that is free.
+        lease_s: seconds without a sign of life after which this worker counts as dead.
         gradients: keep the gradients in flat buffers too.
 
     Attributes:
         inner: the optimizer inside.
-        steps: local steps so far.
+        steps: local steps so far; under a dead predecessor's rank it begins at its steps.
+        team: who works in this run; docs/membership.md.
 
     Raises:
-        ConfigError: impossible arguments; nothing was created.
+        ConfigError: impossible arguments, or nobody says how many workers there are; nothing
+            was created.
+        RankTakenError: a living process has this worker's rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
 
@@ -67,14 +73,15 @@ class BoxOptimizer(WrappedOptimizer):
         name: str,
         *,
         model: torch.nn.Module | None = None,
-        workers: int | None = None,
+        workers: Workers = None,
+        rank: int | None = None,
+        lease_s: float = LEASE_S,
         gradients: bool = False,
     ) -> None:
         super().__init__(optimizer)
         self.box = box
         self.name = name
-        self.workers = default_workers(workers)
-        self.steps = 0
+        self._join(box, name, workers, rank, lease_s)
         self.recorder = Recorder()
         self._flat_gradients = gradients
         members = (p for group in optimizer.param_groups for p in group["params"])
@@ -123,6 +130,7 @@ class BoxOptimizer(WrappedOptimizer):
         self.recorder.waited(took_s)
 
     def _begin_exchange(self) -> None:
+        self.team.check()
         self.flat.check()
         self._check_buffers()
         self.phase.use()
@@ -147,7 +155,7 @@ class BoxOptimizer(WrappedOptimizer):
     def _average_buffers(self) -> None:
         """Pull batch-norm buffers and their center together."""
         for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), default_moving_rate(self.workers))
+            region.elastic(buffer.load(), self._default_rate())
             buffer.store()
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
@@ -157,6 +165,11 @@ class BoxOptimizer(WrappedOptimizer):
     def _best(self) -> Center:
         """Return what is evaluated in the end: the center, or an average of it."""
         return self.center
+
+    def _take_center(self) -> None:
+        self._best().fetch()
+        if self.buffers is not None:
+            self.buffers.fetch()
 
     def _shared(self) -> Iterator[Shared]:
         """Iterate over all that a checkpoint must hold of what the workers share."""

@@ -91,7 +91,9 @@ def address() -> Iterator[str]:
 
 def descent(box, name: str, kind: type, settings: dict, worker: int = 0) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
-    return Descent(worker, x, kind(torch.optim.SGD([x], lr=LR), box, name, **settings))
+    return Descent(
+        worker, x, kind(torch.optim.SGD([x], lr=LR), box, name, workers=1, **settings)
+    )
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
@@ -102,7 +104,7 @@ def test_one_worker_is_the_sequential_algorithm(case: str, transport: str, addre
     with smbox.connect(address, transport=transport) as box:
         one = descent(box, name, kind, settings)
         one.run(STEPS)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
         center = box.attach(f"{name}.float32")
         np.testing.assert_array_equal(center.get(), expected())
         assert one.optimizer.stats().exchanges > 0

@@ -140,6 +140,13 @@ def test_progress_of_another_launch_is_not_taken_over(box):
         assert member.progress == 6
 
 
+def test_without_a_launch_nothing_is_taken_over_from_who_left(box):
+    with join(box) as member:
+        member.progress = 5
+    with join(box) as member:
+        assert (member.rank, member.progress) == (0, 0)
+
+
 def test_progress_may_go_back(box):
     with join(box) as one, join(box) as other:
         one.progress = 9

@@ -17,7 +17,11 @@ torch.set_num_threads(1)
 def worker(number: int, box: ModelBox, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(number, x, ADownpour(sgd, box.client(f"w{number}"), "run", **settings))
+    return Descent(
+        number,
+        x,
+        ADownpour(sgd, box.client(f"w{number}"), "run", **({"workers": 1} | settings)),
+    )
 
 
 def rate(push: int) -> float:

@@ -18,7 +18,7 @@ class Half(AveragedDownpour):
 
 def worker(box: ModelBox, kind: type = Half) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
-    return Descent(0, x, kind(torch.optim.SGD([x], lr=LR), box, "run"))
+    return Descent(0, x, kind(torch.optim.SGD([x], lr=LR), box, "run", workers=1))
 
 
 def test_the_average_follows_the_center_and_leaves_the_worker_alone():

@@ -23,7 +23,9 @@ def made(box: ModelBox, number: int, **options: Any) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start() + np.float32(number)))
     options = {"is_master": number == MASTER, "pause_s": None} | options
     sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(number, x, Dogwild(sgd, box.client(f"w{number}"), "run", **options))
+    return Descent(
+        number, x, Dogwild(sgd, box.client(f"w{number}"), "run", workers=1, **options)
+    )
 
 
 class Replay:
@@ -95,7 +97,7 @@ def test_sparse_gradients_do_what_dense_ones_do():
             torch.nn.init.zeros_(table.weight)
             sgd = torch.optim.SGD(table.parameters(), lr=1.0)
             settings = {"is_master": number == MASTER, "pause_s": None}
-            team.append(Dogwild(sgd, box.client(f"w{number}"), "run", **settings))
+            team.append(Dogwild(sgd, box.client(f"w{number}"), "run", workers=1, **settings))
             tables.append(table)
         for _ in range(3):
             for table, optimizer in zip(tables, team, strict=True):
@@ -116,7 +118,7 @@ def test_every_gradient_arrives_once_at_any_pace():
     def member(is_master: bool) -> tuple[torch.nn.Parameter, Dogwild]:
         x = torch.nn.Parameter(torch.zeros(size))
         sgd = torch.optim.SGD([x], lr=1.0)
-        return x, Dogwild(sgd, box, "run", is_master=is_master, pause_s=0.0)
+        return x, Dogwild(sgd, box, "run", is_master=is_master, pause_s=0.0, workers=1)
 
     def work(_: int) -> None:
         x, optimizer = member(is_master=False)
@@ -186,7 +188,7 @@ def test_a_frozen_parameter_of_the_master_is_not_decayed():
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     p.requires_grad_(False)
     sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
-    master = Dogwild(sgd, ModelBox(), "run", is_master=True, pause_s=None)
+    master = Dogwild(sgd, ModelBox(), "run", is_master=True, pause_s=None, workers=1)
     q.sum().backward()
     master.step()
     assert p.tolist() == [1, 1]

@@ -18,7 +18,9 @@ torch.set_num_threads(1)
 def worker(number: int, box: ModelBox, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(number, x, Downpour(sgd, box.client(f"w{number}"), "run", **settings))
+    return Descent(
+        number, x, Downpour(sgd, box.client(f"w{number}"), "run", **({"workers": 1} | settings))
+    )
 
 
 @pytest.mark.parametrize(("n_push", "n_fetch"), [(1, 1), (3, 3), (2, 3), (1, 4), (4, 1)])
@@ -124,7 +126,9 @@ def test_both_directions_are_counted():
 def test_batch_norm_buffers_are_averaged():
     box = ModelBox()
     model = torch.nn.BatchNorm1d(2)
-    opt = Downpour(torch.optim.SGD(model.parameters(), lr=LR), box, "run", model=model)
+    opt = Downpour(
+        torch.optim.SGD(model.parameters(), lr=LR), box, "run", model=model, workers=1
+    )
     model(torch.randn(4, 2) + 3).sum().backward()
     mean = model.running_mean.clone()
     opt.step()

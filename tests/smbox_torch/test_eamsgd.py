@@ -18,7 +18,14 @@ SETTINGS = {"steps": 10, "lr": LR, "moving_rate": 0.3, "period": 2}
 def worker(number: int, box: ModelBox, kind: type = EAMSGD, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
-    wrapped = kind(sgd, box.client(f"w{number}"), "run", period=2, moving_rate=0.3, **settings)
+    wrapped = kind(
+        sgd,
+        box.client(f"w{number}"),
+        "run",
+        period=2,
+        moving_rate=0.3,
+        **({"workers": 1} | settings),
+    )
     return Descent(number, x, wrapped)
 
 
@@ -64,7 +71,11 @@ def test_without_momentum_it_is_easgd():
 def test_weight_decay_is_added_ahead_of_x():
     x = torch.nn.Parameter(torch.ones(3))
     opt = EAMSGD(
-        torch.optim.SGD([x], lr=0.5, weight_decay=0.25), ModelBox(), "run", momentum=HALF
+        torch.optim.SGD([x], lr=0.5, weight_decay=0.25),
+        ModelBox(),
+        "run",
+        momentum=HALF,
+        workers=1,
     )
     x.grad = torch.zeros(3)
     opt.step()
@@ -92,7 +103,7 @@ def test_an_exchange_by_hand_moves_x_and_center_towards_each_other(overlap: bool
     center = box.attach("run.float32")
     before, c = position(one) + center.get(), center.get()
     one.optimizer.exchange()
-    one.optimizer.close()
+    one.optimizer.close(exchange=False)
     assert np.abs(center.get() - c).max() > 1e-3
     extra = one.optimizer.state_dict()["extra"]
     np.testing.assert_allclose(position(one) + center.get(), before, rtol=0, atol=1e-5)
@@ -128,9 +139,9 @@ def test_other_optimizers_and_settings_that_would_be_ignored_are_refused():
     x = torch.nn.Parameter(torch.zeros(2))
     for inner in (torch.optim.Adam([x]), torch.optim.RMSprop([x], lr=0.1)):
         with pytest.raises(ConfigError, match=r"torch\.optim\.SGD"):
-            EAMSGD(inner, ModelBox(), "run")
+            EAMSGD(inner, ModelBox(), "run", workers=1)
     for settings in ({"momentum": 0.9}, {"maximize": True}, {"dampening": 0.5}):
         with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):
-            EAMSGD(torch.optim.SGD([x], lr=0.1, **settings), ModelBox(), "run")
+            EAMSGD(torch.optim.SGD([x], lr=0.1, **settings), ModelBox(), "run", workers=1)
     with pytest.raises(ConfigError, match="momentum"):
-        EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0)
+        EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0, workers=1)

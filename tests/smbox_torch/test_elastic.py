@@ -42,22 +42,12 @@ def test_known_values():
     assert elastic.default_moving_rate(6) == pytest.approx(0.15)
 
 
-def test_defaults_come_from_the_workers():
-    assert elastic.default_workers(3) == 3
-    assert elastic.default_workers(None, {"WORLD_SIZE": "8"}) == 8
-    assert elastic.default_workers(None, {}) == 1
-    assert elastic.moving_rate_or_default(None, 3) == pytest.approx(0.3)
-    assert elastic.moving_rate_or_default(0.2, 3) == 0.2
-
-
 def test_impossible_values_are_refused():
-    with pytest.raises(ConfigError):
-        elastic.default_workers(0)
-    with pytest.raises(ConfigError, match=r"WORLD_SIZE.*two"):
-        elastic.default_workers(None, {"WORLD_SIZE": "two"})
     for rate in (0.0, -0.1, 1.1, float("nan")):
         with pytest.raises(ConfigError):
-            elastic.moving_rate_or_default(rate, 1)
+            elastic.check_moving_rate(rate)
+    assert elastic.check_moving_rate(1) == 1.0
+    assert elastic.check_moving_rate(None) is None
 
 
 def test_the_warning_names_bound_and_cure():

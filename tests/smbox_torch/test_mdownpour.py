@@ -17,7 +17,7 @@ def worker(number: int, box: ModelBox, momentum: float = 0.9) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
     client = box.client(f"w{number}")
-    return Descent(number, x, MDownpour(sgd, client, "run", momentum=momentum))
+    return Descent(number, x, MDownpour(sgd, client, "run", momentum=momentum, workers=1))
 
 
 def replayed(order: list[str], count: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:

@@ -26,7 +26,9 @@ def counts(steps: int, exchanges: int, staleness: dict[int, int], nbytes: int) -
 
 def made(box: ModelBox, client: str) -> tuple[torch.nn.Parameter, EASGD]:
     x = torch.nn.Parameter(torch.zeros(3))
-    return x, EASGD(torch.optim.SGD([x], lr=0.1), box.client(client), "run", period=1)
+    return x, EASGD(
+        torch.optim.SGD([x], lr=0.1), box.client(client), "run", period=1, workers=1
+    )
 
 
 def train(x: torch.nn.Parameter, optimizer: EASGD, steps: int) -> None:

@@ -22,12 +22,14 @@ def worker(number: int, box: ModelBox, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
     settings = {"period": 2, "moving_rate": 0.2, **settings}
-    return Descent(number, x, SEASGD(sgd, box.client(f"w{number}"), "run", **settings))
+    return Descent(
+        number, x, SEASGD(sgd, box.client(f"w{number}"), "run", **({"workers": 1} | settings))
+    )
 
 
 def finish(descent: Descent, steps: int) -> None:
     descent.run(steps)
-    descent.optimizer.close()
+    descent.optimizer.close(exchange=False)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -39,7 +41,7 @@ def test_one_worker_is_the_sequential_algorithm(overlap: bool, increment: str | 
     for _ in range(9):
         one.run()
         one.optimizer.state_dict()  # waits for the add, so that its order is the paper's
-    one.optimizer.close()
+    one.optimizer.close(exchange=False)
     x, c = start(), start()
     oracles.run(oracles.seasgd(x, c, gradient(0), **SETTINGS))
     np.testing.assert_array_equal(one.values(), x)
@@ -97,7 +99,7 @@ def test_the_main_thread_computes_on_while_the_add_runs_and_blocks_before_the_ne
     assert box.log[-1].op == "get"  # it has read (T1), and waits before T2
     box.gate.set()
     second.join()
-    one.optimizer.close()
+    one.optimizer.close(exchange=False)
     assert not np.array_equal(one.values(), moved)
     assert box.order("run.float32", "accumulate") == ["w0", "w0"]
     assert one.optimizer.stats().exchanges == 2

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 def worker(number: int, box: object, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(number, x, ServerDownpour(sgd, box, "run", **settings))
+    return Descent(number, x, ServerDownpour(sgd, box, "run", **({"workers": 1} | settings)))
 
 
 def adagrad():
@@ -129,14 +129,21 @@ def test_several_learning_rates_need_one_for_the_server():
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     groups = [{"params": [p], "lr": 0.5}, {"params": [q], "lr": 0.25}]
     with pytest.raises(ConfigError, match="give the server's lr"):
-        ServerDownpour(torch.optim.SGD(groups, lr=1.0), ModelBox(), "run")
-    assert ServerDownpour(torch.optim.SGD(groups, lr=1.0), ModelBox(), "run", lr=1.0).steps == 0
+        ServerDownpour(torch.optim.SGD(groups, lr=1.0), ModelBox(), "run", workers=1)
+    assert (
+        ServerDownpour(
+            torch.optim.SGD(groups, lr=1.0), ModelBox(), "run", lr=1.0, workers=1
+        ).steps
+        == 0
+    )
 
 
 def test_a_frozen_parameter_stays():
     p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     p.requires_grad_(False)
-    opt = ServerDownpour(torch.optim.SGD([p, q], lr=0.5), ModelBox(), "run", server="nesterov")
+    opt = ServerDownpour(
+        torch.optim.SGD([p, q], lr=0.5), ModelBox(), "run", server="nesterov", workers=1
+    )
     for _ in range(2):
         opt.zero_grad()
         q.sum().backward()
@@ -148,7 +155,7 @@ def test_a_frozen_parameter_stays():
 def test_other_dtypes_are_saved_and_resumed(tmp_path):
     with smbox.local(memory="64MiB") as box:
         x = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
-        opt = ServerDownpour(torch.optim.SGD([x], lr=0.5), box, "run", n_push=2)
+        opt = ServerDownpour(torch.optim.SGD([x], lr=0.5), box, "run", n_push=2, workers=1)
         x.sum().backward()
         opt.step()
         torch.save(opt.state_dict(), tmp_path / "state")
@@ -166,4 +173,4 @@ def test_who_maximizes_is_refused():
     x = torch.nn.Parameter(torch.zeros(3))
     sgd = torch.optim.SGD([x], lr=0.1, maximize=True)
     with pytest.raises(ConfigError, match="negate the loss"):
-        ServerDownpour(sgd, ModelBox(), "run")
+        ServerDownpour(sgd, ModelBox(), "run", workers=1)

@@ -19,7 +19,9 @@ def worker(number: int, box: ModelBox, **settings) -> Descent:
     x = torch.nn.Parameter(torch.from_numpy(start()))
     sgd = torch.optim.SGD([x], lr=LR)
     client = box.client(f"w{number}")
-    return Descent(number, x, SSP(sgd, client, "run", rank=number, **settings))
+    return Descent(
+        number, x, SSP(sgd, client, "run", rank=number, **({"workers": 1} | settings))
+    )
 
 
 @pytest.mark.parametrize("staleness", [0, 2])

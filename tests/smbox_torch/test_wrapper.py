@@ -29,7 +29,7 @@ def network() -> torch.nn.Sequential:
 def made(box: ModelBox | None = None, **settings) -> tuple[torch.nn.Module, Plain]:
     model = network()
     inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return model, Plain(inner, box or ModelBox(), "run", **settings)
+    return model, Plain(inner, box or ModelBox(), "run", **({"workers": 1} | settings))
 
 
 def train(model: torch.nn.Module, opt: torch.optim.Optimizer, steps: int = 1) -> None:
@@ -125,11 +125,15 @@ def test_a_state_survives_being_saved():
 
 def test_a_state_has_the_workers_own_batch_norm():
     model = network()
-    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    opt = Plain(
+        torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model, workers=1
+    )
     train(model, opt, 2)
     saved = opt.state_dict()
     other = network()
-    again = Plain(torch.optim.SGD(other.parameters(), lr=0.1), ModelBox(), "run", model=other)
+    again = Plain(
+        torch.optim.SGD(other.parameters(), lr=0.1), ModelBox(), "run", model=other, workers=1
+    )
     again.load_state_dict({k: v for k, v in saved.items() if k not in {"buffers", "counts"}})
     assert other[1].running_mean.tolist() == [0.0] * 3  # an older state has none
     again.load_state_dict(saved)
@@ -148,7 +152,7 @@ class Pending(Plain):
 
 def test_a_state_holds_the_center_after_what_is_under_way():
     model = network()
-    opt = Pending(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run")
+    opt = Pending(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", workers=1)
     (center,) = opt.state_dict()["centers"]
     assert all((values == 7).all() for values in center.values())
 
@@ -193,7 +197,7 @@ def two_alike(*, named: bool) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 @pytest.mark.parametrize(("named", "given"), [(True, False), (False, True)])
 def test_parameters_of_another_model_are_found_by_name(named: bool, given: bool):
     model, inner = two_alike(named=named)
-    opt = Plain(inner, ModelBox(), "run", model=model if given else None)
+    opt = Plain(inner, ModelBox(), "run", model=model if given else None, workers=1)
     twin = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     opt.center_into(twin)
     assert torch.equal(weights(twin), weights(model))
@@ -201,7 +205,7 @@ def test_parameters_of_another_model_are_found_by_name(named: bool, given: bool)
 
 def test_an_order_that_cannot_be_known_is_not_guessed():
     model, inner = two_alike(named=False)
-    opt = Plain(inner, ModelBox(), "run")
+    opt = Plain(inner, ModelBox(), "run", workers=1)
     twin, own = torch.nn.Sequential(*map(copy.deepcopy, model)), weights(model)
     with pytest.raises(ConfigError, match="several groups"):
         opt.center_into(twin)
@@ -237,14 +241,18 @@ def test_it_counts_and_closes():
 
 def test_the_base_itself_takes_no_step():
     model = network()
-    opt = BoxOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run")
+    opt = BoxOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", workers=1
+    )
     with pytest.raises(NotImplementedError):
         opt.step()
 
 
 def test_statistics_go_into_a_model_whatever_it_is_wrapped_in():
     model = torch.nn.ModuleDict({"module": network()})
-    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    opt = Plain(
+        torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model, workers=1
+    )
     with torch.no_grad():
         opt.buffers.put({"float32": torch.arange(6.0)})
     plain = network()
@@ -255,7 +263,9 @@ def test_statistics_go_into_a_model_whatever_it_is_wrapped_in():
 def test_a_model_that_shares_a_buffer_is_still_another_model():
     model, other = network(), network()
     other[1].running_var = model[1].running_var
-    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
+    opt = Plain(
+        torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model, workers=1
+    )
     with torch.no_grad():
         opt.buffers.put({"float32": torch.arange(6.0)})
     opt.center_into(other)
@@ -265,7 +275,7 @@ def test_a_model_that_shares_a_buffer_is_still_another_model():
 def test_a_buffer_that_became_another_tensor_is_told():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    opt = Plain(sgd, ModelBox(), "run", model=model)
+    opt = Plain(sgd, ModelBox(), "run", model=model, workers=1)
     train(model, opt)
     model[1].running_mean = 0.5 * model[1].running_mean
     with pytest.raises(ConfigError, match="in place"):
