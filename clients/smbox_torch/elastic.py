@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping
 
 from smbox.errors import ConfigError
-from smbox_torch.world import number_of
+from smbox_torch.world import World
 
 __all__ = [
     "StabilityWarning",
@@ -37,12 +37,12 @@ class StabilityWarning(UserWarning):
 
 
 def default_workers(workers: int | None, env: Mapping[str, str] = os.environ) -> int:
-    """Return the number of workers: as given, else torchrun's WORLD_SIZE, else 1.
+    """Return the number of workers: as given, else as the launcher tells, else 1.
 
     Raises:
-        ConfigError: fewer than one worker, or WORLD_SIZE is no number.
+        ConfigError: fewer than one worker, or the launcher's variables contradict each other.
     """
-    count = number_of(env, "WORLD_SIZE", 1) if workers is None else workers
+    count = World.from_env(env).world_size if workers is None else workers
     if count < 1:
         raise ConfigError("there is at least one worker", workers=count)
     return count

@@ -44,7 +44,7 @@ class SSP(BoxOptimizer):
         name: of the run.
         staleness: clocks that the fastest may be ahead of the slowest.
         period: steps of one clock; None: only :meth:`clock` ends a clock.
-        rank: of this worker; None: RANK of the environment, else 0.
+        rank: of this worker; None: as the launcher tells, else 0.
         timeout_s: longest wait for the slowest, in seconds.
         options: model, workers: see BoxOptimizer. All workers are waited for; buffers
             move elastically at each clock.

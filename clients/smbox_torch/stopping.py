@@ -32,8 +32,8 @@ class Stopping:
         name: of the run.
         rule: "master", "fastest" or "mean".
         iterations: the target.
-        rank: of this worker; None: RANK of the environment, else 0.
-        workers: how many there are; None: WORLD_SIZE, else 1.
+        rank: of this worker; None: as the launcher tells, else 0.
+        workers: how many there are; None: as the launcher tells, else 1.
         every: iterations between two looks at the memory.
 
     Attributes:

@@ -48,7 +48,7 @@ class BoxOptimizer(WrappedOptimizer):
         name: of the run: prefix of all regions, counters and barriers.
         model: also exchange its floating-point buffers (batch norm), in regions of their own;
             gives the parameters names, by which ``center_into`` finds them in other models.
-        workers: number of workers; None: WORLD_SIZE of the environment, else 1.
+        workers: number of workers; None: as the launcher tells, else 1.
         gradients: keep the gradients in flat buffers too.
 
     Attributes:
