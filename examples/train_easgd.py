@@ -1,6 +1,6 @@
 """The training of train.py on many workers that a center ties together: EASGD.
 
-    smbox run --per-node 2 examples/train_easgd.py
+    smbox run --per-node 2 --on-failure continue examples/train_easgd.py
 
 The lines that differ from train.py are those of docs/your_script.md.
 """

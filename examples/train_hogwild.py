@@ -1,6 +1,6 @@
 """The training of train.py on workers that change one shared model without a lock: Hogwild.
 
-    smbox run --per-node 2 examples/train_hogwild.py
+    smbox run --per-node 2 --on-failure continue examples/train_hogwild.py
 
 The lines that differ from train.py are those of docs/your_script.md.
 """

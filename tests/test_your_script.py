@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "your_script.md"
 VARIANTS = {
-    "train_easgd.py": ("--per-node", "2"),
+    "train_easgd.py": ("--per-node", "2", "--on-failure", "continue"),
     "train_hybrid.py": ("--nodes", "2", "--per-node", "2"),
-    "train_hogwild.py": ("--per-node", "2"),
+    "train_hogwild.py": ("--per-node", "2", "--on-failure", "continue"),
 }
 LINES_MAX = 4
 SMBOX = "from smbox.cli.main import main; main()"

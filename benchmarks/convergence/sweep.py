@@ -91,6 +91,7 @@ def run(settings: Settings, told: Told) -> dict[str, Any]:
             nodes=way.nodes,
             per_node=way.workers // way.nodes,
             memory=MEMORY,
+            torchrun_env=True,  # for DistributedDataParallel
         )
         node_cpu_s = _launch(plan, Watcher(way.workers, told))
         found = [

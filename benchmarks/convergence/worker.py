@@ -1,4 +1,4 @@
-"""One worker of one run: ``python worker.py FOLDER``, with torchrun's variables set.
+"""One worker of one run: ``python worker.py FOLDER``, started by sweep.py.
 
 It reads FOLDER/settings.json and leaves its figures in FOLDER/RANK.json.
 """

@@ -32,6 +32,7 @@ from smbox_torch.stats import Stats
 from smbox_torch.stopping import Stopping
 from smbox_torch.subscribing import Subscriber
 from smbox_torch.sync_group import SyncGroup
+from smbox_torch.torch_group import CommunicationWarning
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "SSP",
     "ADownpour",
     "BoxOptimizer",
+    "CommunicationWarning",
     "Dogwild",
     "Downpour",
     "FlatParameters",

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rich.console import Console
-from rich.live import Live
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from smbox_torch.logs import Logs
+from smbox_torch.repeats import Repeats
+from smbox_torch.screen import Screen
+from smbox_torch.terminal import Terminal
+
 REFRESH_S: Final = 0.1
+QUESTION_S: Final = 0.2
+"""A row without an end that stands for so long is a question."""
+
 STYLES: Final = {"running": "cyan", "done": "green", "failed": "bold red", "ended": "yellow"}
 
 
@@ -20,6 +28,7 @@ class Row:
     """What is known about one worker."""
 
     node: int
+    screen: Screen
     state: str = "starting"
     fields: dict[str, Any] = field(default_factory=dict)
     last: str = ""
@@ -28,24 +37,63 @@ class Row:
 class Board:
     """The workers of a run, shown as they go.
 
+    In a pipe, and in the logs, a progress bar is one line: what stood there in the end. On a
+    terminal the first rank that is shown has its bars and questions below the table. A warning
+    is shown once and counted; the counts are shown in the end.
+
     Args:
         nodes: of each rank, the number of the node it belongs to.
         console: where to show it; a live table where that is a terminal.
+        ranks: which are shown; None: all.
+        logs: where everything that a rank prints is written too.
     """
 
-    def __init__(self, nodes: list[int], console: Console) -> None:
-        self._rows = [Row(node) for node in nodes]
+    def __init__(
+        self,
+        nodes: list[int],
+        console: Console,
+        *,
+        ranks: Collection[int] | None = None,
+        logs: Logs | None = None,
+    ) -> None:
         self._console = console
-        self._live: Live | None = None
-        self._shown_s = 0.0
-        if console.is_terminal:
-            self._live = Live(self.table(), console=console, auto_refresh=False)
-            self._live.start()
+        self._rows = [Row(node, self._screen(rank)) for rank, node in enumerate(nodes)]
+        self._ranks = sorted(range(len(nodes)) if ranks is None else ranks)
+        self._logs = logs
+        self._repeats = Repeats()
+        self._drawn_s = 0.0
+        self._question = ""
+        self._question_s = 0.0
+        self._terminal = Terminal(console) if console.is_terminal else None
+        self.refresh(now=True)
+
+    def output(self, rank: int) -> Screen:
+        """Return what takes the output of a worker that starts."""
+        screen = self._rows[rank].screen = self._screen(rank)
+        return screen
+
+    def _screen(self, rank: int) -> Screen:
+        return Screen(lambda text: self.line(rank, text))
+
+    def env(self, rank: int) -> dict[str, str]:
+        """Return variables by which rich and tqdm draw as on the terminal, if it shows them."""
+        if self._terminal is None or rank != self._ranks[0]:
+            return {}
+        columns, lines = self._console.size
+        return {
+            "TTY_COMPATIBLE": "1",
+            "TTY_INTERACTIVE": "1",
+            "COLUMNS": str(columns),
+            "LINES": str(lines),
+        }
 
     def line(self, rank: int, text: str) -> None:
-        """Show a line that a worker has printed."""
+        """Show a line that a worker has printed, unless it is a warning seen before."""
         self._rows[rank].last = text
-        self._console.print(Text(f"[rank {rank}] {text}"), soft_wrap=True)
+        if self._logs is not None:
+            self._logs.write(rank, text)
+        if rank in self._ranks and not self._repeats.is_repeat(rank, text):
+            self._show(f"[rank {rank}] {text}")
 
     def report(self, rank: int, fields: dict[str, Any]) -> None:
         """Show a worker's newest figures; those not named stay."""
@@ -57,30 +105,55 @@ class Board:
 
     def note(self, text: str) -> None:
         """Show a line of the launcher's own."""
-        self._console.print(Text(f"smbox run: {text}"), soft_wrap=True)
+        self._show(f"smbox run: {text}")
+
+    def _show(self, text: str) -> None:
+        if self._terminal is not None:
+            self._terminal.line(text)
+        else:
+            self._console.print(Text(text), soft_wrap=True)
 
     def refresh(self, *, now: bool = False) -> None:
         """Draw the table again, at most every REFRESH_S unless ``now``."""
         time_s = time.monotonic()
-        if self._live is not None and (now or time_s - self._shown_s >= REFRESH_S):
-            self._shown_s = time_s
-            self._live.update(self.table(), refresh=True)
+        if self._terminal is None or not (now or time_s - self._drawn_s >= REFRESH_S):
+            return
+        self._drawn_s = time_s
+        question = self._rows[self._ranks[0]].screen.question
+        if question != self._question:
+            self._question, self._question_s = question, time_s
+        is_asked = time_s - self._question_s >= QUESTION_S or self._terminal.is_asking
+        if question and is_asked:
+            self._terminal.ask(f"[rank {self._ranks[0]}] {question}")
+        else:
+            self._terminal.draw(self._display())
 
     def close(self) -> None:
-        """Show the last state and leave it on the terminal."""
-        if self._live is not None:
-            self.refresh(now=True)
-            self._live.stop()
-            self._live = None
+        """Show how often warnings came, and leave the last state on the terminal."""
+        for text in self._repeats.summary():
+            self.note(text)
+        self._repeats = Repeats()
+        if self._terminal is not None:
+            self._terminal.close(self._display())
+            self._terminal = None
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    def _display(self) -> RenderableType:
+        rows = self._rows[self._ranks[0]].screen.rows
+        bars = [Text(row, no_wrap=True, overflow="crop") for row in rows]
+        return Group(self.table(), *bars)
 
     def table(self) -> Table:
         """Lay out one line per worker."""
         table = Table(box=None, pad_edge=False)
         for name in ("rank", "node", "state", "progress"):
             table.add_column(name, no_wrap=True)
-        for rank, row in enumerate(self._rows):
+        for rank in self._ranks:
+            row = self._rows[rank]
             style = STYLES.get(row.state.split(maxsplit=1)[0].rstrip(":"), "")
-            progress = worded(row.fields) or row.last
+            progress = worded(row.fields) or (row.screen.rows or [row.last])[-1]
             cells = (str(rank), str(row.node), Text(row.state, style), Text(progress))
             table.add_row(*cells)
         return table

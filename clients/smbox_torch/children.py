@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from smbox.memory import process
 from smbox_torch.reporter import REPORT_FD
@@ -30,19 +30,55 @@ def _heed_launcher(at_its_death: signal.Signals) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class Sink(Protocol):
+    """Takes what a pipe brings."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they come, wherever they are cut."""
+
+    def end(self) -> None:
+        """Take note that nothing more comes."""
+
+
 class Lines:
-    """Text lines of a non-blocking descriptor.
+    """Takes bytes, gives text lines.
 
     Args:
-        fd: read end of a pipe; owned from here on.
         take: called with each line, without its end.
     """
 
-    def __init__(self, fd: int, take: Callable[[str], None]) -> None:
-        os.set_blocking(fd, False)
-        self.fd = fd
+    def __init__(self, take: Callable[[str], None]) -> None:
         self._take = take
         self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they come, wherever they are cut."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_NBYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._take(line.decode(errors="replace"))
+
+    def end(self) -> None:
+        """Give the last line, if it has no end."""
+        if self._rest:
+            self._take(self._rest.decode(errors="replace"))
+        self._rest = b""
+
+
+class Pipe:
+    """The read end of a pipe, without blocking.
+
+    Args:
+        fd: its descriptor; owned from here on.
+        sink: takes what it brings.
+    """
+
+    def __init__(self, fd: int, sink: Sink) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._sink = sink
 
     def read(self) -> bool:
         """Take what has come; returns False once nothing more can come."""
@@ -53,18 +89,12 @@ class Lines:
                 return True
             if not chunk:
                 return False
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            if len(self._rest) > LINE_NBYTES_MAX:
-                lines.append(self._rest)
-                self._rest = b""
-            for line in lines:
-                self._take(line.decode(errors="replace"))
+            self._sink.feed(chunk)
 
     def close(self) -> None:
-        """Take the last line, if it has no end, and close."""
+        """Take what is left, and close."""
         self.read()
-        if self._rest:
-            self._take(self._rest.decode(errors="replace"))
+        self._sink.end()
         os.close(self.fd)
 
 
@@ -74,8 +104,9 @@ class Child:
     Args:
         argv: program and arguments.
         env: its whole environment.
-        on_line: called with each line it prints, to stdout or stderr.
-        on_report: called with each line of its reports; None: it gets no pipe for them.
+        output: takes what it prints, to stdout or stderr.
+        reports: takes its reports; None: it gets no pipe for them.
+        stdin: descriptor of its standard input, or subprocess.DEVNULL.
         at_launchers_death: the signal that it gets if the launcher is killed.
     """
 
@@ -83,25 +114,26 @@ class Child:
         self,
         argv: Sequence[str],
         env: Mapping[str, str],
-        on_line: Callable[[str], None],
-        on_report: Callable[[str], None] | None = None,
+        output: Sink,
+        reports: Sink | None = None,
         *,
+        stdin: int = subprocess.DEVNULL,
         at_launchers_death: signal.Signals = signal.SIGKILL,
     ) -> None:
-        output, output_end = os.pipe()
-        self.lines = [Lines(output, on_line)]
+        read_end, output_end = os.pipe()
+        self.pipes = [Pipe(read_end, output)]
         ends = [output_end]
         told = dict(env)
-        if on_report is not None:
-            report, report_end = os.pipe()
-            self.lines.append(Lines(report, on_report))
+        if reports is not None:
+            read_end, report_end = os.pipe()
+            self.pipes.append(Pipe(read_end, reports))
             ends.append(report_end)
             told[REPORT_FD] = str(report_end)
         try:
             self._process = subprocess.Popen(
                 argv,
                 env=told,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=output_end,
                 stderr=output_end,
                 pass_fds=ends[1:],
@@ -112,8 +144,8 @@ class Child:
             )
             self.pidfd = os.pidfd_open(self._process.pid)
         except BaseException:
-            for lines in self.lines:
-                os.close(lines.fd)
+            for pipe in self.pipes:
+                os.close(pipe.fd)
             raise
         finally:
             for end in ends:
@@ -134,8 +166,8 @@ class Child:
         self.send(signal.SIGKILL)  # before its pid, the number of its group, can be used again
         self.exit_code = self._process.wait()
         os.close(self.pidfd)
-        for lines in self.lines:
-            lines.close()
+        for pipe in self.pipes:
+            pipe.close()
         return True
 
     def send(self, sign: signal.Signals) -> None:
@@ -167,8 +199,8 @@ def _await_end(alive: list[Child], deadline_s: float) -> list[Child]:
         with selectors.DefaultSelector() as selector:
             for child in alive:
                 selector.register(child.pidfd, selectors.EVENT_READ)
-                for lines in child.lines:  # a full pipe would keep it from ending
-                    lines.read()
+                for pipe in child.pipes:  # a full one would keep it from ending
+                    pipe.read()
             selector.select(min(left_s, 0.1))
         alive = [child for child in alive if not child.reap()]
     return alive
@@ -185,14 +217,14 @@ def described(exit_code: int) -> str:
 
 
 def listen(selector: selectors.BaseSelector, child: Child) -> None:
-    """Let ``selector`` tell of a child's end (data: the child) and lines (data: Lines)."""
+    """Let ``selector`` tell of a child's end (data: the child) and output (data: Pipe)."""
     selector.register(child.pidfd, selectors.EVENT_READ, child)
-    for lines in child.lines:
-        selector.register(lines.fd, selectors.EVENT_READ, lines)
+    for pipe in child.pipes:
+        selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
 
 def forget(selector: selectors.BaseSelector, child: Child) -> None:
     """Undo ``listen``, as far as it is not undone."""
-    for fd in (child.pidfd, *(lines.fd for lines in child.lines)):
+    for fd in (child.pidfd, *(pipe.fd for pipe in child.pipes)):
         if fd in selector.get_map():
             selector.unregister(fd)

@@ -7,13 +7,31 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from smbox.config import scheme_of
 from smbox.errors import ConfigError
+from smbox_torch.world import TORCHELASTIC
 
 GRACE_S: Final = 5.0
+RESTARTS: Final = 3
+LOOPBACK: Final = "127.0.0.1"
 MEMNODE: Final = (sys.executable, "-m", "memnode")
+
+
+class OnFailure(StrEnum):
+    """What a launcher does after a worker has failed."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+    RESTART = "restart"
+    RESTART_ALL = "restart-all"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether workers are started again."""
+        return self in {OnFailure.RESTART, OnFailure.RESTART_ALL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +42,45 @@ class Plan:
         command: program and arguments of a worker.
         nodes: how many nodes to play.
         per_node: workers of each.
-        restarts: how often all workers start again after one has failed.
+        on_failure: end all workers, let the others continue, start the failed worker again, or
+            start all again.
+        restarts: how often, for each worker or for all together; None: RESTARTS where
+            ``on_failure`` starts again, else 0.
+        torchrun_env: also tell the workers what torchrun would.
         address: of a memory node that runs already; None starts one.
         memory: size of the node that is started, for example "1GiB"; None: its default.
         grace_s: from SIGTERM to SIGKILL, in seconds.
         memnode: command that starts a memory node.
 
     Raises:
-        ConfigError: no workers, fewer than no restarts, or several nodes at an address that
-            only one host can reach.
+        ConfigError: no workers, restarts that do not fit ``on_failure``, or several nodes at
+            an address that only one host can reach.
     """
 
     command: Sequence[str]
     nodes: int = 1
     per_node: int = 1
-    restarts: int = 0
+    on_failure: OnFailure = OnFailure.STOP
+    restarts: int | None = None
+    torchrun_env: bool = False
     address: str | None = None
     memory: str | None = None
     grace_s: float = GRACE_S
     memnode: Sequence[str] = MEMNODE
 
     def __post_init__(self) -> None:
-        if min(self.nodes, self.per_node) < 1 or self.restarts < 0:
+        if min(self.nodes, self.per_node) < 1:
             raise ConfigError(
                 "a run has at least one node and one worker per node",
                 nodes=self.nodes,
                 per_node=self.per_node,
+            )
+        if self.restarts_max < 0 or (self.restarts_max > 0) > self.on_failure.restarts:
+            raise ConfigError(
+                "restarts begin at 0 and go with --on-failure restart (the failed worker) or"
+                " --on-failure restart-all (all workers)",
                 restarts=self.restarts,
+                on_failure=str(self.on_failure),
             )
         if self.nodes > 1 and self.address is not None and scheme_of(self.address) != "tcp":
             raise ConfigError(
@@ -64,43 +94,109 @@ class Plan:
         """How many workers there are in all."""
         return self.nodes * self.per_node
 
+    @property
+    def restarts_max(self) -> int:
+        """How often workers are started again at most."""
+        if self.restarts is not None:
+            return self.restarts
+        return RESTARTS if self.on_failure.restarts else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all workers of a run are told alike.
+
+    Args:
+        run_id: of no other run.
+        address: of the memory node.
+        master_port: free TCP port for a store that rank 0 may serve.
+        master_addr: host of rank 0.
+    """
+
+    run_id: str
+    address: str
+    master_port: int
+    master_addr: str = LOOPBACK
+
+
+TORCHRUN: Final = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+    )
+)
+"""Variables of torchrun, beside those that begin with TORCHELASTIC."""
+
 
 def worker_env(
-    plan: Plan, base: Mapping[str, str], rank: int, *, run: Mapping[str, str], restart: int
+    plan: Plan,
+    base: Mapping[str, str],
+    rank: int,
+    *,
+    run: Run,
+    restart: int = 0,
+    worker_restart: int = 0,
 ) -> dict[str, str]:
-    """Return the environment of one worker: torchrun's variables and smbox's.
+    """Return the environment of one worker: smbox's variables and, if asked for, torchrun's.
+
+    Torchrun's variables in ``base`` are about the launcher and not about the worker, so they
+    are left out.
 
     Args:
         plan: of the run.
         base: what every process inherits.
         rank: of the worker.
-        run: what all workers share: run id, address and port of the master, memory node.
-        restart: how often the workers have been started before.
+        run: what all workers share.
+        restart: how often all workers have been started again.
+        worker_restart: how often this worker has been started again by itself.
     """
-    group_rank, local_rank = divmod(rank, plan.per_node)
-    told = {
-        "RANK": rank,
-        "LOCAL_RANK": local_rank,
-        "WORLD_SIZE": plan.workers,
-        "LOCAL_WORLD_SIZE": plan.per_node,
-        "GROUP_RANK": group_rank,
-        "GROUP_WORLD_SIZE": plan.nodes,
-        "ROLE_RANK": rank,
-        "ROLE_WORLD_SIZE": plan.workers,
-        "TORCHELASTIC_RESTART_COUNT": restart,
-        "TORCHELASTIC_MAX_RESTARTS": plan.restarts,
-        "PYTHONUNBUFFERED": 1,
+    place = _place(plan, rank, run)
+    told: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
+    told["SMBOX_RUN_ID"] = run.run_id
+    told["SMBOX_RESTART_COUNT"] = restart
+    told["SMBOX_WORKER_RESTART_COUNT"] = worker_restart
+    told["SMBOX_ADDRESS"] = run.address
+    if plan.torchrun_env:
+        told |= place | {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": plan.workers,
+            f"{TORCHELASTIC}RUN_ID": run.run_id,
+            f"{TORCHELASTIC}RESTART_COUNT": restart,
+            f"{TORCHELASTIC}MAX_RESTARTS": plan.restarts_max,
+        }
+    told["PYTHONUNBUFFERED"] = 1
+    env = {
+        name: value
+        for name, value in base.items()
+        if name not in TORCHRUN and not name.startswith(TORCHELASTIC)
     }
-    env = {**base, **run, **{name: str(value) for name, value in told.items()}}
+    env |= {name: str(value) for name, value in told.items()}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
     if plan.nodes > 1:
         env["SMBOX_TRANSPORT"] = "tcp"
     return env
 
 
+def _place(plan: Plan, rank: int, run: Run) -> dict[str, object]:
+    """Return what smbox and torchrun call by the same names."""
+    group_rank, local_rank = divmod(rank, plan.per_node)
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": plan.workers,
+        "LOCAL_WORLD_SIZE": plan.per_node,
+        "GROUP_RANK": group_rank,
+        "GROUP_WORLD_SIZE": plan.nodes,
+        "MASTER_ADDR": run.master_addr,
+        "MASTER_PORT": run.master_port,
+    }
+
+
 def free_port() -> int:
     """Return a TCP port that nobody uses now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port

@@ -1,6 +1,6 @@
 """What each worker of the demo does: train on its shard of the digits with HybridSGD.
 
-Run by the launcher, which sets torchrun's variables: ``python -m smbox_torch.demo_worker
+Run by the launcher, which tells it its place: ``python -m smbox_torch.demo_worker
 FOLDER``. The worker tells its launcher how far it is, and leaves its figures in FOLDER.
 """
 
@@ -134,7 +134,8 @@ def _tell(
 
 def _center(optimizer: HybridSGD, box: BoxLike, world: World, held_out: digits.Digits) -> float:
     """Return the center's accuracy, when all nodes have done their last exchange."""
-    nodes = world.world_size // world.local_world_size
+    nodes = world.groups
+    assert nodes is not None  # the launcher tells it
     # Versions instead of a barrier, whose answers the node would keep: 16 MiB for each of us.
     ended = box.create("demo.end", shape=1, exist_ok=True)
     ended.accumulate([1.0])

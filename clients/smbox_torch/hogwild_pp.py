@@ -75,7 +75,7 @@ class HogwildPP(Hogwild):
         update_delay: steps of its leader for which a cluster keeps the token after the
             exchange; None: 64 with up to 4 clusters, 16 with up to 10, else 4.
         state: the optimizer's state: one per cluster ("shared"), or per worker ("private").
-        world: who this process is; None: torchrun's variables.
+        world: who this process is; None: as the launcher tells.
 
     Raises:
         ConfigError: as Hogwild, or more clusters than workers.

@@ -81,10 +81,10 @@ class HybridSGD(SyncGroup):
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
-        groups: number of hosts; None: WORLD_SIZE / LOCAL_WORLD_SIZE, or / the group's size.
+        groups: number of hosts; None: as the launcher tells, or WORLD_SIZE / the group's size.
         overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
-        world: who this process is; None: torchrun's variables.
+        world: who this process is; None: as the launcher tells.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
         group: a process group that steps together instead of the ranks of this host.
@@ -114,9 +114,7 @@ class HybridSGD(SyncGroup):
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
         world = world_or_default(world)
-        rank, ranks = world.local_rank, world.local_world_size
-        if group is not None:
-            rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        rank = world.local_rank if group is None else dist.get_rank(group)
         self.period = period
         self.steps = 0
         self._root: HybridRoot | None = None
@@ -129,7 +127,7 @@ class HybridSGD(SyncGroup):
                 name,
                 period=period,
                 moving_rate=moving_rate,
-                workers=groups or world.world_size // ranks,
+                workers=groups or _groups(world, group),
                 model=model,
             )
             self._parameters = self._root.flat
@@ -285,6 +283,20 @@ class HybridSGD(SyncGroup):
             self._leave()
         else:
             self.close()
+
+
+def _groups(world: World, group: dist.ProcessGroup | None) -> int:
+    """Return the number of hosts, or of groups as large as the one given."""
+    if group is not None:
+        return world.world_size // dist.get_world_size(group)
+    if world.groups is None:
+        raise ConfigError(
+            "WORLD_SIZE is no multiple of LOCAL_WORLD_SIZE, so the number of hosts is unknown:"
+            " give groups=",
+            world_size=world.world_size,
+            local_world_size=world.local_world_size,
+        )
+    return world.groups
 
 
 def _statistics(model: torch.nn.Module | None) -> FlatParameters | None:

@@ -1,26 +1,26 @@
 """Plays a cluster on one host: a memory node, N x P workers, and an end for all of them.
 
-The workers see what ``torchrun`` would tell them, and SMBOX_ADDRESS. With more than one node
-SMBOX_TRANSPORT=tcp keeps them from mapping memory that on a real cluster they could not map.
-The first worker that fails ends all; with restarts left, all start again and find the memory
-as it was, because the node runs on. A node that dies is started again on the same memory.
+The workers learn their places by SMBOX_ variables. With more than one node SMBOX_TRANSPORT=tcp
+keeps them from mapping memory that on a real cluster they could not map. After a failure all
+end, or start again, or the others go on (``OnFailure``); a worker that starts again finds the
+memory as it was, because the node runs on. A node that dies starts again on the same memory.
 """
 
 from __future__ import annotations
 
-import selectors
+import os
 import signal
+import termios
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from smbox_torch.board import REFRESH_S, Board
-from smbox_torch.children import Child, Lines, described, end_all, forget, listen
-from smbox_torch.cluster import Plan, free_port, worker_env
+from smbox_torch.board import Board
+from smbox_torch.cluster import OnFailure, Plan, Run, free_port
 from smbox_torch.node_keeper import NodeKeeper
-from smbox_torch.reporter import parse
+from smbox_torch.workers import STDIN, Workers, readable_stdin
 
 INTERRUPTED: Final = 130
 
@@ -39,19 +39,19 @@ class Launcher:
     board: Board
     env: Mapping[str, str]
     _node: NodeKeeper | None = None
-    _workers: list[Child] = field(default_factory=list)
+    _workers: Workers | None = None
 
     def run(self) -> int:
         """Run to the end; nothing that was started outlives this call.
 
         Returns:
-            0, the exit code of the worker that failed first (128 + signal if one killed it),
-            or 130 after an interrupt.
+            0, the exit code of the worker that failed first and was not started again (128 +
+            signal if one killed it), or 130 after an interrupt.
 
         Raises:
             ConnectError: the memory node did not start; nothing is left.
         """
-        with terminable():
+        with terminable(), terminal_kept():
             try:
                 return self._run()
             except KeyboardInterrupt:
@@ -59,7 +59,8 @@ class Launcher:
                 return INTERRUPTED
             finally:
                 try:
-                    end_all(self._workers, self.plan.grace_s)
+                    if self._workers:
+                        self._workers.end()
                 finally:
                     if self._node:
                         self._node.close()
@@ -70,90 +71,16 @@ class Launcher:
             self._node = NodeKeeper(self.plan, self.env, self.board.note)
             self._node.await_ready()
             address = self._node.address
-        run = {
-            "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "SMBOX_ADDRESS": address,
-        }
+        run = Run(uuid.uuid4().hex, address, free_port())
+        is_all = self.plan.on_failure is OnFailure.RESTART_ALL
         code = 0
-        for restart in range(self.plan.restarts + 1):
-            failed = self._attempt(run, restart)
-            if failed is None:
-                return 0
-            self._tell(failed, restart)
-            code = self._workers[failed].exit_code or 0
-        return code if code > 0 else 128 - code
-
-    def _attempt(self, run: Mapping[str, str], restart: int) -> int | None:
-        """Start all workers and wait for them; returns the rank that failed first, if any."""
-        self._workers = []
-        for rank in range(self.plan.workers):
-            env = worker_env(self.plan, self.env, rank, run=run, restart=restart)
-            self._workers.append(self._start_worker(rank, env))
-            self.board.state(rank, "running")
-        failed = self._watch()
-        if failed is not None:
-            end_all(self._workers, self.plan.grace_s)
-            for rank, worker in enumerate(self._workers):
-                if rank != failed and worker.exit_code:
-                    self.board.state(rank, f"ended: {described(worker.exit_code)}")
-        return failed
-
-    def _start_worker(self, rank: int, env: Mapping[str, str]) -> Child:
-        return Child(
-            self.plan.command,
-            env,
-            on_line=lambda line: self.board.line(rank, line),
-            on_report=lambda line: self.board.report(rank, parse(line)),
-        )
-
-    def _watch(self) -> int | None:
-        """Wait until all workers have ended well, or one has not."""
-        alive = set(range(len(self._workers)))
-        with selectors.DefaultSelector() as selector:
-            for worker in self._workers:
-                listen(selector, worker)
-            if self._node:
-                listen(selector, self._node.child)
-            while alive:
-                ready = selector.select(REFRESH_S)
-                for key, _ in ready:
-                    if isinstance(key.data, Lines) and not key.data.read():
-                        selector.unregister(key.fd)
-                ended = {key.data.pid for key, _ in ready if isinstance(key.data, Child)}
-                if self._node and self._node.child.pid in ended:
-                    self._node.restart(selector)
-                alive, failed = self._look(selector, alive, ended)
-                if failed is not None:
-                    return failed
-                self.board.refresh()
-        return None
-
-    def _look(
-        self, selector: selectors.BaseSelector, alive: set[int], ended: set[int]
-    ) -> tuple[set[int], int | None]:
-        """Take note of workers that have ended; returns who is left and who failed."""
-        gone = [rank for rank in sorted(alive) if self._workers[rank].pid in ended]
-        for rank in gone:
-            worker = self._workers[rank]
-            forget(selector, worker)
-            worker.reap()
-            code = worker.exit_code or 0
-            self.board.state(rank, f"failed: {described(code)}" if code else "done")
-        # A worker that a signal killed did not fail because another one had gone.
-        failed = sorted(
-            (rank for rank in gone if self._workers[rank].exit_code),
-            key=lambda rank: (self._workers[rank].exit_code or 0) > 0,
-        )
-        return alive - set(gone), failed[0] if failed else None
-
-    def _tell(self, failed: int, restart: int) -> None:
-        node, local_rank = divmod(failed, self.plan.per_node)
-        how = described(self._workers[failed].exit_code or 0)
-        left = self.plan.restarts - restart
-        then = f"starting all again ({left} restarts left)" if left else "all workers are ended"
-        self.board.note(f"rank {failed} (node {node}, local rank {local_rank}): {how}; {then}")
+        for restart in range(self.plan.restarts_max + 1 if is_all else 1):
+            self._workers = Workers(self.plan, self.board, self.env, run, restart)
+            self._workers.watch(self._node)
+            code = self._workers.exit_code
+            if not code:
+                break
+        return code if code >= 0 else 128 - code
 
 
 @contextmanager
@@ -168,3 +95,15 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def terminal_kept() -> Iterator[None]:
+    """Give a terminal back as it was: a worker that was killed may have changed its mode."""
+    is_ours = os.isatty(STDIN) and readable_stdin() == STDIN
+    before = termios.tcgetattr(STDIN) if is_ours else None
+    try:
+        yield
+    finally:
+        if before is not None and readable_stdin() == STDIN:
+            termios.tcsetattr(STDIN, termios.TCSADRAIN, before)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory import segment
 from smbox.memory.layout import PREFIX
-from smbox_torch.children import Child, described, end_all, forget, listen
+from smbox_torch.children import Child, Lines, described, end_all, forget, listen
 from smbox_torch.cluster import Plan
 from smbox_torch.reporter import parse
 
@@ -74,7 +74,7 @@ class NodeKeeper:
             with selectors.DefaultSelector() as selector:
                 listen(selector, self.child)
                 selector.select(LOOK_S)
-            self.child.lines[0].read()
+            self.child.pipes[0].read()
 
     def restart(self, selector: selectors.BaseSelector) -> None:
         """Start the node again after its end, and listen to it in ``selector``.
@@ -106,7 +106,7 @@ class NodeKeeper:
         return Child(
             argv,
             self._env,
-            on_line=self._hear,
+            Lines(self._hear),
             at_launchers_death=signal.SIGTERM,  # it has memory to remove
         )
 

@@ -43,7 +43,7 @@ class ParameterServer(BoxOptimizer):
         optimizer: steps with the mean gradient, on every worker alike.
         box: the memory.
         name: of the run.
-        rank: of this worker; None: RANK of the environment, else 0.
+        rank: of this worker; None: as the launcher tells, else 0.
         timeout_s: longest wait for the slowest worker, in seconds.
         options: model, workers: see BoxOptimizer. All workers must take part.
     """

@@ -2,8 +2,9 @@
 
 A counter ``NAME.phase`` goes from FRESH to IN_USE when the first worker exchanges something.
 When workers load a checkpoint before that, one of them writes the center while the counter is
-below FRESH, at ``-1 - n`` in start n of the run's workers, and the others wait for it. What an
-earlier start has left there is of a dead worker: all workers of a run start anew together.
+below FRESH, and the others wait for it. The value says who writes: rank r of start n of the
+run's workers is ``-1 - (n * RANKS_MAX + r)``. What an earlier start has left there is of a dead
+worker, and so is what a worker finds of its own rank that was started again by itself.
 """
 
 from __future__ import annotations
@@ -14,26 +15,25 @@ from contextlib import contextmanager
 
 from smbox.errors import RequestTimeoutError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.world import number_of
+from smbox_torch.world import World
 
 __all__ = ["Phase", "of_this_start"]
 
 FRESH, IN_USE = 0, 1
+RANKS_MAX = 1 << 20
 RESTORE_TIMEOUT_S = 120.0
 """Longest wait for another worker that writes a checkpoint into the center."""
 
 
 def of_this_start(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Name a barrier so that it is another one after every restart of the run's workers.
+    """Name a barrier so that it is another one after every restart of all the run's workers.
+
+    A worker that was started again by itself meets the others where they are: in the same one.
 
     A worker that was killed while it waited has arrived all the same, and nobody can tell.
     """
-    restart = _start(env)
+    restart = World.from_env(env).restart
     return f"{name}.{restart}" if restart else name
-
-
-def _start(env: Mapping[str, str]) -> int:
-    return number_of(env, "TORCHELASTIC_RESTART_COUNT", 0)
 
 
 class Phase:
@@ -42,13 +42,16 @@ class Phase:
     Args:
         box: the memory.
         name: of the run.
-        env: tells which start of the run's workers this is.
+        env: tells which worker this is, of which start.
     """
 
     def __init__(self, box: BoxLike, name: str, env: Mapping[str, str] = os.environ) -> None:
         self._name = f"{name}.phase"
         self._counter = box.counter(self._name)
-        self._restoring = -1 - _start(env)
+        world = World.from_env(env)
+        self._restoring = -1 - (world.restart * RANKS_MAX + world.rank)
+        self._earlier = -1 - world.restart * RANKS_MAX  # starts before this one lie above it
+        self._is_again = world.worker_restart > 0
         self._in_use = False
 
     def use(self) -> None:
@@ -78,9 +81,10 @@ class Phase:
                 self._counter.compare_and_swap(self._restoring, after)
 
     def _take(self) -> bool:
-        """Be the one who restores: the first, or the first after a start that died of it."""
+        """Be the one who restores: the first, or the first after a worker that died of it."""
         found = self._counter.value
-        is_left = self._restoring < found < FRESH
+        is_left = self._earlier < found < FRESH
+        is_left |= self._is_again and found == self._restoring
         return self._counter.compare_and_swap(found if is_left else FRESH, self._restoring)
 
     def _await_use(self) -> None:

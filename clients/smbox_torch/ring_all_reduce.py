@@ -14,15 +14,15 @@ Variant: one all-reduce of the whole flat gradient per step and dtype, after bac
 from __future__ import annotations
 
 import datetime as dt
-import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 from torch.distributed.rendezvous import rendezvous
 
+from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.flat import FlatBuffer, FlatParameters
 from smbox_torch.ring import Exchange, Ring
@@ -34,6 +34,7 @@ from smbox_torch.wrapped import WrappedOptimizer
 __all__ = ["RingAllReduce"]
 
 STORE_PREFIX: Final = "smbox_torch.ring"
+LOOPBACK: Final = "127.0.0.1"
 
 
 class RingAllReduce(WrappedOptimizer):
@@ -44,12 +45,13 @@ class RingAllReduce(WrappedOptimizer):
 
     Args:
         optimizer: does the steps.
-        world: who this process is; None: torchrun's variables.
-        exchange: how the workers learn each other's addresses; None: the store at MASTER_ADDR
-            and MASTER_PORT, which torchrun and ``smbox run`` provide for.
+        world: who this process is; None: as the launcher tells.
+        exchange: how the workers learn each other's addresses; None: torch's store at the
+            ``master_addr`` and ``master_port`` of ``world``.
         timeout_s: until a worker that says nothing is given up, in seconds.
 
     Raises:
+        ConfigError: several workers, no ``exchange`` and no master; nothing happened.
         WorkerLostError: a worker never came.
     """
 
@@ -63,16 +65,15 @@ class RingAllReduce(WrappedOptimizer):
     ) -> None:
         super().__init__(optimizer)
         world = world_or_default(world)
+        self._exchange = exchange or _exchange_of(world, timeout_s)
         members = (p for group in optimizer.param_groups for p in group["params"])
         self._flat = FlatParameters(members)
         self._recorder = Recorder()
-        by_store = _alone if world.world_size == 1 else _StoreExchange(world, timeout_s)
-        self._exchange = exchange or by_store
         self._ring = Ring(
             world.rank,
             world.world_size,
             self._exchange,
-            host=_own_host(os.environ) if exchange is None else "127.0.0.1",
+            host=LOOPBACK if exchange else _own_host(world.master_addr or LOOPBACK),
             timeout_s=timeout_s,
         )
         try:
@@ -113,6 +114,10 @@ class RingAllReduce(WrappedOptimizer):
         self._ring.close()
 
 
+def _exchange_of(world: World, timeout_s: float) -> Exchange:
+    return _StoreExchange(world, timeout_s) if world.world_size > 1 else _alone
+
+
 def _alone(address: str) -> Sequence[str]:
     return [address]
 
@@ -124,6 +129,14 @@ class _StoreExchange:
     """
 
     def __init__(self, world: World, timeout_s: float) -> None:
+        if world.master_addr is None or world.master_port is None:
+            raise ConfigError(
+                "the workers of a ring meet at SMBOX_MASTER_ADDR and SMBOX_MASTER_PORT, under"
+                " torchrun at MASTER_ADDR and MASTER_PORT: start them by smbox run or torchrun,"
+                " or give exchange="
+            )
+        host = f"[{world.master_addr}]" if ":" in world.master_addr else world.master_addr
+        self._url = f"tcp://{host}:{world.master_port}"
         self._world = world
         self._timeout = dt.timedelta(seconds=timeout_s)
         self._store: Any = None
@@ -131,16 +144,17 @@ class _StoreExchange:
     def __call__(self, address: str) -> Sequence[str]:
         """Tell this worker's address and learn the others'."""
         world = self._world
-        self._store, _, _ = next(iter(rendezvous("env://", timeout=self._timeout)))
+        meeting = rendezvous(self._url, world.rank, world.world_size, timeout=self._timeout)
+        self._store, _, _ = next(iter(meeting))
         prefix = f"{STORE_PREFIX}.{world.restart}"
         self._store.set(f"{prefix}.{world.rank}", address)
         names = [f"{prefix}.{rank}" for rank in range(world.world_size)]
         return [self._store.get(name).decode() for name in names]
 
 
-def _own_host(env: Mapping[str, str]) -> str:
+def _own_host(master_addr: str) -> str:
     """Return the address by which this host reaches the master; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((env.get("MASTER_ADDR", "127.0.0.1"), 1))
+        probe.connect((master_addr, 1))
         host: str = probe.getsockname()[0]
         return host

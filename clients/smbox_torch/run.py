@@ -1,58 +1,109 @@
-"""``smbox run``: start a training script on the nodes of a cluster played on this host."""
+"""``smbox run``: start workers of a training script on a cluster played on this host."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from smbox.errors import ConfigError
 from smbox_torch.board import Board
-from smbox_torch.cluster import GRACE_S, Plan
+from smbox_torch.cluster import GRACE_S, OnFailure, Plan
 from smbox_torch.launcher import Launcher
+from smbox_torch.logs import Logs
+from smbox_torch.program import command_of
 
 __all__ = ["command"]
 
 
-def command(
-    script: Annotated[Path, typer.Argument(help="Python file of the workers.", exists=True)],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of the script, options too.")
-    ] = None,
-    nodes: Annotated[int, typer.Option(help="Nodes to play.", min=1)] = 1,
-    per_node: Annotated[int, typer.Option(help="Workers of each node.", min=1)] = 1,
-    restarts: Annotated[
-        int, typer.Option(help="Start all workers again so often after a failure.", min=0)
-    ] = 0,
-    address: Annotated[
-        str | None, typer.Option(help="Use this memory node and start none.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Memory of the node that is started, e.g. 1GiB.")
-    ] = None,
-    grace_s: Annotated[
-        float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)
-    ] = GRACE_S,
-) -> None:
-    """Start a memory node and NODES x PER_NODE workers of a script; end them together.
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]...",
+        help="What each worker runs: FILE.py or -m MODULE (by this Python), or any program."
+        " What comes after it is its own, options too.",
+    ),
+]
+Nodes = Annotated[int, typer.Option(help="Nodes to play.", min=1)]
+PerNode = Annotated[int, typer.Option(help="Workers of each node.", min=1)]
+Failure = Annotated[
+    OnFailure,
+    typer.Option(
+        help="After a worker has failed: end all (stop), let the others finish (continue),"
+        " start it again (restart), or end all and start all again (restart-all)."
+    ),
+]
+Restarts = Annotated[
+    int | None,
+    typer.Option(
+        help="With --on-failure restart: starts again of each worker at most; with"
+        " restart-all: of all together. 3 if not told.",
+        min=0,
+    ),
+]
+Ranks = Annotated[str | None, typer.Option(help="Show only these workers, for example 0,2.")]
+LogDir = Annotated[
+    Path | None,
+    typer.Option(help="Write what each worker prints to rank0.log, rank1.log, ... there."),
+]
+TorchrunEnv = Annotated[
+    bool,
+    typer.Option(
+        "--torchrun-env",
+        help="Set torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) as well: a"
+        " script may then set up torch.distributed.",
+    ),
+]
+Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
+Memory = Annotated[
+    str | None, typer.Option(help="Memory of the node that is started, e.g. 1GiB.")
+]
+Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
 
-    Workers see torchrun's variables and SMBOX_ADDRESS, so a script that runs here runs under
-    torchrun as well. With more than one node, memory is reached over tcp. The first failure
-    ends all; its exit code is this command's. Options go before the script's name.
+
+def command(
+    words: Words,
+    *,
+    nodes: Nodes = 1,
+    per_node: PerNode = 1,
+    on_failure: Failure = OnFailure.STOP,
+    restarts: Restarts = None,
+    ranks: Ranks = None,
+    log_dir: LogDir = None,
+    torchrun_env: TorchrunEnv = False,
+    address: Address = None,
+    memory: Memory = None,
+    grace_s: Grace = GRACE_S,
+) -> None:
+    """Start a memory node and NODES x PER_NODE workers of a script, module or program.
+
+    Each worker is told its place by SMBOX_RANK, SMBOX_WORLD_SIZE and so on, and the memory by
+    SMBOX_ADDRESS. Torchrun's variables are not set, so a script that looks for them runs as in
+    one process. Rank 0 reads standard input. With more than one node, memory is reached over
+    tcp. The exit code is that of the worker that failed first. Options go before the command.
     """
+    if words[0].startswith("-") and words[0] != "-m":
+        raise typer.BadParameter(f"no such option: {words[0]} (see --help)")
     plan = Plan(
-        (sys.executable, str(script), *(arguments or ())),
+        command_of(words, os.environ),
         nodes=nodes,
         per_node=per_node,
+        on_failure=on_failure,
         restarts=restarts,
+        torchrun_env=torchrun_env,
         address=address,
         memory=memory,
         grace_s=grace_s,
     )
-    board = Board([rank // per_node for rank in range(plan.workers)], Console(highlight=False))
+    board = Board(
+        [rank // per_node for rank in range(plan.workers)],
+        Console(highlight=False),
+        ranks=None if ranks is None else ranks_of(ranks, plan.workers),
+        logs=None if log_dir is None else Logs(log_dir, range(plan.workers)),
+    )
     try:
         code = Launcher(plan, board, os.environ).run()
     finally:
@@ -60,5 +111,23 @@ def command(
     raise typer.Exit(code)
 
 
-command.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]
-"""What comes after the script's name is the script's."""
+command.context_settings = {  # type: ignore[attr-defined]
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+}
+"""What comes after the command is the command's; -m begins one."""
+
+
+def ranks_of(text: str, workers: int) -> list[int]:
+    """Read ranks such as ``0,2``.
+
+    Raises:
+        ConfigError: they are no numbers, or there is no such worker.
+    """
+    words = [word.strip() for word in text.split(",")]
+    ranks = sorted({int(word) for word in words if word.isdecimal()})
+    if not all(word.isdecimal() for word in words) or ranks[-1] >= workers:
+        raise ConfigError(
+            f"--ranks takes ranks from 0 to {workers - 1} with commas, such as 0,2", ranks=text
+        )
+    return ranks

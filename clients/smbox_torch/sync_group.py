@@ -57,7 +57,7 @@ class SyncGroup(WrappedOptimizer):
     Args:
         optimizer: does the steps; its parameters that require gradients are kept in step.
         model: also keep its buffers in step (batch norm).
-        world: who this process is; None: torchrun's variables.
+        world: who this process is; None: as the launcher tells.
         name: of the shared memory; a run with several groups at once names each.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
@@ -80,7 +80,7 @@ class SyncGroup(WrappedOptimizer):
         timeout_s: float = TIMEOUT_S,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        super().__init__(optimizer)
+        super().__init__(optimizer, group=group)
         self.world = world_or_default(world)
         members = unique(p for each in optimizer.param_groups for p in each["params"])
         parameters = [p for p in members if p.requires_grad]

@@ -1,6 +1,8 @@
-"""Which worker of which run this process is, as torchrun's variables tell; pure.
+"""Which worker of which run this process is, as ``smbox run`` or torchrun tells it; pure.
 
-``torchrun`` and ``smbox run`` set the same variables. A process without them is a run of one.
+``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on, ``torchrun`` sets RANK, WORLD_SIZE
+and so on. SMBOX_RANK decides: where it is set, only ``smbox run``'s variables are read, else
+only torchrun's. A process with neither is a run of one.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import Self
 
 from smbox.errors import ConfigError
 
-RUN_VARIABLES = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SMBOX_ADDRESS")
-"""What distinguishes one run on a host from another."""
+TORCHELASTIC = "TORCHELASTIC_"
+"""How the variables begin that torchrun's agent sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,11 @@ class World:
         group_rank: number of the host, from 0.
         address: of the memory node, or None where no node was named.
         run_id: the same for all workers of one run and of no other run on this host.
-        restart: how often the launcher has started this run's workers again.
+        restart: how often the launcher has started all workers of this run again.
+        group_world_size: number of hosts, or None where nobody told it.
+        worker_restart: how often the launcher has started this worker again by itself.
+        master_addr: host where rank 0 serves torch's store, or None.
+        master_port: its TCP port, or None.
 
     Raises:
         ConfigError: a rank outside its world; nothing happened.
@@ -42,44 +48,64 @@ class World:
     address: str | None = None
     run_id: str = ""
     restart: int = 0
+    group_world_size: int | None = None
+    worker_restart: int = 0
+    master_addr: str | None = None
+    master_port: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, limit in (
             ("RANK", self.rank, self.world_size),
             ("LOCAL_RANK", self.local_rank, self.local_world_size),
             ("LOCAL_WORLD_SIZE", self.local_world_size, self.world_size + 1),
+            ("GROUP_RANK", self.group_rank, self.group_world_size or self.group_rank + 1),
         ):
             if not 0 <= value < limit:
-                raise ConfigError(f"{name} must be below {limit}", value=value)
-        if self.group_rank < 0 or self.restart < 0 or self.local_world_size < 1:
+                raise ConfigError(f"{name} must be from 0 and below {limit}", value=value)
+        if min(self.restart, self.worker_restart) < 0 or self.local_world_size < 1:
             raise ConfigError(
-                "GROUP_RANK and the restart count begin at 0, LOCAL_WORLD_SIZE at 1",
-                group_rank=self.group_rank,
+                "the restart counts begin at 0, LOCAL_WORLD_SIZE at 1",
                 restart=self.restart,
+                worker_restart=self.worker_restart,
                 local_world_size=self.local_world_size,
             )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
-        """Read the variables of torchrun and SMBOX_ADDRESS from ``env``.
+        """Read the variables of ``smbox run`` or else of torchrun, and SMBOX_ADDRESS.
 
         Without LOCAL_RANK and LOCAL_WORLD_SIZE all workers are taken to share this host.
 
         Raises:
             ConfigError: a variable is no number, or the numbers contradict each other.
         """
-        rank = number_of(env, "RANK", 0)
-        world_size = number_of(env, "WORLD_SIZE", 1)
+        prefix, elastic = ("SMBOX_", "SMBOX_") if env.get("SMBOX_RANK") else ("", TORCHELASTIC)
+        rank = number_of(env, f"{prefix}RANK", 0)
+        world_size = number_of(env, f"{prefix}WORLD_SIZE", 1)
+        master = [env.get(f"{prefix}{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT")]
+        address = env.get("SMBOX_ADDRESS", "")
         return cls(
             rank=rank,
-            local_rank=number_of(env, "LOCAL_RANK", rank),
+            local_rank=number_of(env, f"{prefix}LOCAL_RANK", rank),
             world_size=world_size,
-            local_world_size=number_of(env, "LOCAL_WORLD_SIZE", world_size),
-            group_rank=number_of(env, "GROUP_RANK", 0),
-            address=env.get("SMBOX_ADDRESS") or None,
-            run_id="|".join(env.get(name, "") for name in RUN_VARIABLES),
-            restart=number_of(env, "TORCHELASTIC_RESTART_COUNT", 0),
+            local_world_size=number_of(env, f"{prefix}LOCAL_WORLD_SIZE", world_size),
+            group_rank=number_of(env, f"{prefix}GROUP_RANK", 0),
+            address=address or None,
+            run_id="|".join((env.get(f"{elastic}RUN_ID", ""), *master, address)),
+            restart=number_of(env, f"{elastic}RESTART_COUNT", 0),
+            group_world_size=number_of(env, f"{prefix}GROUP_WORLD_SIZE", 0) or None,
+            worker_restart=number_of(env, "SMBOX_WORKER_RESTART_COUNT", 0) if prefix else 0,
+            master_addr=master[0] or None,
+            master_port=number_of(env, f"{prefix}MASTER_PORT", 0) or None,
         )
+
+    @property
+    def groups(self) -> int | None:
+        """Number of hosts; None where nobody told it and hosts cannot be equally large."""
+        if self.group_world_size is not None:
+            return self.group_world_size
+        groups, left = divmod(self.world_size, self.local_world_size)
+        return None if left else groups
 
     @property
     def is_group_root(self) -> bool:

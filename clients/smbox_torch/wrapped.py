@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 
 from smbox.errors import ConfigError
+from smbox_torch.torch_group import warn_if_both_communicate
 
 __all__ = ["WrappedOptimizer"]
 
@@ -21,6 +23,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     Args:
         optimizer: does the local steps; its ``step`` must do without a closure.
+        group: the process group that a step averages over, or None.
 
     Attributes:
         inner: the optimizer inside.
@@ -29,7 +32,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
         ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, *, group: dist.ProcessGroup | None = None
+    ) -> None:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             raise ConfigError(
@@ -37,6 +42,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
                 optimizer=type(optimizer).__name__,
             )
         self.inner = optimizer
+        self._may_warn = group is None  # until the first step
         self._adopt()
 
     def _adopt(self) -> None:
@@ -67,6 +73,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
         Returns:
             What the closure returned.
         """
+        if self._may_warn:
+            self._may_warn = False
+            warn_if_both_communicate()
         loss = None
         if closure is not None:
             with torch.enable_grad():

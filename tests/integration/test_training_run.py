@@ -140,3 +140,46 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_memory(tmp_path: Pat
     assert len(family) == 2
     assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
     # The node has removed its memory: every test fails that leaves segments behind.
+
+
+KILLED = """
+import os, signal
+import torch
+import smbox
+from smbox_torch import EASGD
+from smbox_torch.world import World
+
+torch.set_num_threads(1)
+world = World.from_env(os.environ)
+box = smbox.connect(timeout_s=60)
+x = torch.nn.Parameter(torch.ones(100))
+with EASGD(torch.optim.SGD([x], lr=0.01), box, "run", period=1) as optimizer:
+    for step in range(20):
+        x.grad = torch.ones(100)
+        optimizer.step()
+        if (world.rank, world.worker_restart, step) == (1, 0, 10):
+            os.kill(os.getpid(), signal.SIGKILL)
+print("steps", world.rank, world.worker_restart, optimizer.steps, optimizer.workers, flush=True)
+box.close()
+"""
+
+
+@pytest.mark.parametrize(("on_failure", "code"), [("continue", 137), ("restart", 0)])
+def test_three_of_four_asynchronous_workers_finish_after_one_is_killed(
+    tmp_path: Path, on_failure: str, code: int
+):
+    script = tmp_path / "train.py"
+    script.write_text(KILLED)
+    options = ["--per-node", "4", "--memory", "64MiB", "--on-failure", on_failure]
+    done = subprocess.run(
+        [*RUN, *options, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    expected = [(str(rank), "0", "20", "4") for rank in (0, 2, 3)]
+    again = [("1", "1", "20", "4")] if on_failure == "restart" else []
+    assert told(done.stdout, "steps") == sorted([*expected, *again])
+    assert "rank 1 (node 0, local rank 1): signal SIGKILL" in done.stdout

@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 
 import psutil
 import pytest
 
-from smbox_torch.children import Child, described, end_all
+from smbox_torch.children import Child, Lines, described, end_all
 
 LONG_S = 60.0
 
@@ -18,10 +19,13 @@ def start():
     """``start(code)``: a child that runs Python code, and the lines it prints."""
     children: list[Child] = []
 
-    def begin(code: str, *, reports: list[str] | None = None) -> tuple[Child, list[str]]:
+    def begin(
+        code: str, *, reports: list[str] | None = None, stdin: int = subprocess.DEVNULL
+    ) -> tuple[Child, list[str]]:
         lines: list[str] = []
-        report = reports.append if reports is not None else None
-        child = Child([sys.executable, "-c", code], os.environ, lines.append, report)
+        report = Lines(reports.append) if reports is not None else None
+        command = [sys.executable, "-c", code]
+        child = Child(command, os.environ, Lines(lines.append), report, stdin=stdin)
         children.append(child)
         return child, lines
 
@@ -36,8 +40,8 @@ def wait(child: Child) -> None:
 
 def first_line(child: Child, lines: list[str]) -> str:
     while not lines:
-        assert select.select([child.lines[0].fd], [], [], LONG_S)[0]
-        child.lines[0].read()
+        assert select.select([child.pipes[0].fd], [], [], LONG_S)[0]
+        child.pipes[0].read()
     return lines[0]
 
 
@@ -60,6 +64,18 @@ def test_reports_come_on_a_pipe_of_their_own(start):
     )
     wait(child)
     assert (lines, reports) == ([], ['{"step": 1}'])
+
+
+def test_standard_input_is_what_it_is_given_or_empty(start):
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"yes\n")
+    os.close(write_end)
+    answered, lines = start("print(input())", stdin=read_end)
+    wait(answered)
+    os.close(read_end)
+    alone, none = start("import sys\nprint(repr(sys.stdin.read()))")
+    wait(alone)
+    assert (lines, none) == (["yes"], ["''"])
 
 
 def test_a_child_that_ends_takes_its_own_children_along(start):
@@ -111,7 +127,7 @@ def test_one_that_prints_much_while_it_ends_is_listened_to(start):
 
 def test_a_command_that_cannot_be_started_leaves_nothing():
     with pytest.raises(FileNotFoundError):
-        Child(["/nowhere/at-all"], {}, print)
+        Child(["/nowhere/at-all"], {}, Lines(print))
 
 
 def test_ends_are_worded():

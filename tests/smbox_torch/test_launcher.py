@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from smbox_torch.board import Board
-from smbox_torch.cluster import Plan
+from smbox_torch.cluster import OnFailure, Plan
 from smbox_torch.launcher import Launcher
 
 NODE = """
@@ -26,18 +26,23 @@ signal.pause()
 """
 WORKER = """
 import json, os, pathlib, signal, sys, time
-folder, rank = pathlib.Path(os.environ["FOLDER"]), int(os.environ["RANK"])
-restart = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+folder, rank = pathlib.Path(os.environ["FOLDER"]), int(os.environ["SMBOX_RANK"])
+restart = int(os.environ["SMBOX_RESTART_COUNT"])
+again = int(os.environ["SMBOX_WORKER_RESTART_COUNT"])
 def until(done):
     while not done():
         time.sleep(0.01)
+def until_the_one_named_is_reaped():
+    until(lambda: list(folder.glob("pid*")))
+    (named,) = folder.glob("pid*")
+    until(lambda: not pathlib.Path("/proc", named.name[3:]).exists())
 """
 LAUNCH = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 from rich.console import Console
 from smbox_torch.board import Board
-from smbox_torch.cluster import Plan
+from smbox_torch.cluster import OnFailure, Plan
 from smbox_torch.launcher import Launcher
 command, memnode = ([sys.executable, "-c", code] for code in sys.argv[1:])
 plan = Plan(command, per_node=2, memnode=memnode)
@@ -78,10 +83,10 @@ def test_workers_learn_who_they_are_and_all_end_well(run, tmp_path: Path):
     )
     assert code == 0
     told = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(4)]
-    assert [each["GROUP_RANK"] for each in told] == ["0", "0", "1", "1"]
+    assert [each["SMBOX_GROUP_RANK"] for each in told] == ["0", "0", "1", "1"]
     assert {each["SMBOX_ADDRESS"] for each in told} == {"tcp://127.0.0.1:1234"}
     assert {each["SMBOX_TRANSPORT"] for each in told} == {"tcp"}
-    assert len({each["MASTER_PORT"] for each in told}) == 1
+    assert len({each["SMBOX_MASTER_PORT"] for each in told}) == 1
     assert sorted(shown.splitlines()) == [f"[rank {rank}] hello" for rank in range(4)]
 
 
@@ -104,6 +109,7 @@ def test_all_start_again_as_often_as_told(run, tmp_path: Path):
         "(folder / f'{rank}.{restart}').touch()\n"
         "sys.exit(3 if restart < 2 and rank == 0 else 0)",
         per_node=2,
+        on_failure=OnFailure.RESTART_ALL,
         restarts=2,
     )
     assert code == 0
@@ -113,8 +119,65 @@ def test_all_start_again_as_often_as_told(run, tmp_path: Path):
 
 
 def test_no_more_often(run):
-    code, _ = run("sys.exit(5)", restarts=1)
+    code, _ = run("sys.exit(5)", on_failure=OnFailure.RESTART_ALL, restarts=1)
     assert code == 5
+
+
+def test_the_others_continue_after_one_was_killed(run, tmp_path: Path):
+    code, shown = run(
+        "if rank == 1:\n"
+        "    (folder / f'pid{os.getpid()}').touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "until_the_one_named_is_reaped()\n"
+        "(folder / f'done{rank}').touch()",
+        per_node=4,
+        on_failure=OnFailure.CONTINUE,
+    )
+    assert code == 128 + signal.SIGKILL
+    assert "rank 1 (node 0, local rank 1): signal SIGKILL; the others continue" in shown
+    assert {path.name for path in tmp_path.glob("done*")} == {"done0", "done2", "done3"}
+
+
+def test_the_exit_code_is_of_the_first_of_several_failures(run):
+    code, shown = run(
+        "if rank == 1: (folder / f'pid{os.getpid()}').touch()\n"
+        "else: until_the_one_named_is_reaped()\n"
+        "sys.exit(5 - rank)",
+        per_node=2,
+        on_failure=OnFailure.CONTINUE,
+    )
+    assert code == 4
+    assert "rank 0 (node 0, local rank 0): exit code 5; no worker is left" in shown
+
+
+def test_only_the_failed_worker_starts_again(run, tmp_path: Path):
+    code, shown = run(
+        "(folder / f'{rank}.{restart}.{again}.{os.getpid()}').touch()\n"
+        "if rank == 1 and again < 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "until(lambda: list(folder.glob('1.0.2.*')))",
+        per_node=3,
+        on_failure=OnFailure.RESTART,
+        restarts=2,
+    )
+    assert code == 0
+    assert "signal SIGKILL; starting it again (2 restarts left)" in shown
+    starts = sorted(path.name.rpartition(".")[0] for path in tmp_path.glob("?.0.?.*"))
+    assert starts == ["0.0.0", "1.0.0", "1.0.1", "1.0.2", "2.0.0"]
+
+
+def test_each_worker_starts_again_only_so_often_and_the_others_finish(run, tmp_path: Path):
+    code, shown = run(
+        "(folder / f'{rank}.{again}').touch()\n"
+        "sys.exit(3) if rank == 0 else until((folder / '0.1').exists)\n"
+        "sys.exit(again == 0)",
+        per_node=2,
+        on_failure=OnFailure.RESTART,
+        restarts=1,
+    )
+    assert code == 3
+    assert {path.name for path in tmp_path.glob("?.?")} == {"0.0", "0.1", "1.0", "1.1"}
+    assert "rank 0 (node 0, local rank 0): exit code 3; " in shown
+    assert "rank 1 (node 0, local rank 1): exit code 1; starting it again" in shown
 
 
 def test_a_node_that_dies_comes_back_under_the_workers(run, tmp_path: Path):

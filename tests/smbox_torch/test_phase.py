@@ -63,6 +63,30 @@ def test_a_restarted_run_meets_elsewhere():
     assert of_this_start("run.end", {"TORCHELASTIC_RESTART_COUNT": "2"}) == "run.end.2"
 
 
+def test_a_worker_that_starts_again_by_itself_meets_the_others_where_they_are():
+    own = {"SMBOX_RANK": "1", "SMBOX_WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "5"}
+    assert of_this_start("run.end", own | {"SMBOX_WORKER_RESTART_COUNT": "1"}) == "run.end"
+    assert of_this_start("run.end", own | {"SMBOX_RESTART_COUNT": "1"}) == "run.end.1"
+
+
+def test_a_worker_takes_over_from_itself_that_died_restoring():
+    box = ModelBox()
+    first, second = ({"SMBOX_RANK": rank, "SMBOX_WORLD_SIZE": "2"} for rank in "01")
+    again = {"SMBOX_WORKER_RESTART_COUNT": "1"}
+    dead = Phase(box, "run", second).restoring()
+    assert dead.__enter__()  # and never left
+    for env in (first, first | again, second):
+        with (
+            pytest.raises(RequestTimeoutError),
+            Phase(box, "run", env).restoring() as is_mine,
+        ):
+            pass
+    with Phase(box, "run", second | again).restoring() as is_mine:
+        assert is_mine
+    with Phase(box, "run", first).restoring() as is_mine:
+        assert not is_mine
+
+
 def test_the_next_start_takes_over_from_a_worker_that_died_restoring():
     box = ModelBox()
     dead = Phase(box, "run")

@@ -8,8 +8,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 import torch
 
+from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
 from smbox_torch.cluster import free_port
 from smbox_torch.ring_all_reduce import RingAllReduce
@@ -103,17 +105,23 @@ def test_workers_equal_the_replay_and_each_other():
     )  # both directions, two thirds twice
 
 
-def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies():
+def test_workers_that_nobody_told_a_master_are_told_what_to_do():
+    with pytest.raises(ConfigError, match="exchange="):
+        train(World(world_size=2), None)
+
+
+@pytest.mark.parametrize("prefix", ["SMBOX_", ""])
+def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies(prefix: str):
     env = os.environ | {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+        f"{prefix}WORLD_SIZE": "2",
+        f"{prefix}MASTER_ADDR": "127.0.0.1",
+        f"{prefix}MASTER_PORT": str(free_port()),
+        f"{prefix or 'TORCHELASTIC_'}RUN_ID": uuid.uuid4().hex,
     }
     children = [
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, str(rank)],
-            env=env | {"RANK": str(rank)},
+            env=env | {f"{prefix}RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

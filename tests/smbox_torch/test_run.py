@@ -1,49 +1,179 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from smbox_torch.run import command
+from smbox.cli.main import main
 
-
-@pytest.fixture
-def app() -> typer.Typer:
-    made = typer.Typer()
-    made.command("run", context_settings=command.context_settings)(command)
-    made.command("other")(lambda: None)
-    return made
+TIMEOUT_S = 100.0
+RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
+NOWHERE = ("--address", "tcp://127.0.0.1:9")  # no worker of these tests looks for a node
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(
-        "import os, sys\nprint(os.environ['RANK'], sys.argv[1:], flush=True)\n"
-        "sys.exit(4 if '--fail' in sys.argv else 0)\n"
+def script(tmp_path: Path) -> Callable[[str], str]:
+    """``script(code)``: the path of a file that holds it."""
+
+    def write(code: str) -> str:
+        path = tmp_path / "train.py"
+        path.write_text(code)
+        return str(path)
+
+    return write
+
+
+WORDS = (
+    "import os, sys\nprint(os.environ['SMBOX_RANK'], sys.argv[1:])\n"
+    "sys.exit(4 if '--fail' in sys.argv else 0)\n"
+)
+
+
+def run(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RUN, *NOWHERE, *words],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        **options,
     )
-    return path
 
 
-def invoke(app: typer.Typer, *words: str):
-    return CliRunner().invoke(app, ["run", "--address", "tcp://127.0.0.1:9", *words])
-
-
-def test_what_follows_the_script_is_the_scripts(app: typer.Typer, script: Path):
-    done = invoke(app, "--per-node", "2", str(script), "--lr", "0.1", "--nodes", "7")
-    assert done.exit_code == 0, done.output
-    assert sorted(done.output.splitlines()) == [
-        f"[rank {rank}] {rank} ['--lr', '0.1', '--nodes', '7']" for rank in range(2)
+@pytest.mark.parametrize("form", ["file", "module", "python", "program"])
+def test_what_follows_the_command_is_the_commands(script, tmp_path: Path, form: str):
+    path = script(WORDS)
+    program = tmp_path / "program"
+    program.write_text(f"#!{sys.executable}\n{WORDS}")
+    program.chmod(0o755)
+    command = {
+        "file": [path],
+        "module": ["-m", "train"],
+        "python": [sys.executable, path],
+        "program": ["./program"],
+    }[form]
+    done = run("--per-node", "2", *command, "--lr", "0.1", "--nodes", "7", "-m", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        f"[rank {rank}] {rank} ['--lr', '0.1', '--nodes', '7', '-m']" for rank in range(2)
     ]
 
 
-def test_the_exit_code_is_that_of_the_first_failure(app: typer.Typer, script: Path):
-    done = invoke(app, str(script), "--fail")
-    assert done.exit_code == 4
-    assert "rank 0 (node 0, local rank 0): exit code 4" in done.output
+def test_the_exit_code_is_that_of_the_first_failure(script):
+    done = run(script(WORDS), "--fail")
+    assert done.returncode == 4
+    assert "rank 0 (node 0, local rank 0): exit code 4" in done.stdout
 
 
-def test_a_script_that_is_not_there_is_refused(app: typer.Typer):
-    assert invoke(app, "nowhere.py").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere.py"], "no script 'nowhere.py'"),
+        (["-m", "no_such_module"], "no module 'no_such_module'"),
+        (["no-such-program"], "no program 'no-such-program'"),
+        (["--ranks", "0,2", "--per-node", "2", "-m", "json.tool"], "from 0 to 1"),
+        (["--ranks", "first", "-m", "json.tool"], "such as 0,2"),
+        (["--ranks", "", "-m", "json.tool"], "such as 0,2"),
+        (["--log-dir", "/proc/logs", "-m", "json.tool"], "--log-dir"),
+        (["--restarts", "2", "-m", "json.tool"], "--on-failure restart-all"),
+        (["--on-failure", "retry", "-m", "json.tool"], "'retry'"),
+        (["--no-such-option", "train.py"], "--no-such-option"),
+        ([], "COMMAND"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+):
+    before = psutil.Process().children()
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *words])
+    told = re.sub(r"[\s│]+", " ", capsys.readouterr().err)
+    assert ended.value.code == 2
+    assert says in told
+    assert psutil.Process().children() == before
+
+
+def test_every_option_is_in_the_help(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    for option in ("--on-failure", "--torchrun-env", "--ranks", "--log-dir", "-m MODULE"):
+        assert option in told
+    assert "restart-all" in told
+
+
+def test_logs_hold_what_is_not_shown(script, tmp_path: Path):
+    code = "import os\nfor n in range(3000): print(f'\\r{n}', end='')\nprint()\nprint('end')\n"
+    folder = tmp_path / "logs"
+    done = run("--per-node", "3", "--ranks", "0,2", "--log-dir", str(folder), script(code))
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = ["[rank 0] 2999", "[rank 0] end", "[rank 2] 2999", "[rank 2] end"]
+    assert sorted(done.stdout.splitlines()) == shown
+    assert (folder / "rank1.log").read_text() == "2999\nend\n"
+
+
+def test_rank_0_alone_reads_standard_input(script):
+    code = "import os, sys\nprint(sorted(sys.stdin.read().split()))\n"
+    done = run("--per-node", "2", script(code), input="some words")
+    assert sorted(done.stdout.splitlines()) == [
+        "[rank 0] ['some', 'words']",
+        "[rank 1] []",
+    ]
+
+
+TORCHRUN_ALIKE = """
+import os
+from accelerate import PartialState
+import torch
+
+ddp = int(os.environ.get("RANK", -1)) != -1  # as in nanoGPT
+state = PartialState(cpu=True)  # accelerate's, and so of transformers' Trainer
+assert not ddp and not torch.distributed.is_initialized()
+print("alone", state.num_processes, int(os.environ["SMBOX_WORLD_SIZE"]))
+"""
+
+
+def test_scripts_that_look_for_torchrun_run_as_single_processes(script):
+    pytest.importorskip("accelerate")
+    inherited = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_PORT": "1"}
+    done = run("--per-node", "2", script(TORCHRUN_ALIKE), env=os.environ | inherited)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[rank {rank}] alone 1 2" for rank in range(2)]
+
+
+PROCESS_GROUP = """
+import os, sys, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+ranks = torch.tensor([dist.get_rank()])
+dist.all_reduce(ranks)
+print("sum", int(ranks), flush=True)
+dist.barrier()
+os._exit(0)
+"""
+
+
+def test_asked_for_torchruns_variables_set_up_a_process_group(script):
+    done = run("--per-node", "2", "--torchrun-env", script(PROCESS_GROUP))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("sum 1") == 2
+
+
+NO_INPUT = """
+import os
+if os.environ["SMBOX_RANK"] == "1":
+    breakpoint()
+print("went on")
+"""
+
+
+def test_a_debugger_of_another_rank_finds_no_input_and_does_not_hang(script):
+    done = run("--per-node", "2", script(NO_INPUT))
+    assert done.returncode == 1
+    assert "rank 1 (node 0, local rank 1): exit code 1" in done.stdout

@@ -29,6 +29,50 @@ def test_reads_what_torchrun_sets():
     assert [world.rank_of(local) for local in range(2)] == [2, 3]
 
 
+OWN = {
+    "SMBOX_RANK": "5",
+    "SMBOX_LOCAL_RANK": "2",
+    "SMBOX_WORLD_SIZE": "6",
+    "SMBOX_LOCAL_WORLD_SIZE": "3",
+    "SMBOX_GROUP_RANK": "1",
+    "SMBOX_GROUP_WORLD_SIZE": "2",
+    "SMBOX_RUN_ID": "own",
+    "SMBOX_RESTART_COUNT": "0",
+    "SMBOX_WORKER_RESTART_COUNT": "4",
+    "SMBOX_MASTER_ADDR": "127.0.0.2",
+    "SMBOX_MASTER_PORT": "7",
+}
+
+
+def test_reads_what_smbox_run_sets():
+    world = World.from_env(OWN)
+    assert (world.rank, world.local_rank, world.group_rank) == (5, 2, 1)
+    assert (world.world_size, world.local_world_size, world.groups) == (6, 3, 2)
+    assert (world.restart, world.worker_restart) == (0, 4)
+    assert (world.master_addr, world.master_port) == ("127.0.0.2", 7)
+
+
+@pytest.mark.parametrize("left_out", [name for name in OWN if name != "SMBOX_RANK"])
+def test_the_two_families_are_never_mixed(left_out: str):
+    own = {name: value for name, value in OWN.items() if name != left_out}
+    own |= {"SMBOX_LOCAL_RANK": "0", "SMBOX_LOCAL_WORLD_SIZE": "1", "SMBOX_WORLD_SIZE": "6"}
+    theirs = {name: value for name, value in TORCHRUN.items() if name != "SMBOX_ADDRESS"}
+    assert World.from_env(theirs | own) == World.from_env(own)
+    without_rank = {name: value for name, value in own.items() if name != "SMBOX_RANK"}
+    assert World.from_env(without_rank | theirs) == World.from_env(theirs)
+
+
+def test_an_empty_rank_is_none():
+    assert World.from_env(TORCHRUN | OWN | {"SMBOX_RANK": ""}) == World.from_env(TORCHRUN)
+
+
+def test_the_number_of_hosts_is_told_or_derived_or_unknown():
+    assert World(world_size=5, local_world_size=2, group_world_size=3).groups == 3
+    assert World(world_size=6, local_world_size=2).groups == 3
+    assert World(world_size=5, local_world_size=2).groups is None
+    assert World().groups == 1
+
+
 def test_no_variables_is_a_run_of_one():
     world = World.from_env({})
     assert (world.rank, world.world_size, world.local_world_size) == (0, 1, 1)
@@ -59,6 +103,8 @@ def test_the_host_token_is_shared_by_one_host_of_one_start_of_one_run():
         ("LOCAL_WORLD_SIZE", "9"),
         ("LOCAL_WORLD_SIZE", "0"),
         ("GROUP_RANK", "-1"),
+        ("GROUP_WORLD_SIZE", "1"),
+        ("MASTER_PORT", "x"),
         ("TORCHELASTIC_RESTART_COUNT", "-1"),
     ],
 )

@@ -1,0 +1,46 @@
+"""Log files of a run, one for each rank: ``rank0.log``, ``rank1.log``, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TextIO
+
+from smbox.errors import ConfigError
+
+
+class Logs:
+    """Open log files; those of an earlier run in the same folder are overwritten.
+
+    Args:
+        folder: where they lie; it is made if need be.
+        ranks: whose output is written.
+
+    Raises:
+        ConfigError: a file cannot be written; nothing is open.
+    """
+
+    def __init__(self, folder: Path, ranks: Iterable[int]) -> None:
+        self._files: dict[int, TextIO] = {}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for rank in ranks:
+                path = folder / f"rank{rank}.log"
+                self._files[rank] = path.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            self.close()
+            raise ConfigError(
+                f"the logs cannot be written ({error.strerror}): give --log-dir a folder that"
+                " you may write to",
+                log_dir=str(folder),
+            ) from error
+
+    def write(self, rank: int, line: str) -> None:
+        """Write a line of a rank; it is in the file when this returns."""
+        self._files[rank].write(line + "\n")
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

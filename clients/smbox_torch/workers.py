@@ -1,0 +1,171 @@
+"""The workers of one start of a run, watched to their end; what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from smbox_torch.board import REFRESH_S, Board
+from smbox_torch.children import Child, Lines, Pipe, described, end_all, forget, listen
+from smbox_torch.cluster import OnFailure, Plan, Run, worker_env
+from smbox_torch.node_keeper import NodeKeeper
+from smbox_torch.reporter import parse
+
+STDIN: Final = 0
+
+
+@dataclass
+class Workers:
+    """All workers, by rank.
+
+    Args:
+        plan: what to start.
+        board: where to show it.
+        env: environment that they inherit.
+        run: what they share.
+        restart: how often all have been started again.
+
+    Attributes:
+        failed: the rank that failed first and was not started again, or None.
+        exit_code: of that worker as Child tells it, or 0.
+    """
+
+    plan: Plan
+    board: Board
+    env: Mapping[str, str]
+    run: Run
+    restart: int
+    failed: int | None = None
+    exit_code: int = 0
+    _children: list[Child] = field(default_factory=list)
+    _again: list[int] = field(default_factory=list)
+    """How often each worker has been started again by itself."""
+
+    def watch(self, node: NodeKeeper | None) -> None:
+        """Start all and wait: until all have ended, or one has failed that ends all.
+
+        Args:
+            node: is started again when it dies.
+        """
+        for rank in range(self.plan.workers):
+            self._again.append(0)
+            self._children.append(self._start(rank))
+        with selectors.DefaultSelector() as selector:
+            for child in self._children:
+                listen(selector, child)
+            if node:
+                listen(selector, node.child)
+            self._watch(selector, node)
+        if self.failed is not None:
+            self._end_others(self.failed)
+
+    def end(self) -> None:
+        """End those that still run."""
+        end_all(self._children, self.plan.grace_s)
+
+    def _start(self, rank: int) -> Child:
+        env = worker_env(
+            self.plan,
+            self.env,
+            rank,
+            run=self.run,
+            restart=self.restart,
+            worker_restart=self._again[rank],
+        )
+        child = Child(
+            self.plan.command,
+            self.board.env(rank) | env,
+            self.board.output(rank),
+            Lines(lambda line: self.board.report(rank, parse(line))),
+            stdin=subprocess.DEVNULL if rank else readable_stdin(),
+        )
+        self.board.state(rank, "running")
+        return child
+
+    def _watch(self, selector: selectors.BaseSelector, node: NodeKeeper | None) -> None:
+        alive = set(range(self.plan.workers))
+        while alive and (self.failed is None or self._continues):
+            ready = selector.select(REFRESH_S)
+            for key, _ in ready:
+                if isinstance(key.data, Pipe) and not key.data.read():
+                    selector.unregister(key.fd)
+            ended = {key.data.pid for key, _ in ready if isinstance(key.data, Child)}
+            if node and node.child.pid in ended:
+                node.restart(selector)
+            gone = [rank for rank in sorted(alive) if self._children[rank].pid in ended]
+            for rank in gone:
+                self._reap(rank, selector)
+            alive -= set(gone)
+            # A worker that a signal killed did not fail because another one had gone.
+            for rank in sorted(gone, key=lambda rank: self._code(rank) >= 0):
+                if self._code(rank) and self._take_failure(rank, selector, len(alive)):
+                    alive.add(rank)
+            self.board.refresh()
+
+    @property
+    def _continues(self) -> bool:
+        return self.plan.on_failure in {OnFailure.CONTINUE, OnFailure.RESTART}
+
+    def _code(self, rank: int) -> int:
+        return self._children[rank].exit_code or 0
+
+    def _reap(self, rank: int, selector: selectors.BaseSelector) -> None:
+        child = self._children[rank]
+        forget(selector, child)
+        child.reap()
+        code = self._code(rank)
+        self.board.state(rank, f"failed: {described(code)}" if code else "done")
+
+    def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
+        """Do what the plan says of a failed worker; tell whether it runs again."""
+        left = self.plan.restarts_max - self._again[rank]
+        if self.plan.on_failure is OnFailure.RESTART and left > 0:
+            self._tell(rank, f"starting it again ({left} restarts left)")
+            self._again[rank] += 1
+            self._children[rank] = self._start(rank)
+            listen(selector, self._children[rank])
+            return True
+        if self.failed is None:
+            self.failed, self.exit_code = rank, self._code(rank)
+        elif not self._continues:
+            return False  # it ended together with the one that is to blame
+        self._tell(rank, self._outcome(others))
+        return False
+
+    def _outcome(self, others: int) -> str:
+        """Word what becomes of the others."""
+        if self._continues:
+            return "the others continue" if others else "no worker is left"
+        left = self.plan.restarts_max - self.restart
+        return f"starting all again ({left} restarts left)" if left else "all workers are ended"
+
+    def _tell(self, rank: int, then: str) -> None:
+        node, local_rank = divmod(rank, self.plan.per_node)
+        how = described(self._code(rank))
+        self.board.note(f"rank {rank} (node {node}, local rank {local_rank}): {how}; {then}")
+
+    def _end_others(self, failed: int) -> None:
+        """End who still runs, and show how they ended."""
+        running = [rank for rank, child in enumerate(self._children) if child.exit_code is None]
+        self.end()
+        for rank in running:
+            if rank != failed and self._code(rank):
+                self.board.state(rank, f"ended: {described(self._code(rank))}")
+
+
+def readable_stdin() -> int:
+    """Return this process's standard input, or DEVNULL where it must not be read.
+
+    That is where it is closed, or a terminal that belongs to another job of the shell.
+    """
+    try:
+        if os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp():
+            return subprocess.DEVNULL
+        os.fstat(STDIN)
+    except OSError:
+        return subprocess.DEVNULL
+    return STDIN

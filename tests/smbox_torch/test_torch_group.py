@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+SCRIPT = """
+import warnings
+from smbox.testing.model_box import ModelBox
+from smbox_torch import EASGD, SyncGroup
+
+def step(optimizer, x):
+    x.grad = torch.ones(1)
+    optimizer.step()
+
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("default")
+    for _ in range(2):
+        x = torch.nn.Parameter(torch.zeros(1))
+        sgd = torch.optim.SGD([x], lr=0.1)
+        with WRAPPED as optimizer:
+            step(optimizer, x)
+            step(optimizer, x)
+for each in seen:
+    print(each.category.__name__, each.message)
+"""
+EACH_OWN = "EASGD(sgd, ModelBox(), 'run')"
+GIVEN = "SyncGroup(sgd, group=dist.group.WORLD)"
+
+
+def test_one_warning_says_that_torch_communicates_too(run_gloo):
+    for said in run_gloo(SCRIPT.replace("WRAPPED", EACH_OWN)):
+        (warning,) = said
+        assert warning.startswith("CommunicationWarning")
+        assert "both communicate" in warning
+        assert "--torchrun-env" in warning
+
+
+def test_a_group_that_was_given_is_no_reason_to_warn(run_gloo):
+    assert run_gloo(SCRIPT.replace("WRAPPED", GIVEN)) == [[], []]
