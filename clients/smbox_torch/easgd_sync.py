@@ -20,7 +20,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.elastic import default_workers, moving_rate_or_default
+from smbox_torch.elastic import default_workers, moving_rate_or_default, warn_if_unstable
 from smbox_torch.options import BoxOptions
 from smbox_torch.phase import of_this_start
 from smbox_torch.unfused import ThreeSteps
@@ -40,7 +40,7 @@ class SyncEASGD(BoxOptimizer):
         box: the memory.
         name: of the run.
         period: local steps between two exchanges.
-        moving_rate: None: 0.9 / workers.
+        moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
         timeout_s: longest wait for the slowest worker, in seconds.
         options: model, workers: see BoxOptimizer. All workers must take part.
     """
@@ -60,9 +60,9 @@ class SyncEASGD(BoxOptimizer):
             raise ConfigError("period must be at least 1", period=period)
         self.period = period
         self.timeout_s = timeout_s
-        self.moving_rate = moving_rate_or_default(
-            moving_rate, default_workers(options.get("workers"))
-        )
+        workers = default_workers(options.get("workers"))
+        self.moving_rate = moving_rate_or_default(moving_rate, workers)
+        warn_if_unstable(self.moving_rate, workers)
         super().__init__(optimizer, box, name, **options)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
 

@@ -10,7 +10,7 @@ local step and the exchanges that are due.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -183,14 +183,9 @@ class BoxOptimizer(WrappedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        own, groups = self.flat.tensors, len(self.param_groups)
-        theirs = dict(model.named_parameters())
-        filled = [(self._best(), counterparts(own, self._names, theirs, groups=groups))]
-        if self.buffers is not None:
-            own, floats = self.buffers.flat.tensors, named_floats(model)
-            filled.append((self.buffers, counterparts(own, self._names, floats)))
-        for center, targets in filled:
-            _fill(center, targets)
+        fill_model(
+            model, self._best(), self.buffers, self._names, groups=len(self.param_groups)
+        )
 
     # ------------------------------------------------------------------ resuming and ending
 
@@ -260,6 +255,24 @@ def restore(
         statistics.set(state_dict["buffers"])
     for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
         count.copy_(saved)
+
+
+def fill_model(
+    model: torch.nn.Module,
+    center: Center,
+    buffers: Center | None,
+    names: Mapping[int, str],
+    *,
+    groups: int,
+) -> None:
+    """Copy centers of parameters and buffers into a model; see ``center_into``."""
+    own, theirs = center.flat.tensors, dict(model.named_parameters())
+    filled = [(center, counterparts(own, names, theirs, groups=groups))]
+    if buffers is not None:
+        own, floats = buffers.flat.tensors, named_floats(model)
+        filled.append((buffers, counterparts(own, names, floats)))
+    for each, targets in filled:
+        _fill(each, targets)
 
 
 @torch.no_grad()
