@@ -20,13 +20,14 @@ gradients of step t + 1, and all ranks subtract its d when that step begins, as 
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
 from smbox_torch.hybrid_parts import HybridMember, HybridRoot, address_bytes
@@ -259,7 +260,8 @@ class HybridSGD(SyncGroup):
             return
         # A broadcast that the other ranks do not come to would keep this one waiting.
         if not isinstance(self._moves, TorchMoves):
-            self._settle()
+            with suppress(WorkerLostError, StepMismatchError):  # the first error says more
+                self._settle()
         self._leave(in_order=False)
 
 

@@ -11,6 +11,7 @@ TORCHRUN = {
     "WORLD_SIZE": "4",
     "LOCAL_WORLD_SIZE": "2",
     "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",
     "TORCHELASTIC_RUN_ID": "none",
