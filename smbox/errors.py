@@ -25,8 +25,6 @@
     |  `- NodeStoppingError
     |- LeaseLostError                     another process has taken this one's place in a run
     |- RankTakenError                     a living process has this rank; names host and pid
-    |- LeaseLostError                     another process has taken this one's place in a run
-    |- RankTakenError                     a living process has this rank; names host and pid
     |- StaleVersionError                  a published version is no longer in the memory
     |- WorkerLostError                    a training process died or stopped; names its rank
     `- StepMismatchError                  workers that step together did not step equally often

@@ -1,8 +1,8 @@
 """The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
 
 A wrapper is a ``torch.optim.Optimizer``: schedulers and hooks take it as one, and so do
-gradient scalers, but where the step itself meets the other workers (ParameterServer, SyncEASGD,
-RingAllReduce): a scaler that leaves out a step of one of them parts them. Its parameter groups
+gradient scalers, but where the step itself meets the other workers (SyncEASGD): a scaler that
+leaves out a step of one of them parts them. Its parameter groups
 and state are those of the optimizer inside. A subclass says in ``_advance`` what one step is: a
 local step and the exchanges that are due.
 """
