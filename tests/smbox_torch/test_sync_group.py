@@ -266,7 +266,7 @@ def weights_in_numpy(ranks: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "sign", "timeout_s"), [(4, signal.SIGKILL, 600.0), (2, signal.SIGSTOP, 2.0)]
+    ("ranks", "sign", "timeout_s"), [(4, signal.SIGKILL, 600.0), (2, signal.SIGSTOP, 8.0)]
 )
 def test_processes_agree_and_name_the_one_that_is_lost(
     spawned, ranks: int, sign: signal.Signals, timeout_s: float
