@@ -17,12 +17,13 @@ from typing import Final
 import numpy as np
 import torch
 
+from smbox.errors import RequestTimeoutError
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.buckets import LOW_PRECISION
 from smbox_torch.packed import packed_nbytes
 from smbox_torch.phase import of_this_start
-from smbox_torch.summed_mean import FLAGS, WEIGHT, flat_gradients
+from smbox_torch.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
 
 __all__ = ["BoxSum"]
 
@@ -90,7 +91,11 @@ class BoxSum:
     def table(
         self, row: torch.Tensor, flats: Sequence[torch.Tensor], state: torch.Tensor
     ) -> torch.Tensor:
-        """Push row, gradients and buffers; pull all rows."""
+        """Push row, gradients and buffers; pull all rows.
+
+        Raises:
+            RequestTimeoutError: a worker did not come; it names the rank where that is known.
+        """
         self._begin()
         if self._round == 0:
             self._clear_first()
@@ -105,7 +110,17 @@ class BoxSum:
                 region.accumulate(as_array(flat.cpu()), weight)
         if self.rank == 0:
             self._clear((self._round + 1) % TURNS)
-        self._meet("added")
+        try:
+            self._meet("added")
+        except RequestTimeoutError as error:
+            steps = rows.get()[:, STEPS]
+            late = np.flatnonzero(steps < row[STEPS].item()).tolist()
+            raise RequestTimeoutError(
+                f"rank {late or '?'} did not come to the round after {int(row[STEPS])} steps:"
+                " it died, is slow, or finished with fewer batches (give all equally many, or"
+                " put each rank's loop inside `with optimizer.join():`)",
+                **error.facts,
+            ) from error
         return torch.from_numpy(rows.get())
 
     @property

@@ -275,8 +275,8 @@ def _groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool
     every = world.world_size if group is None else dist.get_world_size()
     if ranks == every:
         return 1
-    if group is None and world.groups is not None:
-        return world.groups
+    if group is None and world.group_world_size is not None:
+        return world.group_world_size
     if is_needed:
         raise ConfigError(
             "the number of groups is unknown, and the default moving_rate is 0.9 / groups: pass"

@@ -26,10 +26,10 @@ class World:
         world_size: workers in all.
         local_world_size: workers on this host.
         group_rank: number of the host, from 0.
-        groups: number of hosts; None where nobody told.
         address: of the memory node, or None where no node was named.
         run_id: the same for all workers of one run and of no other run on this host.
         restart: how often the launcher has started this run's workers again.
+        group_world_size: number of hosts, or None where nobody told it.
 
     Raises:
         ConfigError: a rank outside its world; nothing happened.
@@ -43,7 +43,7 @@ class World:
     address: str | None = None
     run_id: str = ""
     restart: int = 0
-    groups: int | None = None
+    group_world_size: int | None = None
 
     def __post_init__(self) -> None:
         for name, value, limit in (
@@ -78,10 +78,10 @@ class World:
             world_size=world_size,
             local_world_size=number_of(env, "LOCAL_WORLD_SIZE", world_size),
             group_rank=number_of(env, "GROUP_RANK", 0),
-            groups=number_of(env, "GROUP_WORLD_SIZE", 0) or None,
             address=env.get("SMBOX_ADDRESS") or None,
             run_id="|".join(env.get(name, "") for name in RUN_VARIABLES),
             restart=number_of(env, "TORCHELASTIC_RESTART_COUNT", 0),
+            group_world_size=number_of(env, "GROUP_WORLD_SIZE", 0) or None,
         )
 
     @property

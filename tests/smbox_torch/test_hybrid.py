@@ -32,7 +32,7 @@ def worlds(groups: int, ranks: int) -> list[World]:
             world_size=groups * ranks,
             local_world_size=ranks,
             group_rank=group,
-            groups=groups,
+            group_world_size=groups,
             run_id=run_id,
         )
         for group in range(groups)

@@ -193,7 +193,7 @@ def uneven() -> list[World]:
 
 
 def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all():
-    members = [dataclasses.replace(world, groups=2) for world in uneven()]
+    members = [dataclasses.replace(world, group_world_size=2) for world in uneven()]
     box = ModelBox()
 
     def work(world: World) -> float | None:

@@ -25,6 +25,7 @@ def test_reads_what_torchrun_sets():
     assert (world.rank, world.local_rank) == (3, 1)
     assert (world.world_size, world.local_world_size) == (4, 2)
     assert (world.group_rank, world.restart) == (1, 2)
+    assert world.group_world_size == 2
     assert world.address == "tcp://127.0.0.1:7070"
     assert not world.is_group_root
     assert [world.rank_of(local) for local in range(2)] == [2, 3]
