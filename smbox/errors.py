@@ -26,7 +26,8 @@
     |- LeaseLostError                     another process has taken this one's place in a run
     |- RankTakenError                     a living process has this rank; names host and pid
     |- StaleVersionError                  a published version is no longer in the memory
-    `- WorkerLostError                    a training process died or stopped; names its rank
+    |- WorkerLostError                    a training process died or stopped; names its rank
+    `- StepMismatchError                  workers that step together did not step equally often
 
 ``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied), ``"all"`` or
 ``"unknown"``; docs/failure.md says what to do after each.
@@ -171,3 +172,7 @@ class StaleVersionError(SmboxError):
 
 class WorkerLostError(SmboxError):
     """A training process died or stopped answering; the message names its rank."""
+
+
+class StepMismatchError(SmboxError):
+    """Workers that step together did different numbers of steps; the message names the rank."""

@@ -24,6 +24,7 @@ from smbox_torch.mvadownpour import MVADownpour
 from smbox_torch.parameter_server import ParameterServer
 from smbox_torch.publishing import Publisher
 from smbox_torch.ring_all_reduce import RingAllReduce
+from smbox_torch.sampling import distributed_sampler
 from smbox_torch.scalars import Scalars
 from smbox_torch.seasgd import SEASGD
 from smbox_torch.server_downpour import ServerDownpour
@@ -63,6 +64,7 @@ __all__ = [
     "SyncEASGD",
     "SyncGroup",
     "as_array",
+    "distributed_sampler",
 ]
 
 register()

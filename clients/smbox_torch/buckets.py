@@ -133,24 +133,29 @@ class SharedRows:
         size = rows[0].numel()
         first, limit = (size * each // len(rows) for each in (part, part + 1))
         step = BLOCK_NBYTES // rows[0].itemsize
+        weights = self.weights.tolist()
         for at in range(first, limit, step):
             block = [row[at : min(at + step, limit)] for row in rows]
-            weighed = zip(block, self.weights.tolist(), strict=True)
-            mean = weighted_mean([(row, weight) for row, weight in weighed if weight])
+            weighed = zip(block, weights, strict=True)
+            mean = average([(row, weight) for row, weight in weighed if weight])
             for row in block:
-                row.copy_(mean)
+                if row is not mean:
+                    row.copy_(mean)
 
 
-def weighted_mean(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
-    """Return ``sum(weight * row) / sum(weight)``, summed in order; 16 bits are summed in 32."""
+def average(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
+    """Return ``sum(weight * row) / sum(weight)``, summed in order; 16 bits are summed in 32.
+
+    The sum is made in the first row, so that nothing is copied; one of 16 bits is new.
+    """
     first, weight = rows[0]
-    wide = torch.float32 if first.dtype in LOW_PRECISION else first.dtype
-    total = first.to(wide, copy=True)
+    sum_of_weights = sum(each for _, each in rows)
+    total = first.float() if first.dtype in LOW_PRECISION else first
     if weight != 1.0:
         total.mul_(weight)
     for row, weight in rows[1:]:
-        total.add_(row.to(wide), alpha=weight)
-    return total.div_(sum(weight for _, weight in rows))
+        total.add_(row.to(total.dtype), alpha=weight)
+    return total if sum_of_weights == 1.0 else total.div_(sum_of_weights)
 
 
 def typed(memory: torch.Tensor, first: int, like: torch.Tensor) -> torch.Tensor:

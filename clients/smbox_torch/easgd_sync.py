@@ -20,7 +20,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.elastic import check_moving_rate
+from smbox_torch.elastic import check_moving_rate, warn_if_unstable
 from smbox_torch.options import BoxOptions
 from smbox_torch.unfused import ThreeSteps
 from smbox_torch.wrapper import BoxOptimizer
@@ -39,7 +39,7 @@ class SyncEASGD(BoxOptimizer):
         box: the memory.
         name: of the run.
         period: local steps between two exchanges.
-        moving_rate: None: 0.9 / workers.
+        moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
         timeout_s: longest wait for the slowest worker, in seconds.
         options: model, workers: see BoxOptimizer. All workers must take part.
     """
@@ -61,6 +61,7 @@ class SyncEASGD(BoxOptimizer):
         self.timeout_s = timeout_s
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
+        warn_if_unstable(self.moving_rate, self.workers)
         self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
 
     @property

@@ -31,7 +31,7 @@ HOST_PREFIX: Final = "smbox-host."
 """No memory node has names like these: its own begin with ``smbox.`` and its name."""
 BUILDING: Final = ".building"
 POLL_S: Final = 2e-3
-GATHER_LANE: Final = 3  # the last of a row's lanes; the others are the user's
+GATHERED: Final = 3  # the last of a row's counters; the others are the user's
 
 
 class Header:
@@ -52,7 +52,7 @@ class HostMemory:
 
     Args:
         mapped: the segment.
-        rendezvous: of the ranks; its lanes 0 to 2 are free for use.
+        rendezvous: of the ranks; its counters 0 to 2 are free for use.
         data: ``u8[nbytes]``, zeros at first.
     """
 
@@ -60,6 +60,7 @@ class HostMemory:
         self, mapped: Segment, rendezvous: Rendezvous, data: NDArray[np.uint8]
     ) -> None:
         self._segment = mapped
+        self._is_closed = False
         self.rendezvous = rendezvous
         self.data = data
 
@@ -113,21 +114,26 @@ class HostMemory:
                 here=wanted[Header.RANKS :].tolist(),
                 there=made[Header.RANKS :].tolist(),
             )
-        rendezvous.raise_to(GATHER_LANE, 1)
-        rendezvous.wait(GATHER_LANE, 1)
+        rendezvous.raise_to(GATHERED, 1)
+        rendezvous.wait(GATHERED, 1)
         if world.is_group_root:
             mapped.unlink()
-        rendezvous.raise_to(GATHER_LANE, 2)
-        rendezvous.wait(GATHER_LANE, 2)
+        rendezvous.raise_to(GATHERED, 2)
+        rendezvous.wait(GATHERED, 2)
         at_byte = _data_at(ranks)
         return cls(
             mapped, rendezvous, mapped.bytes[at_byte : at_byte + int(made[Header.NBYTES])]
         )
 
-    def close(self) -> None:
-        """Leave the group and drop the mapping; views of the data stay valid."""
-        if len(self.data):
-            self.rendezvous.leave()
+    def close(self, *, steps: int | None = None) -> None:
+        """Leave the group and drop the mapping; views of the data stay valid.
+
+        Args:
+            steps: that this rank did, if its loop ended as it should.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self.rendezvous.leave(steps=steps)
         self.data = np.empty(0, np.uint8)
         self._segment.close()
 

@@ -20,56 +20,24 @@ gradients of step t + 1, and all ranks subtract its d when that step begins, as 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.easgd import EASGD
-from smbox_torch.flat import FlatParameters, float_buffers, other_buffers
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
-from smbox_torch.overlap import Exchange, Moves, Overlap, ThreadedExchange
-from smbox_torch.stats import Recorder, Stats
+from smbox_torch.hybrid_parts import AtOnce, HybridMember, HybridRoot, address_bytes
+from smbox_torch.mean import averaged
+from smbox_torch.overlap import Exchange, Overlap, ThreadedExchange
+from smbox_torch.stats import Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
-from smbox_torch.wrapper import restore
 
-__all__ = ["HybridRoot", "HybridSGD"]
-
-
-class HybridRoot(EASGD):
-    """The part of the group's root: its exchange tells the move and leaves x alone."""
-
-    def tell(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange with the center; the moves of all buffers come back in ``moves``."""
-        with torch.no_grad(), self._exchanging(2 * self.nbytes):
-            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
-
-
-class AtOnce:
-    """Exchanges of a root that hides none: each is done when it has begun.
-
-    Args:
-        root: whose they are.
-    """
-
-    def __init__(self, root: HybridRoot) -> None:
-        self._root = root
-
-    def begin(self, moves: Moves) -> None:
-        """Do the whole exchange."""
-        self._root.tell(moves.tensors)
-        moves.tell()
-
-    def finish(self) -> None:
-        """Return: it is done."""
-
-    def close(self) -> None:
-        """Return: there is no thread."""
+__all__ = ["HybridSGD"]
 
 
 class HybridSGD(SyncGroup):
@@ -77,11 +45,12 @@ class HybridSGD(SyncGroup):
 
     Args:
         optimizer: does the steps.
-        box: the memory; only the root (LOCAL_RANK 0, or the group's rank 0) needs one.
+        box: the memory; the root (LOCAL_RANK 0, or the group's rank 0) needs one. Another rank
+            without one connects to the root's when it first reads the center.
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
-        groups: number of hosts; None: as the launcher tells, or WORLD_SIZE / the group's size.
+        groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE.
         overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
         world: who this process is; None: as the launcher tells.
@@ -90,7 +59,8 @@ class HybridSGD(SyncGroup):
         group: a process group that steps together instead of the ranks of this host.
 
     Raises:
-        ConfigError: impossible arguments, or the ranks' models differ.
+        ConfigError: impossible arguments, the number of groups is unknown and moving_rate is
+            not given, or the ranks' models differ.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never came.
     """
@@ -113,32 +83,29 @@ class HybridSGD(SyncGroup):
     ) -> None:
         if period < 1:
             raise ConfigError("period must be at least 1", period=period)
+        averaged(optimizer)  # raises before anything is created
         world = world_or_default(world)
-        rank = world.local_rank if group is None else dist.get_rank(group)
+        is_root = (dist.get_rank(group) if group is not None else world.local_rank) == 0
+        if groups is None:
+            groups = _groups_of(world, group, is_needed=moving_rate is None)
         self.period = period
         self.steps = 0
-        self._root: HybridRoot | None = None
-        if rank == 0:
-            if box is None:
-                raise ConfigError("the root of a group needs a box")
-            self._root = HybridRoot(
+        self._told = [address_bytes(box)]
+        self._part: HybridRoot | HybridMember
+        if not is_root:
+            self._part = HybridMember(optimizer, box, name, model=model, address=self._told[0])
+        elif box is None:
+            raise ConfigError("the root of a group needs a box")
+        else:
+            self._part = HybridRoot(
                 optimizer,
                 box,
                 name,
                 period=period,
                 moving_rate=moving_rate,
-                workers=groups or _groups(world, group),
+                workers=groups,
                 model=model,
             )
-            self._parameters = self._root.flat
-            self._flat = [buffer for buffer, _ in self._root.pairs()]
-        else:
-            members = (p for each in optimizer.param_groups for p in each["params"])
-            self._parameters = FlatParameters(members)
-            self._statistics = _statistics(model)
-            self._counts = [] if model is None else other_buffers(model)
-            self._flat = [*self._parameters.buffers]
-            self._flat += [] if self._statistics is None else self._statistics.buffers
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -149,32 +116,42 @@ class HybridSGD(SyncGroup):
             timeout_s=timeout_s,
             group=group,
         )
-        self._recorder = Recorder() if self._root is None else self._root.recorder
+        self._recorder = self._part.recorder
         self._is_hidden = overlap
-        self._group_moves(f"{shared}-move", timeout_s, group)
+        try:
+            self._group_moves(f"{shared}-move", timeout_s, group)
+        except BaseException:
+            self._rounds.close(in_order=False)
+            raise
 
     def _group_moves(
         self, name: str, timeout_s: float, group: dist.ProcessGroup | None
     ) -> None:
         """Open the way of the moves from the root to all ranks."""
         self._moves: GroupMoves
+        flat = self._part.flat_buffers()
         if group is not None:
-            self._moves = TorchMoves(group, self._flat, timeout_s)
+            self._moves = TorchMoves(group, flat, timeout_s)
         else:
             # A hidden exchange may begin as soon as the root has used the move of the last one
             # (at period 1 it does), and the others may still be reading that. Written to the
             # other of two sets it need not wait for them.
             sets = 2 if self._is_hidden else 1
-            self._moves = HostMoves(name, self.world, self._flat, timeout_s, sets=sets)
+            self._moves = HostMoves(
+                name, self.world, flat, timeout_s, sets=sets, mean=self._host_mean
+            )
         exchange: Exchange | None = None
-        if self._root is not None:
+        if isinstance(self._part, HybridRoot):
             kind = ThreadedExchange if self._is_hidden else AtOnce
-            exchange = kind(self._root)
-        self._overlap = Overlap(self._flat, self._moves, self._recorder, exchange)
+            exchange = kind(self._part)
+        self._overlap = Overlap(flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
+        is_due = self.steps % self.period == 0
+        if is_due or self._overlap.is_pending:
+            self._rounds.meet()
         self._settle()
-        if self.steps % self.period == 0:
+        if is_due:
             self._moves.due()
             self.exchange()
         super()._step()
@@ -203,7 +180,7 @@ class HybridSGD(SyncGroup):
             self._overlap.settle()
         except Exception:
             # The others do not know yet, and ranks that went on from here would differ.
-            self._leave()
+            self._leave(in_order=False)
             raise
 
     def stats(self) -> Stats:
@@ -215,45 +192,47 @@ class HybridSGD(SyncGroup):
         return super().stats()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center's parameters into a model, to evaluate or save it.
+        """Copy the center's parameters into a model, to evaluate or save it; on any rank.
+
+        Nobody else has to call it.
 
         Raises:
-            ConfigError: this rank is not its group's root, or the parameters differ.
+            ConfigError: the parameters differ, or the root's box has no address.
+            ConnectError: the memory node cannot be reached from here.
         """
-        self._as_root().center_into(model)
+        self._part.center_into(model)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that :meth:`load_state_dict` needs; the root's holds the center too.
+        """Return what :meth:`load_state_dict` needs; any rank may call it, alone.
 
-        Raises:
-            ConfigError: this rank is not its group's root.
+        Only the root's holds the center, and the move of an exchange that is under way.
         """
-        root = self._as_root()
-        root.steps = self.steps
         moves = self._overlap.state()  # before the center is read: it is in the center
-        return {**root.state_dict(), "moves": moves}
+        self._part.steps = self.steps
+        return {**self._part.state_dict(), "moves": moves}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
-        """Go on where the root's :meth:`state_dict` was taken, on every rank.
+        """Go on where :meth:`state_dict` was taken; every rank calls it at once.
+
+        All ranks may load the root's, or each its own. A root that loads that of another rank
+        restores the center as the parameters.
 
         Args:
-            state_dict: as the root returned it.
+            state_dict: as a rank returned it.
             force: restore the center even where workers use it already.
+
+        Raises:
+            ConfigError: it belongs to another algorithm; nothing was changed.
         """
+        if state_dict.get("algorithm") != HybridRoot.__name__:
+            raise ConfigError(
+                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+            )
         self._overlap.finish()
-        if self._root is not None:
-            self._root.load_state_dict(state_dict, force=force)
-        else:
-            self.inner.load_state_dict(state_dict["inner"])
-            restore(state_dict, self._parameters, self._statistics, self._counts)
-        self._overlap.load_state(state_dict.get("moves"))
+        self._part.load_state_dict(state_dict, force=force)
+        self._overlap.load_state(state_dict["moves"])
         self._adopt()
         self.steps = state_dict["steps"]
-
-    def _as_root(self) -> HybridRoot:
-        if self._root is None:
-            raise ConfigError("only the root of a group knows the center")
-        return self._root
 
     def close(self) -> None:
         """Finish the exchange under way, then leave group and run; the center stays.
@@ -262,14 +241,13 @@ class HybridSGD(SyncGroup):
             WorkerLostError: the root was lost with the exchange; this rank has left.
         """
         self._settle()
-        self._leave()
+        self._leave(in_order=True)
 
-    def _leave(self) -> None:
+    def _leave(self, *, in_order: bool) -> None:
         self._overlap.close()
         self._moves.close()
-        if self._root is not None:
-            self._root.close(exchange=False)
-        super().close()
+        self._rounds.close(in_order=in_order)
+        self._part.close(exchange=False)
 
     def __exit__(
         self,
@@ -278,28 +256,33 @@ class HybridSGD(SyncGroup):
         trace: TracebackType | None,
     ) -> None:
         """Close; after an error a process group is left at once."""
-        if error is not None and isinstance(self._moves, TorchMoves):
-            # A broadcast that the other ranks do not come to would keep this one waiting.
-            self._leave()
-        else:
+        if error is None:
             self.close()
+            return
+        # A broadcast that the other ranks do not come to would keep this one waiting.
+        if not isinstance(self._moves, TorchMoves):
+            with suppress(WorkerLostError, StepMismatchError):  # the first error says more
+                self._settle()
+        self._leave(in_order=False)
 
 
-def _groups(world: World, group: dist.ProcessGroup | None) -> int:
-    """Return the number of hosts, or of groups as large as the one given."""
-    if group is not None:
-        return world.world_size // dist.get_world_size(group)
-    if world.groups is None:
+def _groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool) -> int:
+    """Return how many groups there are: hosts, or process groups where one takes their place.
+
+    Raises:
+        ConfigError: it is needed and nobody told.
+    """
+    ranks = world.local_world_size if group is None else dist.get_world_size(group)
+    every = world.world_size if group is None else dist.get_world_size()
+    if ranks == every:
+        return 1
+    if group is None and world.group_world_size is not None:
+        return world.group_world_size
+    if is_needed:
         raise ConfigError(
-            "WORLD_SIZE is no multiple of LOCAL_WORLD_SIZE, so the number of hosts is unknown:"
-            " give groups=",
-            world_size=world.world_size,
-            local_world_size=world.local_world_size,
+            "the number of groups is unknown, and the default moving_rate is 0.9 / groups: pass"
+            " groups= (or moving_rate=), or set GROUP_WORLD_SIZE to the number of hosts",
+            world_size=every,
+            ranks_here=ranks,
         )
-    return world.groups
-
-
-def _statistics(model: torch.nn.Module | None) -> FlatParameters | None:
-    """Flatten a model's floating-point buffers, as the root does."""
-    tensors = float_buffers(model) if model is not None else []
-    return FlatParameters(tensors) if tensors else None
+    return 1

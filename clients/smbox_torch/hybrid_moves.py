@@ -16,16 +16,17 @@ import torch.distributed as dist
 from smbox.memory.layout import align
 from smbox_torch.buckets import ALIGN_NBYTES, typed
 from smbox_torch.flat import FlatBuffer
+from smbox_torch.host_mean import HostMean
 from smbox_torch.host_memory import HostMemory
 from smbox_torch.overlap import Moves, OwnMoves
-from smbox_torch.torch_sync import root_of
+from smbox_torch.torch_sum import group_errors, root_of
 from smbox_torch.world import World
 
 __all__ = ["GroupMoves", "HostMoves", "TorchMoves"]
 
-TOLD = 0  # lane of the rendezvous: exchanges whose move lies in the shared memory
-USED = 1  # lane: exchanges whose move this rank needs no more
-DUE = 2  # lane: exchanges that a step of this rank has come to
+TOLD = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
+USED = 1  # counter: exchanges whose move this rank needs no more
+DUE = 2  # counter: exchanges that a step of this rank has come to
 
 
 class GroupMoves(Moves, Protocol):
@@ -50,10 +51,12 @@ class HostMoves:
         flat: what is moved; of the same sizes on every rank.
         timeout_s: until a rank that does not answer is given up, in seconds.
         sets: of moves that exchanges fill in turn.
+        mean: of the ranks' gradients; tells whether the root left out the step that waits.
 
     Raises:
         WorkerLostError: a rank of this host never came; ``hear``: the root is lost;
             ``ready``: a rank is lost.
+        StepMismatchError: ``hear``: the root skipped the step.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class HostMoves:
         timeout_s: float,
         *,
         sets: int = 1,
+        mean: HostMean | None = None,
     ) -> None:
+        self._mean = mean
         nbytes = sets * sum(_nbytes(buffer) for buffer in flat)
         self._memory = HostMemory.join(name, world, nbytes, timeout_s=timeout_s)
         self._done = 0
@@ -104,7 +109,17 @@ class HostMoves:
 
     def hear(self) -> None:
         """Wait for the move."""
-        self._memory.rendezvous.wait_for(0, TOLD, self._done + 1)
+        meeting, number = self._memory.rendezvous, self._done + 1
+
+        def is_told() -> bool:
+            # Looked at first: a root tells the move before it begins what comes next.
+            skipped = [] if self._mean is None else self._mean.skipped()
+            told = meeting.counters(TOLD)[0] >= number
+            if skipped and not told and self._mean is not None:
+                self._mean.rendezvous.give_up_skipped(skipped)
+            return told
+
+        meeting.wait_until(is_told, lambda rank: rank == 0 and not is_told())
 
     def used(self) -> None:
         """Say that the root may write there again."""
@@ -139,7 +154,7 @@ class TorchMoves(OwnMoves):
         ]
 
     def due(self) -> None:
-        """Return: no rank of such a group only follows."""
+        """Return: ranks that only follow learn it as all meet in the step."""
 
     def is_due(self) -> bool:
         """Return False, likewise."""
@@ -158,8 +173,11 @@ class TorchMoves(OwnMoves):
                 told.copy_(sent)
 
     def _broadcast(self, tensor: torch.Tensor) -> None:
-        work = dist.broadcast(tensor, root_of(self._group), group=self._group, async_op=True)
-        work.wait(self._timeout)
+        with group_errors():
+            work = dist.broadcast(
+                tensor, root_of(self._group), group=self._group, async_op=True
+            )
+            work.wait(self._timeout)
 
     def close(self) -> None:
         """Leave; the group is the caller's.

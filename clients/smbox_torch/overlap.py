@@ -222,17 +222,38 @@ class Overlap:
             self._is_under_way = False
             self._moves.used()
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether x has still to move."""
+        return self._pending is not None
+
     def state(self) -> list[torch.Tensor] | None:
-        """Return the moves that are not subtracted yet, or None; not on a rank that hears."""
+        """Return the moves that are not subtracted yet, or None.
+
+        A rank that only hears of them returns an empty list: they are there, and it does not
+        know them yet.
+        """
         self.finish()
-        return None if self._pending is None else [move.clone() for move in self._pending]
+        if self._pending is None:
+            return None
+        return [] if self._exchange is None else [move.clone() for move in self._pending]
 
     def load_state(self, moves: Sequence[torch.Tensor] | None) -> None:
-        """Take moves that are still to be subtracted instead of those of before."""
+        """Take moves that are still to be subtracted instead of those of before.
+
+        All ranks do it at once. The rank that exchanges tells its moves again to those that
+        only hear of them; unknown ones (an empty list) are told as zeros.
+        """
         self.finish()
         self._forget()
-        # Copies of one's own: other ranks may still read what an exchange before has told.
-        self._pending = None if moves is None else [move.clone() for move in moves]
+        if moves is None:
+            return
+        if self._exchange is not None:
+            self._moves.ready()
+            for number, place in enumerate(self._moves.tensors):
+                place.copy_(moves[number] if moves else torch.zeros_like(place))
+            self._moves.tell()
+        self._pending, self._is_under_way = self._moves.tensors, True
 
     def close(self) -> None:
         """End, after :meth:`settle` where x is to be kept."""

@@ -2,41 +2,42 @@
 
 Li et al.: Scaling distributed machine learning with the parameter server, OSDI 2014, in the
 synchronous form that is usually compared with ring all-reduce. g_i the gradient of worker i
-of p at the common x, G a region, f the step of the optimizer inside:
+of p at the common x, w_i its weight (1 unless told otherwise), G a region, f the step of the
+optimizer inside:
 
-    push:  G = G + g_i / p          (the memory adds; the order of workers is not defined)
+    push:  G = G + w_i g_i          (the memory adds; the order of workers is not defined)
     barrier
-    pull:  x = f(x, G)              (every worker alike)
+    pull:  x = f(x, G / sum_i(w_i)) (every worker alike)
 
 Variant: the memory sums, the workers step, each with its own copy of the optimizer's state.
-All read the same bits of G, so all x stay equal. Three Gs take turns: rank 0 clears the one
-of the next step before the barrier, when nobody can be reading it any more. Per step and
-worker, push and pull move the parameters' bytes twice, all of them by one node.
+All read the same bits of G, so all x stay equal. Push and pull happen at the end of backward.
 """
 
 from __future__ import annotations
 
-import os
+from types import TracebackType
 from typing import Any, Unpack
 
 import torch
 
-from smbox_torch.adapter import as_array
+from smbox_torch.averaging import AveragingOptimizer
+from smbox_torch.box_sum import BoxSum
 from smbox_torch.boxes import BoxLike
-from smbox_torch.center import Center
+from smbox_torch.flat import unique
+from smbox_torch.gradient_rounds import GradientRounds
+from smbox_torch.mean import averaged
 from smbox_torch.options import BoxOptions
-from smbox_torch.phase import of_this_start
-from smbox_torch.world import World
+from smbox_torch.stats import Stats
+from smbox_torch.summed_mean import SummedMean
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["ParameterServer"]
 
-TURNS = 3
 BARRIER_TIMEOUT_S = 300.0
 """Longest wait for the slowest worker."""
 
 
-class ParameterServer(BoxOptimizer):
+class ParameterServer(AveragingOptimizer, BoxOptimizer):
     """Synchronous SGD by a sum in the memory; all workers take part to the end.
 
     Args:
@@ -45,7 +46,12 @@ class ParameterServer(BoxOptimizer):
         name: of the run.
         rank: of this worker; None: as the launcher tells, else 0.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers: see BoxOptimizer. All workers must take part.
+        options: model, workers: see BoxOptimizer. All workers must take part. Buffers of the
+            model are kept in step, those of integers too.
+
+    Raises:
+        ConfigError: a parameter has no mean; nothing was created.
+        LayoutMismatchError: a region of this name is of another model or number of workers.
     """
 
     def __init__(
@@ -58,62 +64,57 @@ class ParameterServer(BoxOptimizer):
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
-        super().__init__(optimizer, box, name, gradients=True, **options)
-        self.rank = World.from_env(os.environ).rank if rank is None else rank
-        self.timeout_s = timeout_s
-        self._sums = [
-            Center(box, f"{name}.gradient{turn}", self.flat, init=0.0, leads=False)
-            for turn in range(TURNS)
-        ]
-        self._has_begun = False
+        parameters, frozen = averaged(optimizer)
+        super().__init__(optimizer, box, name, rank=rank, **options)
+        self._frozen = frozen
+        self._sums = BoxSum(
+            box,
+            name,
+            rank=self.rank,
+            size=self.team.size,
+            timeout_s=timeout_s,
+            begin=self._begin_exchange,
+        )
+        model = options.get("model")
+        buffers = [] if model is None else unique(model.buffers())
+        mean = SummedMean(parameters, buffers, self._sums)
+        self._sums.create(parameters, buffers)
+        self._rounds = GradientRounds(parameters, mean, model=model, recorder=self.recorder)
 
-    def _advance(self) -> None:
-        if not self._has_begun:
-            self._begin()
-        self.flat.attach_gradients()
-        moved = 3 if self.rank == 0 else 2  # it clears the next sum, too
-        with self._exchanging(moved * self.nbytes):
-            total = self._sums[self.steps % TURNS]
-            for (_, region), gradient in zip(total, self._gradients(), strict=True):
-                region.accumulate(as_array(gradient.cpu()), 1.0 / self.workers)
-            if self.rank == 0:
-                self._clear(self._sums[(self.steps + 1) % TURNS])
-            self._meet("added")
-            for gradient, values in zip(
-                self._gradients(), total.values().values(), strict=True
-            ):
-                gradient.copy_(values)
-        self._local_step()
+    def _step(self) -> None:
+        super()._step()
+        self.steps += 1
 
-    def _begin(self) -> None:
-        """Clear what was added before, by this run or another, when all have read it."""
-        self._meet("begun")
-        if self.rank == 0:
-            self._clear(self._sums[self.steps % TURNS])
-        self._meet("cleared")
-        self._has_begun = True
+    def _end(self) -> None:
+        self._rounds.close()
+
+    def _take_center(self) -> None:
+        """Return: all workers hold the same."""
+
+    finish = BoxOptimizer.finish
+    close = BoxOptimizer.close
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; after an error the others learn that this worker has left."""
+        if error is not None:
+            self._rounds.close(in_order=False)
+        BoxOptimizer.__exit__(self, kind, error, trace)
+
+    def stats(self) -> Stats:
+        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        return self.recorder.snapshot()
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
-        """Begin anew: the turn of the step that was loaded holds what came later."""
-        self._has_begun = False
-
-    def _gradients(self) -> list[torch.Tensor]:
-        return [buffer.gradient for buffer in self.flat.buffers if buffer.gradient is not None]
-
-    def _clear(self, total: Center) -> None:
-        total.put({b.dtype: torch.zeros(b.size, dtype=b.flat.dtype) for b in self.flat.buffers})
-
-    def _meet(self, what: str) -> None:
-        """Wait until all workers are here.
-
-        Raises:
-            RequestTimeoutError: one did not come; x is as before the step.
-        """
-        self.box.barrier(
-            of_this_start(f"{self.name}.{what}"), self.workers, timeout_s=self.timeout_s
-        )
+        """Begin anew: the sums hold what came after the step that was loaded."""
+        self._sums.restart()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the parameters, which all workers have in common, into a model."""
-        self.center.put({b.dtype: b.flat.detach().cpu() for b in self.flat.buffers})
+        """Copy the parameters (and buffers), which all workers have in common, into a model."""
+        for center in self._centers():
+            center.put({b.dtype: b.flat.detach().cpu() for b in center.flat.buffers})
         super().center_into(model)

@@ -1,8 +1,10 @@
 """Where the ranks of one host meet: counters in mapped memory, and who is still alive.
 
 Every rank owns one row of eight words and is the only one to write it, so nothing needs a
-lock or an atomic instruction: a rank raises its own counter, the others look. A store is
-seen after the stores before it (x86 keeps that order).
+lock or an atomic instruction: a rank raises its own counter, the others look. Whoever sees the
+counter must also see what was stored before it, and what is read after the counter must not be
+older. x86-64 keeps both orders (x86-TSO). aarch64 does not: there a release store in
+``raise_to`` and an acquire load in ``counters`` are missing.
 
 Waiting never hangs. A rank that died is noticed by pid and start time within LOOK_S; one
 that is stopped or stuck is given up after the timeout; the first to notice writes down whom
@@ -13,15 +15,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from smbox.errors import WorkerLostError
+from smbox.errors import StepMismatchError, WorkerLostError
 from smbox.memory import process
+from smbox_torch.steps import finished_early, step_mismatch
 
 ROW_WORDS: Final = 8
 SPIN_S: Final = 200e-6  # of looks that only yield the core
@@ -31,14 +34,19 @@ SLEEP_SHARE: Final = 0.2  # of the time waited so far: no wait is much longer th
 LOOK_S: Final = 0.25  # between two looks at the others' processes
 
 
+GONE: Final = 1
+FINISHED: Final = 2
+SKIPPED: Final = 1 << 32
+
+
 class Word:
-    """Words of a rank's row; the four of LANES are counters for whoever uses the rows."""
+    """Words of a rank's row; the four from COUNTERS on are for whoever uses the rows."""
 
     PID: Final = 0
     STARTED: Final = 1
-    LEFT: Final = 2  # 1: this rank went away in order
-    BLAMED: Final = 3  # 1 + the local rank that this one has given up, or 0
-    LANES: Final = 4
+    LEFT: Final = 2  # GONE: this rank left; FINISHED + n: it finished after n steps
+    BLAMED: Final = 3  # 1 + the local rank that this one has given up, | SKIPPED; or 0
+    COUNTERS: Final = 4
 
 
 class Rendezvous:
@@ -58,7 +66,7 @@ class Rendezvous:
         self.size = len(rows)
         self.timeout_s = timeout_s
         self._rows = rows
-        self._lanes = rows[:, Word.LANES :]
+        self._counters = rows[:, Word.COUNTERS :]
         self._first_rank = first_rank
 
     def enter(self) -> None:
@@ -67,44 +75,49 @@ class Rendezvous:
         self._rows[self.rank, Word.STARTED] = pid_started
         self._rows[self.rank, Word.PID] = pid
 
-    def leave(self) -> None:
-        """Go away in order: whoever waits for this rank learns it within LOOK_S."""
-        self._rows[self.rank, Word.LEFT] = 1
+    def leave(self, *, steps: int | None = None) -> None:
+        """Go away in order: whoever waits for this rank learns it within LOOK_S.
 
-    def raise_to(self, lane: int, value: int) -> None:
+        Args:
+            steps: that this rank did, if its loop ended as it should; None: it was cut short.
+        """
+        if not self._rows[self.rank, Word.LEFT]:
+            self._rows[self.rank, Word.LEFT] = GONE if steps is None else FINISHED + steps
+
+    def raise_to(self, counter: int, value: int) -> None:
         """Set this rank's counter: whoever sees it sees all that was stored before."""
-        self._lanes[self.rank, lane] = value
+        self._counters[self.rank, counter] = value
 
-    def counters(self, lane: int) -> list[int]:
-        """Return every rank's counter in ``lane``."""
-        return [int(value) for value in self._lanes[:, lane]]
+    def counters(self, counter: int) -> list[int]:
+        """Return every rank's ``counter``."""
+        return [int(value) for value in self._counters[:, counter]]
 
-    def reached(self, lane: int, value: int) -> bool:
-        """Tell whether every rank's counter in ``lane`` is at least ``value``."""
-        return bool(self._lanes[:, lane].min() >= value)
+    def reached(self, counter: int, value: int) -> bool:
+        """Tell whether every rank's ``counter`` is at least ``value``."""
+        return bool(self._counters[:, counter].min() >= value)
 
-    def wait(self, lane: int, value: int) -> None:
-        """Return once every rank's counter in ``lane`` is at least ``value``.
+    def wait(self, counter: int, value: int) -> None:
+        """Return once every rank's ``counter`` is at least ``value``.
 
         Raises:
             WorkerLostError: a rank died, left or did not come in time; it names the rank. The
                 counters are as they were, and the group is of no more use.
         """
-        if not self.reached(lane, value):
+        if not self.reached(counter, value):
             self.wait_until(
-                lambda: self.reached(lane, value),
-                lambda rank: int(self._lanes[rank, lane]) < value,
+                lambda: self.reached(counter, value),
+                lambda rank: int(self._counters[rank, counter]) < value,
             )
 
-    def wait_for(self, rank: int, lane: int, value: int) -> None:
-        """Return once one rank's counter in ``lane`` is at least ``value``.
+    def wait_for(self, rank: int, counter: int, value: int) -> None:
+        """Return once one rank's ``counter`` is at least ``value``.
 
         Raises:
             WorkerLostError: as ``wait``, of that rank.
         """
 
         def lags() -> bool:
-            return int(self._lanes[rank, lane]) < value
+            return int(self._counters[rank, counter]) < value
 
         self.wait_until(lambda: not lags(), lambda other: other == rank and lags())
 
@@ -128,11 +141,26 @@ class Rendezvous:
             pause_s = SLEEP_SHARE * (now_s - started_s)
             time.sleep(min(max(pause_s, SLEEP_FIRST_S), SLEEP_MAX_S))
 
+    def give_up_skipped(self, ranks: Sequence[int], counted: Sequence[int] = ()) -> None:
+        """Give up because ranks skipped a step; the others learn it, too.
+
+        Raises:
+            StepMismatchError: always; it names the ranks.
+        """
+        self._rows[self.rank, Word.BLAMED] = SKIPPED | (ranks[0] + 1)
+        raise self._mismatch(ranks, counted)
+
+    def _mismatch(self, ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:
+        return step_mismatch([self._first_rank + rank for rank in ranks], counted)
+
     def _look(self, lags: Callable[[int], bool], *, is_late: bool) -> None:
         """Raise if a rank that is waited for will not come."""
-        for blamed in self._rows[:, Word.BLAMED]:
+        for blamed in self._rows[:, Word.BLAMED].tolist():
+            if blamed & SKIPPED:
+                raise self._mismatch([(blamed ^ SKIPPED) - 1])
             if blamed:
-                self._give_up(int(blamed) - 1, "was given up by another rank")
+                verdict = self._verdict(blamed - 1, is_late=False)
+                self._give_up(blamed - 1, verdict or "was given up by another rank")
         for rank in set(range(self.size)) - {self.rank}:
             # The verdict comes first: a rank may do its part and end between the two looks.
             verdict = self._verdict(rank, is_late=is_late)
@@ -141,8 +169,10 @@ class Rendezvous:
 
     def _verdict(self, rank: int, *, is_late: bool) -> str:
         """Say what became of a rank; nothing for one that may still come."""
-        pid = int(self._rows[rank, Word.PID])
-        if pid and self._rows[rank, Word.LEFT]:
+        pid, left = int(self._rows[rank, Word.PID]), int(self._rows[rank, Word.LEFT])
+        if left >= FINISHED:
+            return f"finished after {left - FINISHED} steps"
+        if pid and left:
             return "has left"
         if pid and not process.is_alive(pid, int(self._rows[rank, Word.STARTED])):
             return "died"
@@ -152,6 +182,9 @@ class Rendezvous:
 
     def _give_up(self, rank: int, verdict: str) -> None:
         self._rows[self.rank, Word.BLAMED] = rank + 1
+        left = int(self._rows[rank, Word.LEFT])
+        if left >= FINISHED:
+            raise finished_early(self._first_rank + rank, left - FINISHED)
         raise WorkerLostError(
             f"rank {self._first_rank + rank} {verdict}; the ranks of this host cannot go on"
             " without it",

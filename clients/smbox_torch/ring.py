@@ -84,8 +84,8 @@ class Ring:
         socket.set_hwm(0)
         return socket
 
-    def mean(self, array: NDArray[Any]) -> None:
-        """Replace an array by its mean over all workers, in place.
+    def sum(self, array: NDArray[Any]) -> None:
+        """Replace an array by its sum over all workers, in place.
 
         Args:
             array: ``[n]``, C-contiguous, of the same size and dtype on every worker.
@@ -101,22 +101,20 @@ class Ring:
             self._send(parts[(self.rank - turn) % self.size], copy=False)
             part = parts[(self.rank - turn - 1) % self.size]
             np.add(self._receive(part), part, out=part)
-        mine = parts[(self.rank + 1) % self.size]
-        np.divide(mine, self.size, out=mine, casting="same_kind")
         for turn in range(self.size - 1):
             self._send(parts[(self.rank - turn + 1) % self.size])
             part = parts[(self.rank - turn) % self.size]
             part[...] = self._receive(part)
 
-    def broadcast(self, array: NDArray[Any]) -> None:
-        """Replace an array by rank 0's, in place.
+    def broadcast(self, array: NDArray[Any], source: int = 0) -> None:
+        """Replace an array by that of rank ``source``, in place.
 
         Raises:
-            WorkerLostError: as ``mean``.
+            WorkerLostError: as ``sum``.
         """
-        if self.rank > 0:
+        if self.rank != source:
             array[...] = self._receive(array)
-        if self.rank < self.size - 1:
+        if (self.rank + 1) % self.size != source:
             self._send(array)
 
     def _send(self, part: NDArray[Any], *, copy: bool = True) -> None:
@@ -169,7 +167,9 @@ class Ring:
             return self._before.recv_multipart(copy=False)
         if self._departures in ready:
             parse_monitor_message(self._departures.recv_multipart())
-            self._give_up(self._rank_before, "died or left")
+            self._give_up(
+                self._rank_before, "died or left before the others, or had fewer batches"
+            )
         return None
 
     @property
@@ -181,12 +181,15 @@ class Ring:
         if rank not in {self.rank, (self.rank + 1) % self.size}:
             self._next.send_multipart([HEADER.pack(LOST, rank), b""])
         raise WorkerLostError(
-            f"rank {rank} {verdict}; the ring cannot go on without it",
+            f"rank {rank} {verdict}; the ring cannot go on without it (unequal numbers of"
+            " batches: put each rank's loop inside `with optimizer.join():`)",
             rank=rank,
             timeout_s=self.timeout_s,
         )
 
     def close(self) -> None:
         """Leave; what was sent is delivered, for LINGER_MS at most."""
+        if self._context.closed:
+            return
         self._before.disable_monitor()
         self._context.destroy()

@@ -1,21 +1,21 @@
 """Synchronous SGD by ring all-reduce between workers: what a memory box is compared with.
 
 Every step the gradients of all W workers are averaged around a ring (``ring``), and all step
-alike. g_i the gradient of worker i at the common x, f the step of the optimizer inside:
+alike. g_i the gradient of worker i at the common x, w_i its weight, f the step of the optimizer
+inside:
 
-    g = (g_0 + ... + g_W-1) / W;    x = f(x, g)                 on every worker alike
+    g = (w_0 g_0 + ... + w_W-1 g_W-1) / sum_i(w_i);    x = f(x, g)    on every worker alike
 
 A worker sends ``2 (W - 1) / W`` times the model per step, whatever W is, where a parameter
 server's traffic grows with W; but all wait for the slowest, and none can leave.
 
-Variant: one all-reduce of the whole flat gradient per step and dtype, after backward.
+Variant: one all-reduce of the flat gradient per step and dtype, after backward.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import socket
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -24,12 +24,15 @@ from torch.distributed.rendezvous import rendezvous
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.flat import FlatBuffer, FlatParameters
+from smbox_torch.averaging import AveragingOptimizer
+from smbox_torch.flat import unique
+from smbox_torch.gradient_rounds import GradientRounds
+from smbox_torch.mean import averaged
+from smbox_torch.packed import Packed, packed_nbytes
 from smbox_torch.ring import Exchange, Ring
-from smbox_torch.stats import Recorder, Stats
+from smbox_torch.summed_mean import SummedMean
 from smbox_torch.sync_group import TIMEOUT_S, world_or_default
 from smbox_torch.world import World
-from smbox_torch.wrapped import WrappedOptimizer
 
 __all__ = ["RingAllReduce"]
 
@@ -37,39 +40,93 @@ STORE_PREFIX: Final = "smbox_torch.ring"
 LOOPBACK: Final = "127.0.0.1"
 
 
-class RingAllReduce(WrappedOptimizer):
-    """An optimizer that steps with the mean gradient of all workers, without a memory node.
-
-    Parameters begin as those of rank 0. A parameter without a gradient counts as zero; a
-    frozen one stays as it is.
+class RingSum:
+    """One rank's end of sums around a ring.
 
     Args:
-        optimizer: does the steps.
+        ring: this worker's place in it.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self.rank, self.size = ring.rank, ring.size
+
+    def table(
+        self,
+        row: torch.Tensor,
+        flats: Sequence[torch.Tensor],  # noqa: ARG002 - they go in `total`
+        state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
+    ) -> torch.Tensor:
+        """Sum tables of which each rank has filled its own row."""
+        table = torch.zeros((self.size, len(row)), dtype=row.dtype)
+        table[self.rank] = row
+        self._ring.sum(as_array(table).reshape(-1))
+        return table
+
+    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
+        """Sum, one dtype after the other; those of a device pass through host memory."""
+        for flat in flats:
+            if weight == 0.0:
+                flat.zero_()  # a rank without a batch may hold anything, NaN too
+            elif weight != 1.0:
+                flat.mul_(weight)
+            host = flat.cpu()  # itself where it is there already
+            self._ring.sum(as_array(host))
+            if host is not flat:
+                flat.copy_(host)
+
+    def share(self, state: torch.Tensor, source: int) -> None:
+        """Pass it around."""
+        host = state.cpu()
+        self._ring.broadcast(as_array(host), source)
+        if host is not state:
+            state.copy_(host)
+
+    def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
+        """Return what is sent and received of the flat gradients."""
+        return sum(4 * (self.size - 1) * flat.nbytes // self.size for flat in flats)
+
+    def close(self, *, steps: int | None) -> None:  # noqa: ARG002 - a ring tells nobody
+        """Leave the ring."""
+        self._ring.close()
+
+
+class RingAllReduce(AveragingOptimizer):
+    """An optimizer that steps with the mean gradient of all workers, without a memory node.
+
+    Parameters, also frozen ones, and buffers begin as those of rank 0; with ``model`` buffers
+    are, after every backward, those of the first rank that had a batch.
+
+    Args:
+        optimizer: does the steps; its parameters that require gradients are kept in step.
+        model: also keep its buffers in step (batch norm).
         world: who this process is; None: as the launcher tells.
         exchange: how the workers learn each other's addresses; None: torch's store at the
             ``master_addr`` and ``master_port`` of ``world``.
         timeout_s: until a worker that says nothing is given up, in seconds.
 
     Raises:
-        ConfigError: several workers, no ``exchange`` and no master; nothing happened.
+        ConfigError: a parameter has no mean, or several workers have neither ``exchange`` nor a
+            master; nothing happened.
         WorkerLostError: a worker never came.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | None = None,
         *,
         world: World | None = None,
         exchange: Exchange | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         super().__init__(optimizer)
+        self._model = model
         world = world_or_default(world)
+        parameters, self._frozen = averaged(optimizer)
+        buffers = [] if model is None else unique(model.buffers())
         self._exchange = exchange or _exchange_of(world, timeout_s)
-        members = (p for group in optimizer.param_groups for p in group["params"])
-        self._flat = FlatParameters(members)
-        self._recorder = Recorder()
-        self._ring = Ring(
+        ring = Ring(
             world.rank,
             world.world_size,
             self._exchange,
@@ -77,41 +134,21 @@ class RingAllReduce(WrappedOptimizer):
             timeout_s=timeout_s,
         )
         try:
-            for buffer in self._flat.buffers:
-                self._ring.broadcast(buffer.load())
-                buffer.store()
+            by = RingSum(ring)
+            mean = SummedMean(parameters, buffers, by)
+            _begin_alike([*parameters, *self._frozen, *buffers], by)
         except BaseException:
-            self.close()
+            ring.close()
             raise
+        self._rounds = GradientRounds(parameters, mean, model=model)
 
-    def _advance(self) -> None:
-        """Average and step; WorkerLostError leaves the parameters as before."""
-        began_s = time.monotonic()
-        nbytes = sum(self._average(buffer) for buffer in self._flat.buffers)
-        took_s = time.monotonic() - began_s
-        self._recorder.exchange(took_s=took_s, nbytes=nbytes)
-        self._recorder.waited(took_s)
-        self.inner.step()
-        self._recorder.steps += 1
 
-    def _average(self, buffer: FlatBuffer) -> int:
-        """Average the gradients of one dtype; returns the bytes sent and received."""
-        buffer.attach_gradients()
-        gradient = buffer.gradient
-        assert gradient is not None
-        host = gradient.cpu()  # itself where it is there already
-        self._ring.mean(as_array(host))
-        if host is not gradient:
-            gradient.copy_(host)
-        return 4 * (self._ring.size - 1) * host.nbytes // self._ring.size
-
-    def stats(self) -> Stats:
-        """Return what was counted: all-reduces as exchanges, all waited for, and bytes."""
-        return self._recorder.snapshot()
-
-    def close(self) -> None:
-        """Leave the ring; workers that still step learn it by WorkerLostError."""
-        self._ring.close()
+def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:
+    """Give every rank the tensors of rank 0."""
+    packed = Packed(tensors, torch.zeros(packed_nbytes(tensors), dtype=torch.uint8))
+    packed.store()
+    by.share(packed.memory, 0)
+    packed.load()
 
 
 def _exchange_of(world: World, timeout_s: float) -> Exchange:

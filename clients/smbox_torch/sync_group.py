@@ -7,30 +7,29 @@ the common x, w_i its weight (1 unless told otherwise), f the step of the optimi
     g = sum_i(w_i * g_i) / sum_i(w_i);    x = f(x, g)           on every worker alike
 
 The paper's workers use NCCL; here the mean is a reduce-scatter and all-gather in mapped
-memory (``gradient_sync``), without messages and without a memory node. One worker computes
+memory (``host_mean``), without messages and without a memory node. One worker computes
 each part of the mean, so all workers hold the same bits at every step. With ``group=`` the mean
-is a ``torch.distributed`` group's instead (``torch_sync``), NCCL's for one.
+is a ``torch.distributed`` group's instead (``torch_sum``), NCCL's for one.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 import torch.distributed as dist
 
-from smbox.errors import ConfigError
+from smbox_torch.averaging import AveragingOptimizer
 from smbox_torch.flat import unique
-from smbox_torch.gradient_sync import WRITTEN, GradientSync
-from smbox_torch.publisher import PUBLISHED, share
-from smbox_torch.stats import Stats
-from smbox_torch.torch_sync import TorchSync
+from smbox_torch.gradient_rounds import GradientRounds
+from smbox_torch.host_mean import HostMean
+from smbox_torch.mean import Mean, averaged
+from smbox_torch.packed import share
+from smbox_torch.summed_mean import SummedMean
+from smbox_torch.torch_sum import TorchSum
 from smbox_torch.world import World
-from smbox_torch.wrapped import WrappedOptimizer
 
 __all__ = ["SyncGroup"]
 
@@ -44,12 +43,11 @@ def world_or_default(world: World | None) -> World:
     return World.from_env(os.environ) if world is None else world
 
 
-class SyncGroup(WrappedOptimizer):
+class SyncGroup(AveragingOptimizer):
     """An optimizer that steps with the mean gradient of all workers of this host.
 
-    After ``backward`` the gradients are the mean already, so clipping and gradient scaling
-    work as in a run of one worker. Parameters, also frozen ones, and buffers begin as those of
-    local rank 0; after every step buffers are those of the first rank that had a batch.
+    Parameters, also frozen ones, and buffers begin as those of local rank 0; with ``model``
+    buffers are, after every backward, those of the first rank that had a batch.
 
     ``step`` raises WorkerLostError where a rank died, left or did not come; the parameters are
     then as before it. ``state_dict`` is the same on every rank, and every rank loads it.
@@ -61,13 +59,16 @@ class SyncGroup(WrappedOptimizer):
         name: of the shared memory; a run with several groups at once names each.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
-        group: average over this group, on one host or several, when ``step`` or
-            ``synchronize`` is called; then only ``model`` counts of the arguments above.
+        group: average over this group, on one host or several, at the end of backward; then
+            only ``model`` counts of the arguments above.
 
     Raises:
         ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
         WorkerLostError: a rank never came; nothing is left.
     """
+
+    _told: Sequence[torch.Tensor] = ()
+    """What else all ranks learn from the first one at the beginning."""
 
     def __init__(
         self,
@@ -81,16 +82,19 @@ class SyncGroup(WrappedOptimizer):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         super().__init__(optimizer, group=group)
+        self._model = model
         self.world = world_or_default(world)
-        members = unique(p for each in optimizer.param_groups for p in each["params"])
-        parameters = [p for p in members if p.requires_grad]
-        self._frozen = [p for p in members if not p.requires_grad]
-        buffers = unique(model.buffers()) if model is not None else []
-        self._sync: GradientSync | TorchSync
+        parameters, self._frozen = averaged(optimizer)
+        buffers = [] if model is None else unique(model.buffers())
+        alike = [*parameters, *self._frozen, *buffers, *self._told]
+        mean: Mean
+        self._host_mean: HostMean | None = None
         if group is not None:
-            self._sync = TorchSync(parameters, buffers, group, frozen=self._frozen)
+            by = TorchSum(group, parameters[0].device)
+            mean = SummedMean(parameters, buffers, by)
+            by.begin_alike(alike)
         else:
-            self._sync = GradientSync(
+            mean = self._host_mean = HostMean(
                 parameters,
                 buffers,
                 self.world,
@@ -98,117 +102,10 @@ class SyncGroup(WrappedOptimizer):
                 bucket_nbytes=bucket_nbytes,
                 timeout_s=timeout_s,
             )
+            self._host_mean = mean
             try:
-                share(self._frozen, self.world, f"{name}-frozen", timeout_s)
+                share(alike, self.world, f"{name}-begin", timeout_s)
             except BaseException:
-                self._sync.close()
+                mean.close(steps=None)
                 raise
-        self._joins = 0
-
-    @property
-    def weight(self) -> float:
-        """How much this rank's next gradients count; with a mean loss, its batch size."""
-        return self._sync.weight
-
-    @weight.setter
-    def weight(self, weight: float) -> None:
-        if not 0.0 < weight < math.inf:
-            raise ConfigError("a weight is a number above zero", weight=weight)
-        self._sync.weight = float(weight)
-
-    def _advance(self) -> None:
-        self.synchronize()
-        self._step()
-
-    def synchronize(self) -> None:
-        """Make the gradients the mean now, if backward has not (it had nothing to do here).
-
-        Raises:
-            WorkerLostError: a rank died, left or did not come; gradients are undefined.
-            ConfigError: a parameter was unfrozen after the group was made; nothing happened.
-        """
-        if any(parameter.requires_grad for parameter in self._frozen):
-            raise ConfigError(
-                "a parameter that was frozen when the group was made has no place in its mean:"
-                " unfreeze first, then make the group"
-            )
-        if not self._sync.is_synced:
-            self._sync.finish()
-
-    def _step(self) -> None:
-        """Step with the gradients as they are; all ranks do it."""
-        self.inner.step()
-        self._sync.recorder.steps += 1
-        self._sync.is_synced = False
-        self._sync.publish()
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Let gradients add up locally; the first backward outside averages the sums."""
-        before, self._sync.enabled = self._sync.enabled, False
-        try:
-            yield
-        finally:
-            self._sync.enabled = before
-
-    @contextmanager
-    def join(self) -> Iterator[None]:
-        """Let ranks run out of batches at different times.
-
-        A rank that is through its loop follows the others' steps with weight 0 until all are
-        through, so all end with the same parameters. Every rank's loop must be inside.
-
-        Raises:
-            ConfigError: the group is not one of shared memory; nothing happened.
-            WorkerLostError: a rank died, left or did not come.
-        """
-        sync = self._sync
-        if not isinstance(sync, GradientSync):
-            raise ConfigError("only ranks that share memory can follow; leave out group=")
-        yield
-        self._joins += 1
-        sync.rows.joined[sync.rank] = self._joins
-        weight, sync.weight = sync.weight, 0.0
-        try:
-            self._follow(sync)
-        finally:
-            sync.weight = weight
-
-    def _follow(self, sync: GradientSync) -> None:
-        """Do what the others do, until all ranks have joined."""
-        meeting, joined = sync.rendezvous, sync.rows.joined
-
-        def leads(lane: int) -> bool:
-            counters = meeting.counters(lane)
-            return max(counters) > counters[sync.rank]
-
-        while True:
-            meeting.wait_until(
-                lambda: (
-                    leads(PUBLISHED)
-                    or self._is_awaited()
-                    or leads(WRITTEN)
-                    or bool((joined >= self._joins).all())
-                ),
-                lambda rank: bool(joined[rank] < self._joins),
-            )
-            if leads(PUBLISHED) or self._is_awaited():
-                self._step()
-                continue
-            writes = leads(WRITTEN)
-            if (joined >= self._joins).all():
-                return  # whoever leads has begun what comes after; it cannot step without me
-            if writes:
-                sync.finish()
-
-    def _is_awaited(self) -> bool:
-        """Tell whether another rank is in the middle of a step that needs this one."""
-        return False
-
-    def stats(self) -> Stats:
-        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
-        return self._sync.recorder.snapshot()
-
-    def close(self) -> None:
-        """Leave the group; a rank that still steps learns it by WorkerLostError."""
-        self._sync.close()
+        self._rounds = GradientRounds(parameters, mean, model=model)

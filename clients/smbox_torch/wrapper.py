@@ -1,8 +1,8 @@
 """The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
 
 A wrapper is a ``torch.optim.Optimizer``: schedulers and hooks take it as one, and so do
-gradient scalers, but where the step itself meets the other workers (ParameterServer, SyncEASGD,
-RingAllReduce): a scaler that leaves out a step of one of them parts them. Its parameter groups
+gradient scalers, but where the step itself meets the other workers (SyncEASGD): a scaler that
+leaves out a step of one of them parts them. Its parameter groups
 and state are those of the optimizer inside. A subclass says in ``_advance`` what one step is: a
 local step and the exchanges that are due.
 """
@@ -10,7 +10,7 @@ local step and the exchanges that are due.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -196,14 +196,9 @@ class BoxOptimizer(JoinedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        own, groups = self.flat.tensors, len(self.param_groups)
-        theirs = dict(model.named_parameters())
-        filled = [(self._best(), counterparts(own, self._names, theirs, groups=groups))]
-        if self.buffers is not None:
-            own, floats = self.buffers.flat.tensors, named_floats(model)
-            filled.append((self.buffers, counterparts(own, self._names, floats)))
-        for center, targets in filled:
-            _fill(center, targets)
+        fill_model(
+            model, self._best(), self.buffers, self._names, groups=len(self.param_groups)
+        )
 
     # ------------------------------------------------------------------ resuming and ending
 
@@ -273,6 +268,24 @@ def restore(
         statistics.set(state_dict["buffers"])
     for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
         count.copy_(saved)
+
+
+def fill_model(
+    model: torch.nn.Module,
+    center: Center,
+    buffers: Center | None,
+    names: Mapping[int, str],
+    *,
+    groups: int,
+) -> None:
+    """Copy centers of parameters and buffers into a model; see ``center_into``."""
+    own, theirs = center.flat.tensors, dict(model.named_parameters())
+    filled = [(center, counterparts(own, names, theirs, groups=groups))]
+    if buffers is not None:
+        own, floats = buffers.flat.tensors, named_floats(model)
+        filled.append((buffers, counterparts(own, names, floats)))
+    for each, targets in filled:
+        _fill(each, targets)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch import buckets
-from smbox_torch.buckets import SharedRows, plan, shared_nbytes, weighted_mean
+from smbox_torch.buckets import SharedRows, average, plan, shared_nbytes
 
 
 def tensors(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -85,14 +85,15 @@ def test_a_rank_of_weight_zero_is_not_even_read():
 
 def test_weights_make_a_weighted_mean():
     rows = [(torch.tensor([2.0, 4.0]), 3.0), (torch.tensor([6.0, 0.0]), 1.0)]
-    assert weighted_mean(rows).tolist() == [3.0, 3.0]
-    assert rows[0][0].tolist() == [2.0, 4.0]
+    assert average(rows).tolist() == [3.0, 3.0]
+    assert rows[0][0].tolist() == [3.0, 3.0]
+    assert rows[1][0].tolist() == [6.0, 0.0]
 
 
 def test_sixteen_bits_are_summed_in_thirty_two():
     big = torch.tensor([256.0], dtype=torch.bfloat16)
     one = torch.tensor([1.0], dtype=torch.bfloat16)
-    mean = weighted_mean([(big, 1.0), *[(one, 1.0)] * 7])
+    mean = average([(big, 1.0), *[(one, 1.0)] * 7])
     assert mean.dtype == torch.float32
     assert mean.item() == (256 + 7) / 8
 

@@ -36,7 +36,8 @@ def pictures(count: int) -> Digits:
 
 def test_two_nodes_of_one_worker_share_a_center(tmp_path):
     box, reporters = ModelBox(), [Recorder(), Recorder()]
-    worlds = [World(rank, 0, 2, 1, group_rank=rank, run_id=str(tmp_path)) for rank in range(2)]
+    settings = {"run_id": str(tmp_path), "group_world_size": 2}
+    worlds = [World(rank, 0, 2, 1, group_rank=rank, **settings) for rank in range(2)]
 
     def work(world: World) -> Outcome:
         client = box.client(str(world.rank))

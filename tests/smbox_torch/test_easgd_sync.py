@@ -11,6 +11,7 @@ from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, noise, start
 from smbox_torch.easgd_sync import SyncEASGD
+from smbox_torch.elastic import StabilityWarning
 
 torch.set_num_threads(1)
 
@@ -68,3 +69,27 @@ def test_a_worker_that_is_missing_times_out_the_others():
     one = worker(0, ModelBox(), 2, timeout_s=0.01)
     with pytest.raises(RequestTimeoutError):
         one.run()
+
+
+def test_a_moving_rate_beyond_the_bound_is_warned_of():
+    """At p = 4 and 0.5 it diverges: the bound of p * moving_rate is 4 / 2.5."""
+    with pytest.warns(StabilityWarning, match="above 1.6"):
+        worker(0, ModelBox(), 4, moving_rate=0.5)
+    worker(0, ModelBox(), 4, moving_rate=0.39)
+    assert diverges(4, 0.5)
+    assert not diverges(4, 0.39)
+
+
+def diverges(workers: int, moving_rate: float) -> bool:
+    """Whether synchronous EASGD grows without gradients."""
+    xs, c = [np.full(1, 1.0, np.float32) for _ in range(workers)], np.zeros(1, np.float32)
+    oracles.sync_easgd(
+        xs,
+        c,
+        lambda x, t: 0.0 * x,
+        steps=60,
+        lr=LR,
+        moving_rate=moving_rate,
+        period=1,
+    )
+    return bool(abs(xs[0] - c) > 1.0)

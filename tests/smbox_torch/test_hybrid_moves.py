@@ -158,6 +158,7 @@ print(json.dumps(found))
 """
 
 LATE = """
+from smbox.errors import WorkerLostError
 from smbox_torch.flat import FlatBuffer
 from smbox_torch.hybrid_moves import TorchMoves
 
@@ -171,7 +172,7 @@ if rank == 0:
 else:
     try:
         moves.hear()
-    except RuntimeError:
+    except WorkerLostError:
         print("given up", flush=True)
     open(gate, "w").close()
 os._exit(0)

@@ -108,3 +108,39 @@ def test_a_worker_that_is_missing_times_out_the_others():
     with pytest.raises(RequestTimeoutError):
         one.run()
     np.testing.assert_array_equal(one.values(), start())
+
+
+def test_a_worker_that_finished_earlier_is_named_when_the_others_time_out():
+    box = ModelBox()
+    workers = [worker(i, box, 2, timeout_s=20.0) for i in range(2)]
+    together(workers, 2)
+    workers[0].optimizer._sums._timeout_s = 0.05
+    with pytest.raises(RequestTimeoutError, match=r"rank \[1\] did not come .* after 2 steps"):
+        workers[0].run()
+
+
+def test_buffers_and_counts_of_all_workers_are_those_of_the_first():
+    box = ModelBox()
+
+    def made(number: int) -> tuple[torch.nn.Module, ParameterServer]:
+        net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+        return net, ParameterServer(sgd, box, "run", rank=number, workers=2, model=net)
+
+    def train(number: int) -> None:
+        net, optimizer = pairs[number]
+        for step in range(2):
+            optimizer.zero_grad()
+            net(torch.full((2, 3), 1.0 + step + number) * torch.eye(2, 3)).sum().backward()
+            optimizer.step()
+
+    pairs = [made(number) for number in range(2)]
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, second = ({n: b.tolist() for n, b in net.named_buffers()} for net, _ in pairs)
+    assert first == second
+    assert first["0.num_batches_tracked"] == 2
+    assert first["0.running_mean"][0] > 0.0

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from smbox.errors import WorkerLostError
+from smbox.errors import StepMismatchError, WorkerLostError
 from smbox.memory import process
 from smbox_torch.rendezvous import ROW_WORDS, Rendezvous, Word
 
@@ -121,3 +121,24 @@ def test_the_others_name_whom_the_first_has_blamed():
         with pytest.raises(WorkerLostError, match="rank 2"):
             waiting.wait(0, 1)
         waiting.leave()
+
+
+def test_a_rank_that_finished_is_no_lost_rank_and_all_others_say_so():
+    rows = np.zeros((3, ROW_WORDS), np.uint64)
+    ranks = [Rendezvous(rows, rank, timeout_s=LONG_S) for rank in range(3)]
+    for rank in ranks:
+        rank.enter()
+    ranks[1].leave(steps=7)
+    ranks[1].leave()
+    for waiting in (ranks[0], ranks[2]):
+        with pytest.raises(StepMismatchError, match="rank 1 finished after 7 steps"):
+            waiting.wait(0, 1)
+        waiting.leave()
+
+
+def test_a_rank_that_skipped_a_step_is_named_by_all():
+    first, second, _ = pair()
+    with pytest.raises(StepMismatchError, match="rank 5 skipped"):
+        first.give_up_skipped([1], [3, 2])
+    with pytest.raises(StepMismatchError, match="rank 5 skipped"):
+        second.wait(0, 1)

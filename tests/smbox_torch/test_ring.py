@@ -50,7 +50,7 @@ def drawn(rank: int, n: int, dtype: object = np.float32) -> np.ndarray:
 
 
 def replay(arrays: list[np.ndarray]) -> np.ndarray:
-    """The mean in the ring's order: part p is summed from rank p on."""
+    """The sum in the ring's order: part p is summed from rank p on."""
     size = len(arrays)
     split = [np.array_split(array, size) for array in arrays]
     parts = []
@@ -58,7 +58,7 @@ def replay(arrays: list[np.ndarray]) -> np.ndarray:
         total = split[p][p].copy()
         for turn in range(1, size):
             total = total + split[(p + turn) % size][p]
-        parts.append(total / total.dtype.type(size))
+        parts.append(total)
     return np.concatenate(parts)
 
 
@@ -72,10 +72,10 @@ def replay(arrays: list[np.ndarray]) -> np.ndarray:
         (3, 50, ml_dtypes.bfloat16),
     ],
 )
-def test_the_mean_is_the_replays_bit_for_bit(size: int, n: int, dtype: object):
+def test_the_sum_is_the_replays_bit_for_bit(size: int, n: int, dtype: object):
     def work(ring: Ring) -> np.ndarray:
         array = drawn(ring.rank, n, dtype)
-        ring.mean(array)
+        ring.sum(array)
         return array
 
     results = run(size, work)
@@ -88,21 +88,22 @@ def test_many_rounds_do_not_mix():
         found = []
         for number in range(20):
             array = np.full(7, ring.rank + number, np.float32)
-            ring.mean(array)
+            ring.sum(array)
             array += 1000  # what was sent must not change any more
             found.append(float(array[0]) - 1000)
         return found
 
-    assert run(3, work) == [[number + 1.0 for number in range(20)]] * 3
+    assert run(3, work) == [[3.0 * number + 3.0 for number in range(20)]] * 3
 
 
-def test_broadcast_gives_everybody_the_first_ones():
+@pytest.mark.parametrize("source", [0, 1, 2])
+def test_broadcast_gives_everybody_the_sources(source: int):
     def work(ring: Ring) -> bytes:
         array = drawn(ring.rank, 33)
-        ring.broadcast(array)
+        ring.broadcast(array, source)
         return array.tobytes()
 
-    assert set(run(3, work)) == {drawn(0, 33).tobytes()}
+    assert set(run(3, work)) == {drawn(source, 33).tobytes()}
 
 
 def test_a_worker_that_left_is_named_by_all_others():
@@ -110,7 +111,7 @@ def test_a_worker_that_left_is_named_by_all_others():
         if ring.rank == 1:
             return ""
         with pytest.raises(WorkerLostError) as caught:
-            ring.mean(np.ones(9, np.float32))
+            ring.sum(np.ones(9, np.float32))
         assert caught.value.facts["rank"] == 1
         return str(caught.value)
 
@@ -128,7 +129,7 @@ def test_a_worker_that_says_nothing_is_named_by_all_others():
             done.wait(LONG_S)
             return 2
         with pytest.raises(WorkerLostError) as caught:
-            ring.mean(np.ones(9, np.float32))
+            ring.sum(np.ones(9, np.float32))
         done.wait(LONG_S)
         return caught.value.facts["rank"]
 
@@ -138,7 +139,7 @@ def test_a_worker_that_says_nothing_is_named_by_all_others():
 def test_workers_with_different_models_are_an_error():
     def work(ring: Ring) -> None:
         with pytest.raises((RemoteProtocolError, WorkerLostError)):
-            ring.mean(np.ones(10 + 10 * ring.rank, np.float32))
+            ring.sum(np.ones(10 + 10 * ring.rank, np.float32))
 
     run(2, work)
 

@@ -11,6 +11,7 @@ TORCHRUN = {
     "WORLD_SIZE": "4",
     "LOCAL_WORLD_SIZE": "2",
     "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",
     "TORCHELASTIC_RUN_ID": "none",
@@ -24,6 +25,7 @@ def test_reads_what_torchrun_sets():
     assert (world.rank, world.local_rank) == (3, 1)
     assert (world.world_size, world.local_world_size) == (4, 2)
     assert (world.group_rank, world.restart) == (1, 2)
+    assert world.group_world_size == 2
     assert world.address == "tcp://127.0.0.1:7070"
     assert not world.is_group_root
     assert [world.rank_of(local) for local in range(2)] == [2, 3]
@@ -89,7 +91,9 @@ def test_the_host_token_is_shared_by_one_host_of_one_start_of_one_run():
     token = World.from_env(TORCHRUN).host_token
     assert World.from_env(TORCHRUN | {"RANK": "2", "LOCAL_RANK": "0"}).host_token == token
     for other in ("GROUP_RANK", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"):
-        assert World.from_env(TORCHRUN | {other: "7"}).host_token != token
+        assert (
+            World.from_env(TORCHRUN | {"GROUP_WORLD_SIZE": "8", other: "7"}).host_token != token
+        )
     assert World.from_env(TORCHRUN | {"TORCHELASTIC_RUN_ID": "b"}).host_token != token
 
 

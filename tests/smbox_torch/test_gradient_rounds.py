@@ -5,8 +5,10 @@ import threading
 import pytest
 import torch
 
-from smbox.errors import ConfigError, WorkerLostError
-from smbox_torch.gradient_sync import GradientSync
+from smbox.errors import ConfigError, StepMismatchError
+from smbox_torch.gradient_rounds import GradientRounds
+from smbox_torch.host_mean import HostMean
+from smbox_torch.packed import share
 from smbox_torch.world import World
 
 SEEDING = threading.Lock()  # torch has one generator for all threads
@@ -24,9 +26,20 @@ def model(world: World, seed: int = 0) -> torch.nn.Sequential:
     return net
 
 
-def sync(world: World, net: torch.nn.Module, **options) -> GradientSync:
-    options = {"name": "g", "bucket_nbytes": 128, "timeout_s": 60.0} | options
-    return GradientSync(list(net.parameters()), list(net.buffers()), world, **options)
+def mean_of(world: World, parameters, buffers=(), bucket_nbytes: int = 64) -> HostMean:
+    options = {"name": "g", "bucket_nbytes": bucket_nbytes, "timeout_s": 60.0}
+    return HostMean(list(parameters), list(buffers), world, **options)
+
+
+def sync(world: World, net: torch.nn.Module) -> GradientRounds:
+    parameters = list(net.parameters())
+    share(parameters, world, "begin", 60.0)
+    mean = mean_of(world, parameters, net.buffers(), 128)
+    return GradientRounds(parameters, mean, model=net)
+
+
+def rounds(world: World, *parameters: torch.Tensor, bucket_nbytes: int = 64) -> GradientRounds:
+    return GradientRounds(parameters, mean_of(world, parameters, (), bucket_nbytes))
 
 
 def batch(rank: int, size: int = 5) -> torch.Tensor:
@@ -60,14 +73,14 @@ def test_all_begin_as_rank_0_and_backward_ends_with_the_mean(run_ranks):
 
 def test_buckets_are_reduced_while_backward_runs(run_ranks):
     def work(world: World):
-        net = model(world)
-        synced = sync(world, net)
-        seen = []
+        net, seen = model(world), []
+        mean = mean_of(world, net.parameters(), (), 128)
+        synced = GradientRounds(list(net.parameters()), mean)
         net[1].register_full_backward_pre_hook(
-            lambda *_: seen.append(synced.rendezvous.counters(0)[world.rank])
+            lambda *_: seen.append(mean.rendezvous.counters(0)[world.rank])
         )
         net(batch(0)).square().mean().backward()
-        total = synced.rendezvous.counters(0)[world.rank]
+        total = mean.rendezvous.counters(0)[world.rank]
         synced.close()
         return seen[0], total
 
@@ -78,13 +91,14 @@ def test_buckets_are_reduced_while_backward_runs(run_ranks):
 def test_gradients_are_the_row_itself_and_are_not_copied_again(run_ranks):
     def work(world: World):
         net = model(world)
-        synced = sync(world, net)
+        mean = mean_of(world, net.parameters(), (), 128)
+        synced = GradientRounds(list(net.parameters()), mean)
         net(batch(0)).square().mean().backward()
         before = [p.grad.data_ptr() for p in net.parameters()]
         net.zero_grad(set_to_none=False)
         net(batch(1)).square().mean().backward()
         after = [p.grad.data_ptr() for p in net.parameters()]
-        first = before[0] - synced.rows.bucket(world.rank, 0).data_ptr()
+        first = before[0] - mean.rows.bucket(world.rank, 0).data_ptr()
         synced.close()
         return before == after, abs(first) < 1 << 16
 
@@ -97,9 +111,7 @@ def test_a_parameter_that_only_others_used_has_their_share_and_one_that_nobody_d
     def work(world: World):
         used = torch.nn.Parameter(torch.ones(3))
         some, none = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
-        synced = GradientSync(
-            [used, some, none], [], world, name="g", bucket_nbytes=64, timeout_s=60
-        )
+        synced = rounds(world, used, some, none)
         found = []
         for _ in range(2):
             loss = used.sum() * 2 + (some.sum() * 4 if world.rank == 1 else 0)
@@ -115,7 +127,7 @@ def test_a_parameter_that_only_others_used_has_their_share_and_one_that_nobody_d
 def test_a_rank_whose_loss_touches_nothing_still_takes_part(run_ranks):
     def work(world: World):
         weight = torch.nn.Parameter(torch.ones(3))
-        synced = GradientSync([weight], [], world, name="g", bucket_nbytes=64, timeout_s=60)
+        synced = rounds(world, weight)
         if world.rank == 0:
             weight.sum().backward()
         else:
@@ -131,9 +143,7 @@ def test_mixed_dtypes_and_tied_weights(run_ranks):
     def work(world: World):
         wide = torch.nn.Parameter(torch.ones(3))
         low = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
-        synced = GradientSync(
-            [wide, low], [], world, name="g", bucket_nbytes=4096, timeout_s=60
-        )
+        synced = rounds(world, wide, low, bucket_nbytes=4096)
         (wide.sum() * (world.rank + 1) + low.sum() * (world.rank + 2)).float().backward()
         found = (wide.grad.tolist(), low.grad.dtype, low.grad.tolist())
         synced.close()
@@ -142,12 +152,11 @@ def test_mixed_dtypes_and_tied_weights(run_ranks):
     assert run_ranks(2, work) == [([1.5] * 3, torch.bfloat16, [2.5] * 3)] * 2
 
 
-def test_buffers_follow_rank_0(run_ranks):
+def test_buffers_follow_rank_0_once_backward_is_over(run_ranks):
     def work(world: World):
         net = torch.nn.BatchNorm1d(4)
         synced = sync(world, net)
-        net(torch.full((2, 4), float(world.rank + 1)))
-        synced.publish()
+        net(torch.full((2, 4), float(world.rank + 1))).sum().backward()
         found = net.running_mean.tolist(), int(net.num_batches_tracked)
         synced.close()
         return found
@@ -176,7 +185,7 @@ def test_a_rank_that_leaves_is_named_in_backward(run_ranks):
         if world.rank == 1:
             synced.close()
             return
-        with pytest.raises(WorkerLostError, match="rank 1 has left"):
+        with pytest.raises(StepMismatchError, match="rank 1 finished after 0 steps"):
             net(batch(0)).square().mean().backward()
         synced.close()
 
@@ -186,7 +195,7 @@ def test_a_rank_that_leaves_is_named_in_backward(run_ranks):
 def test_a_second_gradient_before_the_first_was_averaged_is_an_error(run_ranks):
     def work(world: World):
         weight = torch.nn.Parameter(torch.ones(3))
-        synced = GradientSync([weight], [], world, name="g", bucket_nbytes=64, timeout_s=60)
+        synced = rounds(world, weight)
         weight.register_post_accumulate_grad_hook(fail)
         for error in (ZeroDivisionError, ConfigError):
             with pytest.raises(error):

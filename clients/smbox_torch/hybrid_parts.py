@@ -1,0 +1,173 @@
+"""Parts in a group of HybridSGD: its root exchanges with the center, members hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import smbox
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.center import Center
+from smbox_torch.easgd import EASGD
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
+from smbox_torch.matching import names_of
+from smbox_torch.overlap import Moves
+from smbox_torch.stats import Recorder
+from smbox_torch.wrapper import fill_model, restore
+
+__all__ = ["AtOnce", "HybridMember", "HybridRoot", "address_bytes"]
+
+ADDRESS_NBYTES = 256
+
+
+def address_bytes(box: BoxLike | None) -> torch.Tensor:
+    """Return the address of a box as ``u8[ADDRESS_NBYTES]``; zeros where there is none."""
+    text = str(getattr(box, "address", "")).encode()[:ADDRESS_NBYTES]
+    return torch.tensor([*text, *bytes(ADDRESS_NBYTES - len(text))], dtype=torch.uint8)
+
+
+class HybridRoot(EASGD):
+    """The part of the group's root: its exchange tells the move and leaves x alone."""
+
+    def flat_buffers(self) -> list[FlatBuffer]:
+        """Return what is moved: parameters, then batch-norm buffers."""
+        return [buffer for buffer, _ in self.pairs()]
+
+    def tell(self, moves: Sequence[torch.Tensor]) -> None:
+        """Exchange with the center; the moves of all buffers come back in ``moves``."""
+        with torch.no_grad(), self._exchanging(2 * self.nbytes):
+            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Go on where a rank's ``state_dict`` was taken.
+
+        A member's has no center: the center becomes the parameters.
+        """
+        if not state_dict.get("centers", True):
+            centers = [state_dict["parameters"], state_dict["buffers"]]
+            state_dict = {**state_dict, "centers": [each for each in centers if each]}
+        super().load_state_dict(state_dict, force=force)
+
+
+class AtOnce:
+    """Exchanges of a root that hides none: each is done when it has begun.
+
+    Args:
+        root: whose they are.
+    """
+
+    def __init__(self, root: HybridRoot) -> None:
+        self._root = root
+
+    def begin(self, moves: Moves) -> None:
+        """Do the whole exchange."""
+        self._root.tell(moves.tensors)
+        moves.tell()
+
+    def finish(self) -> None:
+        """Return: it is done."""
+
+    def close(self) -> None:
+        """Return: there is no thread."""
+
+
+class HybridMember:
+    """The part of any other rank; it reads the center when it is asked for it.
+
+    Args:
+        optimizer: the one inside.
+        box: of this rank; None: one is connected when it is first needed.
+        name: of the run.
+        model: also has buffers in the center; may be None.
+        address: of the root's box, as ``address_bytes`` of the root tells it.
+
+    Attributes:
+        steps: of the group.
+        recorder: counts what this rank waited for.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike | None,
+        name: str,
+        *,
+        model: torch.nn.Module | None,
+        address: torch.Tensor,
+    ) -> None:
+        self.inner = optimizer
+        self.steps = 0
+        self.recorder = Recorder()
+        self._name = name
+        self._names = names_of(optimizer, model)
+        self._parameters = FlatParameters(
+            p for each in optimizer.param_groups for p in each["params"]
+        )
+        tensors = [] if model is None else float_buffers(model)
+        self._statistics = FlatParameters(tensors) if tensors else None
+        self._counts = [] if model is None else other_buffers(model)
+        self._box = box
+        self._address = address
+        self._own_box: smbox.Box | None = None
+
+    def flat_buffers(self) -> list[FlatBuffer]:
+        """Return what is moved: parameters, then batch-norm buffers."""
+        statistics = () if self._statistics is None else self._statistics.buffers
+        return [*self._parameters.buffers, *statistics]
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model.
+
+        Raises:
+            ConfigError: the parameters differ, or the root's box has no address.
+            ConnectError: the root's memory node cannot be reached from here.
+        """
+        box, buffers = self._connected(), None
+        center = Center(box, self._name, self._parameters, leads=False)
+        if self._statistics is not None:
+            buffers = Center(box, f"{self._name}.buffers", self._statistics, leads=False)
+        groups = len(self.inner.param_groups)
+        fill_model(model, center, buffers, self._names, groups=groups)
+
+    def _connected(self) -> BoxLike:
+        if self._box is not None:
+            return self._box
+        if self._own_box is None:
+            address = bytes(self._address.tolist()).rstrip(b"\0").decode()
+            if not address:
+                raise ConfigError("the root's box has no address: give every rank a box")
+            self._own_box = smbox.connect(address)
+        return self._own_box
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a root's does, without the center."""
+        return {
+            "algorithm": HybridRoot.__name__,
+            "steps": self.steps,
+            "inner": self.inner.state_dict(),
+            "parameters": self._parameters.values(),
+            "buffers": {} if self._statistics is None else self._statistics.values(),
+            "counts": [count.detach().cpu().clone() for count in self._counts],
+            "centers": [],
+            "extra": {},
+        }
+
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        *,
+        force: bool = False,  # noqa: ARG002 - the center is the root's to restore
+    ) -> None:
+        """Go on where a rank's ``state_dict`` was taken."""
+        self.inner.load_state_dict(state_dict["inner"])
+        restore(state_dict, self._parameters, self._statistics, self._counts)
+        self.steps = state_dict["steps"]
+
+    def close(self, *, exchange: bool = False) -> None:  # noqa: ARG002 - the root's to do
+        """Close the connection that was made here."""
+        if self._own_box is not None:
+            self._own_box.close()
+            self._own_box = None

@@ -1,0 +1,44 @@
+"""Whether workers that step together did equally many steps, and the errors if not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smbox.errors import StepMismatchError
+
+__all__ = ["behind", "finished_early", "step_mismatch"]
+
+
+def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
+    """Return the ranks that are present and did fewer steps than another one that is.
+
+    Args:
+        counted: steps of each rank.
+        present: which ranks count.
+    """
+    most = max((n for n, here in zip(counted, present, strict=True) if here), default=0)
+    both = enumerate(zip(counted, present, strict=True))
+    return [rank for rank, (n, here) in both if here and n < most]
+
+
+def step_mismatch(ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:
+    """Say that these ranks left out a step that others did."""
+    names = " and ".join(str(rank) for rank in ranks)
+    return StepMismatchError(
+        f"rank {names} skipped a step that other ranks did, so their parameters differ: decide"
+        " about a step by the gradients, which are the same on all ranks after backward, and"
+        " not by the loss of one; go on from a checkpoint",
+        ranks=list(ranks),
+        **({"steps": list(counted)} if counted else {}),
+    )
+
+
+def finished_early(rank: int, steps: int) -> StepMismatchError:
+    """Say that a rank has finished while others have batches left."""
+    return StepMismatchError(
+        f"rank {rank} finished after {steps} steps, and this rank has more batches: give all"
+        " ranks equally many (distributed_sampler does), or put each rank's loop inside"
+        " `with optimizer.join():`",
+        rank=rank,
+        steps=steps,
+    )
