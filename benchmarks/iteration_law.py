@@ -10,10 +10,12 @@ ShmCaffe (ICDCS 2018): T_iter = max(T_comp, T_wwi + T_ugw) + T_rgw + T_ulw, with
 
 The parts are measured one by one, as medians, on one worker, before and after whole iterations
 of SEASGD with an update thread and its increments in a region of its own (with --in-request
-they travel in the add itself, and T_wwi is a part of T_ugw). T_comp is played by
-a sleep, which takes no core from the update thread: half of T_wwi + T_ugw, where the add
-decides, and twice, where the gradient does. The last columns have what EASGD's one fused
-exchange takes in place of all four parts, and how much shorter an iteration of it is.
+they travel in the add itself, and T_wwi is a part of T_ugw). T_comp is gradients of a small
+network, as many as take half of T_wwi + T_ugw, where the add decides, and twice as long, where
+the gradient does; it is measured alone, as the other parts are. The law takes for granted that
+computation and update thread do not slow each other down: that needs a core for each of them,
+and over tcp one for the memory node. The last columns have what EASGD's one fused exchange
+takes in place of all four parts, and how much shorter an iteration of it is.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from computation import Computation
 from rich.console import Console
 from rich.table import Table
 
@@ -118,21 +121,26 @@ def measure(box: smbox.Box, mib: float, rounds: int, *, in_request: bool = False
     fused_ms = _fused(box, mib, rounds)
     increment = None if in_request else "0"
     add_ms = before["write"] + before["add"]
-    measured = [
-        (
-            compute_ms,
-            _iterations(box, SEASGD, mib, rounds, compute_ms, increment=increment),
-            _iterations(box, EASGD, mib, rounds, compute_ms),
-        )
-        for compute_ms in (0.5 * add_ms, 2.0 * add_ms)
-    ]
+    rows = []
+    for share in (0.5, 2.0):
+        computation = Computation(share * add_ms)
+        alone_ms = _alone(computation, rounds)
+        seasgd_ms = _iterations(box, SEASGD, mib, rounds, computation, increment=increment)
+        easgd_ms = _iterations(box, EASGD, mib, rounds, computation)
+        compute_ms = (alone_ms + _alone(computation, rounds)) / 2.0
+        rows.append((compute_ms, seasgd_ms, easgd_ms))
     after = _parts(box, mib, rounds, in_request=in_request)
     parts = {name: (before[name] + after[name]) / 2.0 for name in before}
     told = [parts[name] for name in ("read", "move", "write", "add")]
     return [
         Row(mib, compute_ms, *told, law(compute_ms, **parts), seasgd_ms, fused_ms, easgd_ms)
-        for compute_ms, seasgd_ms, easgd_ms in measured
+        for compute_ms, seasgd_ms, easgd_ms in rows
     ]
+
+
+def _alone(computation: Computation, rounds: int) -> float:
+    """Time the computation without any exchange: the median, in milliseconds."""
+    return _medians({"compute": computation.run}, rounds)["compute"]
 
 
 def _still(mib: float) -> _Still:
@@ -183,7 +191,7 @@ def _iterations(
     algorithm: Callable[..., BoxOptimizer],
     mib: float,
     rounds: int,
-    compute_ms: float,
+    computation: Computation,
     **options: Any,
 ) -> float:
     """Time whole iterations of EASGD or SEASGD: the median, in milliseconds."""
@@ -191,7 +199,7 @@ def _iterations(
     optimizer = algorithm(_still(mib), box, "law.run", **shared, **options)
 
     def iterate() -> None:
-        time.sleep(compute_ms / 1000.0)
+        computation.run()
         optimizer.step()
 
     with optimizer:

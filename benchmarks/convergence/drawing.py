@@ -7,55 +7,61 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ways import WAYS
+from catalog import CLASSES, ROWS
+from intervals import interval
+from results import Result, Results, accuracy
 
-CURVES = ("one", "sync", "easgd-10", "eamsgd-10", "downpour-1", "downpour-64", "hybrid")
+CURVES = ("one", "sync", "easgd", "easgd-64", "eamsgd-64", "downpour", "downpour-64", "hybrid")
 
 
-def draw(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """Write the picture (PNG, by the path's ending).
 
     Args:
-        runs: results by the name of the way; every way one line of the left panel.
+        results: by row; every row of the table of classes is one line of the left panel.
         path: of the picture.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
 
-    figure = Figure(figsize=(11, 0.6 + 0.3 * max(len(runs), 10)), layout="constrained")
+    shown = {name: each for name, each in results.items() if ROWS[name].table == CLASSES}
+    figure = Figure(figsize=(11, 0.6 + 0.3 * max(len(shown), 10)), layout="constrained")
     ends, curves = figure.subplots(1, 2)
-    _ends(ends, runs)
-    _curves(curves, runs)
+    _ends(ends, shown)
+    _curves(curves, results)
     figure.savefig(path, dpi=110)
 
 
-def _ends(axes: Any, runs: dict[str, list[dict[str, Any]]]) -> None:
-    """One line per way: a point per seed, a bar at the mean."""
-    for row, (name, mine) in enumerate(runs.items()):
-        figures = [100 * run["accuracy"] for run in mine]
-        axes.plot(figures, [row] * len(figures), "o", color="tab:blue", alpha=0.5)
-        axes.plot(statistics.fmean(figures), row, "|", color="black", markersize=14)
+def _ends(axes: Any, results: Results) -> None:
+    """One line per row: a point per seed, and the mean with its interval."""
+    for line, (name, mine) in enumerate(results.items()):
+        figures = [accuracy(each) for each in mine]
+        told = interval(figures)
+        axes.plot(figures, [line] * len(figures), "o", color="tab:blue", alpha=0.5)
+        axes.errorbar(told.mean, line, xerr=told.half or 0.0, color="black", capsize=4)
         if name == "one":
-            axes.axvline(statistics.fmean(figures), color="black", linewidth=0.8)
-    axes.set_yticks(range(len(runs)), [WAYS[name].title for name in runs])
+            axes.axvline(told.mean, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(results)), [ROWS[name].title for name in results])
     axes.invert_yaxis()
-    axes.set_xlabel("accuracy of what is shared, %, on the whole test set")
+    axes.set_xlabel("accuracy, %, on the test set; mean with 95 % confidence interval")
     axes.grid(alpha=0.3)
 
 
-def _curves(axes: Any, runs: dict[str, list[dict[str, Any]]]) -> None:
-    """Rank 0's own model on the way, mean over the seeds."""
+def _curves(axes: Any, results: Results) -> None:
+    """What the row is judged by, on the way; mean over the seeds."""
     for name in CURVES:
-        if name in runs:
-            x, y = _mean_curve([run["curve"] for run in runs[name]])
+        if name in results:
+            x, y = mean_curve(results[name])
             style = {"color": "black", "linewidth": 2.0} if name == "one" else {}
-            axes.plot(x, y, label=WAYS[name].title, **style)
+            axes.plot(x, y, label=ROWS[name].title, **style)
     axes.set_xlabel("share of the run")
-    axes.set_ylabel("accuracy of worker 0's own model, %, on 500 test pictures")
+    axes.set_ylabel("accuracy, %, on 1000 validation pictures")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    if any(name in results for name in CURVES):
+        axes.legend(fontsize="small")
 
 
-def _mean_curve(curves: Sequence[Sequence[Sequence[float]]]) -> tuple[list[float], list[float]]:
-    points = list(zip(*curves, strict=False))
-    x = [statistics.fmean(point[0] for point in each) for each in points]
-    return x, [100 * statistics.fmean(point[1] for point in each) for each in points]
+def mean_curve(results: Sequence[Result]) -> tuple[list[float], list[float]]:
+    """Return share of the run and mean accuracy in percent, look by look."""
+    looks = list(zip(*(each["curve"] for each in results), strict=False))
+    x = [statistics.fmean(point[0] for point in each) for each in looks]
+    return x, [100 * statistics.fmean(point[2] for point in each) for each in looks]

@@ -1,184 +1,220 @@
 """Turn the results of ``sweep.py`` into docs/convergence.md and docs/convergence.png.
 
-python benchmarks/convergence/report.py out/convergence/epochs-8-share-1
+python benchmarks/convergence/report.py out/convergence
 
-Every run of a folder has the same setting, and the page names it.
+The page is made of the results that are there, and says which are missing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from catalog import CROWDS, ROWS, SCENARIOS, TABLES, WORKERS
+from claims import FINDINGS, GOALS
 from drawing import draw
-from tables import Runs, accuracy, accuracy_table, exchange_table, mean, staleness_table
-from ways import MOMENTUM, WARM_UP, WAYS
+from results import Results, load, seed
+from rows import EPOCHS, LOOKS, SHARE, Settings
+from sweep import SEEDS
+from tables import (
+    MARK,
+    accuracy_table,
+    exchange_table,
+    laid_out,
+    scenario_table,
+    staleness_table,
+    time_table,
+)
+from trainers import WARM_UP
 
-GOAL_POINTS = 1.5
-GOAL_WAYS = ("easgd-10", "hybrid")
-METHOD = """\
-Every way trains the same network (three convolutions of 16, 32 and 64 channels, each with
-ReLU and 2 x 2 max pooling, and one linear layer: 33 834 parameters, no batch norm) on the same
-pictures: CIFAR-10, re-encoded as JPEG, which costs a point or two against the original files,
-so compare only figures of this page with each other. No augmentation. Workers have disjoint
-shards. **All ways see equally many pictures**, each picture equally often; only the two crowds
-of 16 workers, which are there to show where a scheme breaks, see a quarter of them.
+PICTURE = "![accuracy in the end, and over the run](convergence.png)"
 
-SGD with momentum {momentum:g} (EAMSGD: its own, as large); the learning rate rises over the
-first {warm_up:.0%} of a run and falls linearly to zero. Learning rates were chosen from a few
-by short runs on a fifth of the data, moving rates also by runs of two epochs over all of it;
-both were judged on the test set, with a seed that is not among these. It was no thorough
-search, and there was none for SSP, and for the others at periods that are there to show a
-trend (64, and Downpour at 10): they have the settings of their neighbours. Four workers with
-batches of 8 take as many steps as one process with batches of 32. What is judged at the end is
-what the way shares: the center, the common model, or the one process's model, on all {tests}
-test pictures, once.
+INTERVALS = """\
+± is half of a 95 % confidence interval (Student's t over the seeds; of differences, over the
+differences of runs of equal seeds). A goal is **met** where the whole interval meets it,
+**missed** where none of it does, and **undecided** otherwise."""
 
-Workers are processes with one thread each, started by smbox's own launcher; those of one node
-use mapped memory, HybridSGD's two nodes speak tcp over loopback. Wall time is from the moment
-when all workers have met until the last has done its steps. CPU time is that of all workers
-and of the memory node, divided by the machine's cores.
+SETTINGS = """\
+The moving rate is EASGD's share of the distance between worker and center; "default" is
+0.9 / workers, or 0.9 / nodes of HybridSGD. Momentum is that of the `torch.optim.SGD` inside;
+"own" is the algorithm's. A row's baseline is one process with as many samples; of rows without
+momentum, one process without."""
 
-**Read the times with care.** This machine has {cores} cores. Four workers share them, and the
-one process has one of them to itself, so nothing here says how training scales; staleness is
-what the scheduler makes of it: workers that are not running do not exchange. What can be read:
-whether the shared model learns as well from the same pictures, how many bytes that took, and
-how much work."""
+TIMES = """\
+The first of {looks} looks at which the center, or the common model, had {mark:.0%} of 1000
+validation pictures right. Seconds are without the looks."""
 
+SCENARIO_WORDS = """\
+All runs of this table have a quarter of the samples. The last of 4 workers computes at a
+quarter of the others' speed (it sleeps), is killed (SIGKILL) after half of its steps, or joins
+when the first is half through; of HybridSGD a node of 2 joins. The others take over its steps,
+so that all runs have equally many samples in all. SyncGroup has no row with a joining worker:
+its group has a fixed size. Where a run stopped with an error, its accuracy is that of the
+model at that moment."""
 
 COLUMNS = """\
 Staleness: exchanges of others between two of one worker. Hidden: share of the time of exchanges
-that passed behind computation; only ways with an update thread, or an averaging inside
+that passed behind computation; only algorithms with an update thread, or an averaging inside
 backward, can hide any. DDP does not count its bytes; they are those of a ring,
 `2 (W - 1) / W` of the model each way. Hogwild moves none: its workers write to one mapped
 model."""
 
-CROWDS = """\
+CROWD_WORDS = """\
 ShmCaffe's moving rate of 0.2 with 16 workers makes `workers x moving_rate` 3.2. With read and
 add as separate operations, 1.9 is about the bound in the worst case, when all workers read the
 same center before any of them adds; the fused exchange has no bound that depends on the number
 of workers ([EASGD](algorithms/easgd.md)). How near the worst case a run comes is a matter of
-timing, and on {cores} cores 16 workers mostly take turns, which is kind to SEASGD. As measured,
-whatever it shows:
-"""
+timing: 16 workers on a few cores mostly take turns, which is kind to SEASGD."""
+
+REMARKS = {
+    WORKERS: "All at period 4; the table of periods has 4 workers.",
+    CROWDS: CROWD_WORDS,
+}
+
+METHOD = """\
+Task: CIFAR-10, re-encoded as JPEG, which costs a point or two against the original files, so
+compare only figures of this page with each other. No augmentation. A tenth of the training
+pictures is the validation set: settings are chosen on it, with other seeds, and the curves are
+looks at it. The test set is read once, at the end of a final run, by what the row shares: the
+center, the common model, or the one process's model.
+
+Networks: three convolutions of 16, 32 and 64 channels, each with ReLU and 2 x 2 max pooling,
+and one linear layer (33 834 parameters, no batch norm); and torchvision's `ResNet(BasicBlock,
+[1, 1, 1, 1])` (4.9 million parameters, batch norm). The ResNet has the stem of ImageNet's and
+all of torchvision's width, which basic blocks do not let one choose: it is small enough for a
+few cores, and not good at pictures of 32 x 32.
+
+Samples: **all rows of a table have equally many samples**, and each worker has a shard of its
+own. {epochs:g} epochs of the training pictures; the crowds and scenarios have a quarter of
+that, the ResNet a third. Four workers with batches of 8 take as many steps as one process with
+batches of 32.
+
+Settings: the learning rate rises over the first {warm_up:.0%} of a run and falls linearly to
+zero. Rows called "defaults" give their class nothing but what it demands. Learning rates, and
+the moving rates of rows called "tuned" (0.5 and 0.7), are from short searches of earlier
+versions that were judged on the test set, with seeds that are not among these; learning rates
+of rows without momentum and with a momentum of 0.99 keep `lr / (1 - momentum)` near those.
+`tuning.py` searches on the validation set.
+
+Processes: one thread each; those of one node use mapped memory, nodes speak tcp over loopback.
+Wall time is from the moment when all workers have met until the last has done its steps. CPU
+time is that of all workers and of the memory node, divided by the machine's cores. Workers
+share the cores of one machine, so nothing here says how training scales, and staleness is what
+the scheduler makes of it."""
 
 AGAIN = """\
-To repeat it:
+To repeat it (`--dry-run` tells how long it will take):
 
-    python benchmarks/convergence/sweep.py --data cifar10.tar.gz --epochs {epochs:g} \\
-        --share {share:g}
-    python benchmarks/convergence/report.py out/convergence/epochs-{epochs:g}-share-{share:g}"""
+    python benchmarks/convergence/sweep.py --data cifar10.tar.gz
+    python benchmarks/convergence/report.py out/convergence"""
 
 
-def load(folder: Path) -> Runs:
-    """Read all results of a folder, by way in the order of WAYS, then by seed.
+def page(results: Results, wanted: Sequence[Settings], note: str = "") -> str:
+    """Return the page as Markdown.
 
-    Raises:
-        SystemExit: there are none, or the one process is not among them.
+    Args:
+        results: that are there.
+        wanted: all runs that the report is about.
+        note: about the circumstances of the runs.
     """
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    found.sort(key=lambda run: run["seed"])
-    runs = {
-        name: mine for name in WAYS if (mine := [r for r in found if r["way"]["name"] == name])
-    }
-    if "one" not in runs:
-        raise SystemExit(f"no run of one process in {folder}: nothing to compare with")
-    return runs
-
-
-def page(runs: Runs, note: str = "") -> str:
-    """Return the whole page as Markdown; the note is about the circumstances of the runs."""
-    one = runs["one"][0]
-    method = METHOD.format(
-        momentum=MOMENTUM,
-        warm_up=WARM_UP,
-        cores=one["cores"],
-        tests=one["test_pictures"] or "10 000",
-    )
+    epochs = wanted[0].epochs
     parts = [
-        "# Convergence: every way of training on equal samples",
-        " ".join([setting(runs), note]).strip(),
-        "![accuracy over the run, and in the end](convergence.png)",
-        goals(runs),
+        "# Convergence: every algorithm on equal samples",
+        " ".join([setting(results, wanted), note]).strip(),
+        INTERVALS,
+        *([PICTURE] if results else []),
+        "## Goals",
+        "\n".join(f"- {claim.words(results)}" for claim in GOALS),
         "## Accuracy and work",
-        accuracy_table(runs),
+        SETTINGS,
+    ]
+    for table in TABLES:
+        rows = [row for row in ROWS.values() if row.table == table]
+        parts.append(f"### {table}")
+        if table == SCENARIOS:
+            parts += [scenario_table(results, rows), SCENARIO_WORDS]
+        else:
+            parts.append(accuracy_table(results, rows))
+            parts += [words for name, words in REMARKS.items() if name == table]
+    timed = [row for row in ROWS.values() if row.part == 1.0]
+    parts += [
+        "## Time to accuracy",
+        time_table(results, timed),
+        TIMES.format(looks=wanted[0].looks, mark=MARK),
+        "## Published results",
+        findings(results),
         "## What was exchanged",
-        exchange_table(runs),
+        exchange_table(results),
         COLUMNS,
         "## Staleness",
-        staleness_table(runs),
-        "## Where three-step exchanges break",
-        crowds(runs),
+        staleness_table(results),
         "## Method",
-        method,
-        AGAIN.format(epochs=one["epochs"], share=one["share"]),
+        METHOD.format(epochs=epochs, warm_up=WARM_UP),
+        AGAIN,
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def setting(runs: Runs) -> str:
-    """Say for which runs the page stands."""
-    one = runs["one"][0]
-    seeds = sorted({run["seed"] for mine in runs.values() for run in mine})
-    lacking = {
-        way: len(seeds) - len(mine) for way, mine in runs.items() if len(mine) < len(seeds)
-    }
-    absent = [way for way in WAYS if way not in runs]
+def setting(results: Results, wanted: Sequence[Settings]) -> str:
+    """Say for which runs the page stands, and which are missing."""
+    seeds = sorted({each.seed for each in wanted})
+    found = [each for mine in results.values() for each in mine]
     words = (
-        f"**These figures stand for:** {one['epochs']:g} epochs over {one['share']:.0%} of the "
-        f"training set ({one['samples']:,} pictures in all), seeds "
-        f"{', '.join(map(str, seeds))}, {one['cores']} cores, torch {one['torch']}."
+        f"**These figures stand for** {len(found)} of {len(wanted)} runs: "
+        f"{wanted[0].epochs:g} epochs of {wanted[0].share:.0%} of the training pictures, seeds "
+        f"{', '.join(map(str, seeds))}"
     )
-    if lacking:
-        words += f" Runs still missing: {lacking}."
-    if absent:
-        words += f" Ways not run: {', '.join(absent)}."
+    machines = sorted({f"{each['cores']} cores, torch {each['torch']}" for each in found})
+    words += f"; {'; '.join(machines)}." if machines else "."
+    missing = {
+        name: sorted(set(seeds) - {seed(each) for each in results.get(name, [])})
+        for name in dict.fromkeys(each.row.name for each in wanted)
+    }
+    never = [name for name, without in missing.items() if len(without) == len(seeds)]
+    some = [
+        f"{name} ({', '.join(map(str, without))})"
+        for name, without in missing.items()
+        if without and name not in never
+    ]
+    if never:
+        words += f" Rows not run: {', '.join(never)}."
+    if some:
+        words += f" Rows without some seeds: {', '.join(some)}."
     return words
 
 
-def goals(runs: Runs) -> str:
-    """Say whether the ways that should come near one process do."""
-    best = mean(runs["one"], accuracy)
-    lines = []
-    for name in GOAL_WAYS:
-        if name in runs:
-            behind = best - mean(runs[name], accuracy)
-            verdict = "met" if behind <= GOAL_POINTS else "**missed**"
-            lines.append(
-                f"- {WAYS[name].title}: {behind:+.1f} points behind one process "
-                f"(goal: at most {GOAL_POINTS:g}), {verdict}"
-            )
-    return "\n".join(lines)
-
-
-def crowds(runs: Runs) -> str:
-    """Say what became of 16 workers at a moving rate of 0.2."""
-    lines = [CROWDS.format(cores=runs["one"][0]["cores"])]
-    for name in ("seasgd-16", "easgd-16"):
-        if name in runs:
-            ends = [_end(run) for run in runs[name]]
-            lines.append(f"- {WAYS[name].title}: " + "; ".join(ends) + ".")
-    return "\n".join(lines)
-
-
-def _end(run: dict[str, Any]) -> str:
-    loss = "no number" if run["loss"] is None else f"{run['loss']:.2f}"
-    return f"seed {run['seed']}: loss in the end {loss}, center {accuracy(run):.1f} %"
+def findings(results: Results) -> str:
+    """Lay out what papers report beside what was found here."""
+    head = ("source", "published", "here, points of accuracy", "reproduced?", "other setting")
+    lines = [
+        (each.source, each.published, each.figures(results), each.words(results), each.setting)
+        for each in FINDINGS
+    ]
+    return laid_out(head, lines, aligned="---")
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write the page and its picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of one setting: OUT/epochs-E-share-S")
+    parser.add_argument("folder", type=Path, help="of the results")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("--seeds", default=SEEDS, help="numbers, with commas")
+    parser.add_argument("--epochs", type=float, default=EPOCHS)
+    parser.add_argument("--share", type=float, default=SHARE)
+    parser.add_argument("--looks", type=int, default=LOOKS)
     parser.add_argument("--note", default="", help="what else ran, or the like")
     read = parser.parse_args(words)
-    runs = load(read.folder)
-    (read.docs / "convergence.md").write_text(page(runs, read.note))
-    draw(runs, read.docs / "convergence.png")
+    wanted = [
+        Settings(row, int(each), read.epochs, read.share, read.looks)
+        for each in read.seeds.split(",")
+        for row in ROWS.values()
+    ]
+    results = load(read.folder, wanted)
+    ordered = {name: results[name] for name in ROWS if name in results}
+    (read.docs / "convergence.md").write_text(page(ordered, wanted, read.note))
+    if ordered:
+        draw(ordered, read.docs / "convergence.png")
 
 
 if __name__ == "__main__":

@@ -1,149 +1,76 @@
-"""Train all ways with all seeds, one run after the other; finished runs are not repeated.
+"""Run all rows with all seeds, one run after the other; finished runs are not repeated.
 
-python benchmarks/convergence/sweep.py --data cifar10.tar.gz
+python benchmarks/convergence/sweep.py --data cifar10.tar.gz [--budget-hours 12] [--dry-run]
 
-Each run leaves OUT/SETTING/WAY-SEED.json; ``report.py OUT/SETTING`` writes the page. Whatever
-interrupts it, calling it again goes on with the runs that are missing.
+Every run leaves OUT/ROW-SEED-KEY.json, whose key stands for all its settings: a changed
+setting repeats the runs of its rows, and no others. All rows run with the first seed before
+any runs with the second, so whatever interrupts the sweep leaves a balanced report. Calling it
+again goes on with the runs that are missing; ``report.py OUT`` makes the page of those that
+are there.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import fnmatch
 import json
-import os
-import platform
 import sys
 import tempfile
-from collections import Counter
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import psutil
 import task
-import torch
+from catalog import ROWS
+from cluster import Cluster, RunFailedError
+from estimate import Estimator, hours
+from parts import parts
+from results import Result, gathered, load, store
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from ways import WAYS, Way
-from worker import Settings
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rows import EPOCHS, LOOKS, SHARE, Settings
+from trainers import KINDS
 
-from smbox_torch.board import Board
-from smbox_torch.children import end_all
-from smbox_torch.cluster import GRACE_S, Plan
-from smbox_torch.launcher import Launcher
-from smbox_torch.node_keeper import NodeKeeper
+import smbox
 
-EPOCHS, SHARE = 8.0, 1.0
-SEEDS = "0,1,2"
-MEMORY = "512MiB"
-"""Each tcp channel that fetches needs some 16 MiB for answers; it is not taken before."""
-
-WORKER = Path(__file__).with_name("worker.py")
-
-Told = Callable[[dict[str, Any]], None]
+SEEDS = "0,1,2,3,4"
+OUT = Path("out/convergence")
+PATIENCE = 10.0
+"""A run has failed after so many times its estimate, and PATIENCE_S more."""
+PATIENCE_S = 900.0
 
 
-class Watcher(Board):
-    """Keeps what the workers print, and passes on what rank 0 reports.
-
-    Args:
-        workers: how many there are.
-        told: is called with rank 0's reports.
-    """
-
-    def __init__(self, workers: int, told: Told) -> None:
-        super().__init__([0] * workers, Console(file=io.StringIO(), width=100))
-        self._told = told
-
-    def report(self, rank: int, fields: dict[str, Any]) -> None:
-        """Pass on a report of rank 0."""
-        if rank == 0:
-            self._told(fields)
-
-    def said(self) -> str:
-        """Return all that was printed."""
-        file = self._console.file
-        assert isinstance(file, io.StringIO)
-        return file.getvalue()
-
-
-def run(settings: Settings, told: Told) -> dict[str, Any]:
-    """Train one way with one seed.
+def run(
+    settings: Settings, cache: Path, told: Callable[[float], None], timeout_s: float
+) -> Result:
+    """Run one row with one seed.
 
     Args:
         settings: of the run.
-        told: is called with reports of its progress.
+        cache: folder of the decoded pictures.
+        told: is called with the progress, from 0 to 1.
+        timeout_s: after which the run has failed.
 
     Returns:
         The figures of the run, ready for JSON.
 
     Raises:
-        RuntimeError: a worker failed; the message holds what the workers printed.
+        RunFailedError: a worker failed; the message holds what the workers printed.
     """
-    way = Way(**settings.way)
-    with tempfile.TemporaryDirectory(prefix="smbox-convergence-") as folder:
-        (Path(folder) / "settings.json").write_text(json.dumps(asdict(settings)))
-        plan = Plan(
-            (sys.executable, str(WORKER), folder),
-            nodes=way.nodes,
-            per_node=way.workers // way.nodes,
-            memory=MEMORY,
-            torchrun_env=True,  # for DistributedDataParallel
-        )
-        node_cpu_s = _launch(plan, Watcher(way.workers, told))
-        found = [
-            json.loads((Path(folder) / f"{rank}.json").read_text())
-            for rank in range(way.workers)
-        ]
-    return asdict(settings) | _machine() | _together(found) | {"node_cpu_s": node_cpu_s}
-
-
-def _launch(plan: Plan, watcher: Watcher) -> float:
-    """Run the workers to their end; returns the CPU time of the memory node, in seconds."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    keeper = NodeKeeper(plan, env, watcher.note)
-    try:
-        keeper.await_ready()
-        code = Launcher(replace(plan, address=keeper.address), watcher, env).run()
-        if code == 130:
-            raise KeyboardInterrupt
-        if code:
-            raise RuntimeError(f"a worker failed ({code}):\n{watcher.said()}")
-        times = psutil.Process(keeper.child.pid).cpu_times()
-        return float(times.user + times.system)
-    finally:
-        end_all([keeper.child], GRACE_S)
-
-
-def _machine() -> dict[str, Any]:
-    cpu = platform.processor() or platform.machine()
-    return {"cpu": cpu, "cores": os.cpu_count(), "torch": torch.__version__}
-
-
-def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the figures of the workers of a run."""
-    staleness: Counter[int] = Counter()
-    for each in found:
-        staleness.update({int(k): n for k, n in each["stats"].get("staleness", {}).items()})
-    return {
-        "accuracy": found[0]["accuracy"],
-        "loss": found[0]["loss"],
-        "curve": found[0]["curve"],
-        "samples": sum(each["samples"] for each in found),
-        "wall_s": max(f["ended_s"] for f in found) - min(f["began_s"] for f in found),
-        "cpu_s": sum(each["cpu_s"] for each in found),
-        "staleness": dict(sorted(staleness.items())),
-        "stats": _sum([each["stats"] for each in found]),
-        "group": _sum([each["group"] for each in found]),
-    }
-
-
-def _sum(counts: Sequence[dict[str, Any]]) -> dict[str, float]:
-    names = ("exchanges", "nbytes", "exchange_ms", "hidden_ms")
-    return {name: sum(each.get(name, 0) for each in counts) for name in names}
+    began_s = time.monotonic()
+    train, _ = task.load(cache, settings.share)
+    kind = KINDS[settings.row.kind]
+    planned = parts(settings.row, settings.samples(len(train)), pace=kind.pace, fate=kind.fate)
+    with tempfile.TemporaryDirectory(prefix="smbox-convergence-") as name:
+        folder = Path(name)
+        told_workers = {"settings": settings.as_json(), "cache": str(cache.resolve())}
+        (folder / "run.json").write_text(json.dumps(told_workers))
+        cluster = Cluster(settings.row, planned, folder)
+        node_cpu_s = cluster.run(told=told, timeout_s=timeout_s)
+        found = cluster.found()
+    took_s = time.monotonic() - began_s
+    killed = sum(part.steps for part in planned if part.is_killed) * settings.row.batch
+    return gathered(settings, found, killed=killed, node_cpu_s=node_cpu_s, took_s=took_s)
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -152,70 +79,133 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="tar.gz of JPEGs, or torchvision's folder")
     cache = Path(tempfile.gettempdir()) / "smbox-cifar10"
     parser.add_argument("--cache", type=Path, default=cache, help="for the decoded pictures")
-    parser.add_argument("--out", type=Path, default=Path("out/convergence"))
-    parser.add_argument("--ways", default=",".join(WAYS), help="names, with commas")
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--only", default="*", help="names of rows: globs, with commas")
     parser.add_argument("--seeds", default=SEEDS, help="numbers, with commas")
     parser.add_argument("--epochs", type=float, default=EPOCHS)
-    parser.add_argument("--share", type=float, default=SHARE, help="of the training set")
-    parser.add_argument("--lr", type=float, help="instead of each way's own, for tuning")
-    parser.add_argument("--looks", type=int, default=10, help="points of the curves")
+    parser.add_argument("--share", type=float, default=SHARE, help="of the training pictures")
+    parser.add_argument("--looks", type=int, default=LOOKS, help="points of the curves")
+    parser.add_argument("--budget-hours", type=float, help="start no run that would end later")
+    parser.add_argument("--dry-run", action="store_true", help="only tell the estimate")
     read = parser.parse_args(words)
-    unknown = set(read.ways.split(",")) - set(WAYS)
-    if unknown:
-        parser.error(f"no such ways: {sorted(unknown)}; there are {', '.join(WAYS)}")
+    if not selected(read.only):
+        parser.error(f"--only {read.only} names none of the rows {', '.join(ROWS)}")
     return read
 
 
-def todo(read: argparse.Namespace) -> dict[Path, Settings]:
-    """Return the runs that are asked for, by the file of each: seed by seed, way by way."""
-    folder = read.out / f"epochs-{read.epochs:g}-share-{read.share:g}"
-    ways = [WAYS[name] for name in read.ways.split(",")]
-    if read.lr is not None:
-        folder /= f"lr-{read.lr:g}"
-        ways = [replace(way, lr=read.lr) for way in ways]
-    return {
-        folder / f"{way.name}-{seed}.json": Settings(
-            asdict(way), int(seed), read.epochs, read.share, str(read.cache), read.looks
-        )
+def selected(only: str) -> list[str]:
+    """Return the names of the rows that one of the globs matches."""
+    globs = only.split(",")
+    return [name for name in ROWS if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+
+
+def wanted(read: argparse.Namespace) -> list[Settings]:
+    """Return the runs that are asked for: seed by seed, row by row."""
+    return [
+        Settings(ROWS[name], int(seed), read.epochs, read.share, read.looks)
         for seed in read.seeds.split(",")
-        for way in ways
-    }
+        for name in selected(read.only)
+    ]
 
 
-def _show(progress: Progress, bar: TaskID, told: dict[str, Any]) -> None:
-    progress.update(bar, completed=told.get("step", 0), total=told.get("steps"))
+class Sweep:
+    """Does runs, and knows how long the rest will take.
+
+    Args:
+        runs: that are asked for, in order.
+        read: the command line.
+        console: where to show it.
+    """
+
+    def __init__(
+        self, runs: Sequence[Settings], read: argparse.Namespace, console: Console
+    ) -> None:
+        self._read = read
+        self._console = console
+        finished = load(read.out, runs)
+        self._estimator = Estimator(each for mine in finished.values() for each in mine)
+        self._missing = [each for each in runs if not (read.out / each.file_name).exists()]
+        self._count = len(runs)
+        self.failed: list[str] = []
+
+    def tell(self) -> None:
+        """Say how long the missing runs will take, row by row."""
+        seconds: dict[str, list[float]] = {}
+        for each in self._missing:
+            seconds.setdefault(each.row.name, []).append(self._estimator.seconds(each))
+        for name, mine in seconds.items():
+            self._console.print(f"{name:24} {len(mine)} x {mine[0]:6.0f} s")
+        total_s = sum(sum(mine) for mine in seconds.values())
+        self._console.print(
+            f"{len(self._missing)} of {self._count} runs are missing: some {hours(total_s)}"
+        )
+
+    def go(self) -> None:
+        """Do the missing runs, or those that fit into the budget."""
+        began_s = time.monotonic()
+        budget_s = (self._read.budget_hours or 1e9) * 3600.0
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(20),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as progress:
+            all_runs = progress.add_task("", total=1.0)
+            for index, settings in enumerate(self._missing):
+                rest_s = sum(map(self._estimator.seconds, self._missing[index:]))
+                spent_s = time.monotonic() - began_s
+                here = f"run {index + 1} of {len(self._missing)}, {hours(rest_s)} to go"
+                progress.update(
+                    all_runs, description=here, completed=spent_s / (spent_s + rest_s)
+                )
+                if spent_s + self._estimator.seconds(settings) > budget_s:
+                    self._console.print(f"the budget ends before run {index + 1}")
+                    return
+                bar = progress.add_task(f"{settings.row.name} {settings.seed}", total=1.0)
+                self._do(settings, lambda done, bar=bar: progress.update(bar, completed=done))
+                progress.remove_task(bar)
+
+    def _do(self, settings: Settings, told: Callable[[float], None]) -> None:
+        """Do one run; one that fails is told, and missing in the report."""
+        timeout_s = PATIENCE_S + PATIENCE * self._estimator.seconds(settings)
+        name = f"{settings.row.name} {settings.seed}"
+        try:
+            result = run(settings, self._read.cache, told, timeout_s)
+        except (RunFailedError, smbox.SmboxError) as error:
+            self.failed.append(name)
+            self._console.print(f"{name}: failed: {error}", markup=False)
+            return
+        store(self._read.out / settings.file_name, result)
+        self._estimator.learn(settings, result["took_s"])
+        self._console.print(
+            f"{name:26} {result['accuracy']:6.1%}  {result['took_s']:6.1f} s"
+            f"  {result['cpu_s']:6.1f} CPU s  {result['error']}",
+            markup=False,
+        )
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing."""
     read = arguments(words)
+    go(wanted(read), read)
+
+
+def go(runs: Sequence[Settings], read: argparse.Namespace) -> None:
+    """Do these runs as the command line says.
+
+    Raises:
+        SystemExit: some runs failed; the others are done.
+    """
+    sweep = Sweep(runs, read, Console())
+    sweep.tell()
+    if read.dry_run:
+        return
     if read.data is not None:
         task.decode(read.data, read.cache)
-    runs = todo(read)
-    missing = {path: each for path, each in runs.items() if not path.exists()}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns) as progress:
-        all_runs = progress.add_task(
-            "runs", total=len(runs), completed=len(runs) - len(missing)
-        )
-        for path, settings in missing.items():
-            bar = progress.add_task(path.stem, total=1)
-            result = run(settings, partial(_show, progress, bar))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(".part")
-            beside.write_text(json.dumps(result, indent=1))
-            beside.rename(path)
-            progress.remove_task(bar)
-            progress.advance(all_runs)
-            progress.console.print(
-                f"{path.stem:22} {result['accuracy']:6.1%}  {result['wall_s']:6.1f} s"
-                f"  {result['cpu_s']:6.1f} CPU s"
-            )
+    sweep.go()
+    if sweep.failed:
+        sys.exit(f"failed, and missing in the report: {', '.join(sweep.failed)}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""The task of the comparison: CIFAR-10, and one small network without batch norm.
+"""The task of the comparison: CIFAR-10, a small network, and a ResNet with batch norm.
 
 N pictures of a set, each ``u8[32, 32, 3]``, the layout that convolutions of one thread are
 fastest with. They are decoded once into ``.npy`` files, which
-every worker maps: the pages are shared, and a run begins at once.
+every worker maps: the pages are shared, and a run begins at once. The last tenth of the
+training pictures is the validation set: nobody trains on it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -22,6 +23,9 @@ from torch import nn
 
 MEAN, SPREAD = 120.7, 64.0
 """Of all pixels of the training set, over the three colors."""
+
+VALIDATION = 0.1
+"""Share of the training pictures."""
 
 EVALUATED_AT_ONCE = 500
 PARTS = ("train", "test")
@@ -103,33 +107,62 @@ def _from_torchvision(data: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[
 
 
 def load(cache: Path, share: float) -> tuple[Pictures, Pictures]:
-    """Map the decoded pictures.
+    """Map the decoded pictures, but not those of the test set.
 
     Args:
         cache: folder that :func:`decode` has filled.
         share: of the training set to use, above 0 and at most 1.
 
     Returns:
-        Training and test pictures; both are in a random order, the same each time.
+        Training and validation pictures; both are in a random order, the same each time.
     """
-    train, test = (
-        Pictures(*(_mapped(cache / f"{part}-{what}.npy") for what in "xy")) for part in PARTS
-    )
-    return train.first(round(share * len(train))), test
+    whole = _mapped(cache, "train")
+    kept = len(whole) - max(1, round(VALIDATION * len(whole)))
+    validation = Pictures(whole.x[kept:], whole.y[kept:])
+    return whole.first(max(1, round(share * kept))), validation
 
 
-def _mapped(path: Path) -> torch.Tensor:
-    return torch.from_numpy(np.load(path, mmap_mode="c"))  # "c": torch wants it writable
+def load_test(cache: Path) -> Pictures:
+    """Map the test pictures: once at the end of a final run, and nowhere else."""
+    return _mapped(cache, "test")
 
 
-def network(*, seed: int) -> nn.Sequential:
-    """Return three convolutions and a linear layer, the same for the same seed."""
+def _mapped(cache: Path, part: str) -> Pictures:
+    # "c": torch wants memory that it may write to
+    x, y = (np.load(cache / f"{part}-{what}.npy", mmap_mode="c") for what in "xy")
+    return Pictures(torch.from_numpy(x), torch.from_numpy(y))
+
+
+def _convolutions() -> nn.Module:
+    """Return three convolutions and a linear layer: 33 834 parameters, no batch norm."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
+
+
+def _resnet() -> nn.Module:
+    """Return torchvision's smallest ResNet of basic blocks: 4 910 922 parameters.
+
+    One block in each of the four stages. The width is torchvision's, 64 to 512 channels:
+    ``BasicBlock`` refuses any other ``width_per_group``.
+    """
+    from torchvision.models.resnet import BasicBlock, ResNet  # noqa: PLC0415 - an extra
+
+    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "convolutions": _convolutions,
+    "resnet": _resnet,
+}
+
+
+def network(name: str, *, seed: int) -> nn.Module:
+    """Return a network of NETWORKS, the same for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers: list[nn.Module] = []
-        for before, after in ((3, 16), (16, 32), (32, 64)):
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
+        return NETWORKS[name]()
 
 
 def batches(
@@ -161,10 +194,12 @@ def _scaled(x: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, pictures: Pictures) -> float:
-    """Return the share of pictures that a model names rightly."""
+    """Return the share of pictures named rightly; the model is left in training mode."""
     right = 0
+    model.eval()
     for first in range(0, len(pictures), EVALUATED_AT_ONCE):
         chosen = slice(first, first + EVALUATED_AT_ONCE)
         found = model(_scaled(pictures.x[chosen])).argmax(dim=1)
         right += int((found == pictures.y[chosen]).sum())
+    model.train()
     return right / len(pictures)

@@ -50,35 +50,32 @@ def cache(archive: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made() -> Callable[..., dict]:
-    """``made(way, seed, accuracy)``: a result as sweep.py leaves it."""
-    from dataclasses import asdict
+    """``made(row, seed, accuracy)``: a result as sweep.py leaves it."""
+    from catalog import ROWS
+    from rows import Settings
 
-    from ways import WAYS
-
-    def result(way: str, seed: int, accuracy: float, **other) -> dict:
+    def result(row: str, seed: int, accuracy: float, **other) -> dict:
         counts = {"exchanges": 8, "nbytes": 4 << 20, "exchange_ms": 10.0, "hidden_ms": 2.5}
         none = dict.fromkeys(counts, 0)
+        alone = ROWS[row].workers == 1
         return {
-            "way": asdict(WAYS[way]),
-            "seed": seed,
-            "epochs": 2.0,
-            "share": 0.5,
-            "cache": "nowhere",
-            "looks": 2,
-            "test_pictures": None,
+            "settings": Settings(ROWS[row], seed).as_json(),
             "cpu": "a cpu",
             "cores": 2,
             "torch": "2.0",
             "accuracy": accuracy,
             "loss": 0.5,
-            "curve": [[0.5, accuracy / 2], [1.0, accuracy]],
+            "curve": [[0.5, 8.0, accuracy / 2], [1.0, 16.0, accuracy]],
+            "error": "",
+            "ended": 4,
             "samples": 50_000,
             "wall_s": 20.0,
+            "took_s": 30.0,
             "cpu_s": 30.0,
             "node_cpu_s": 2.0,
-            "staleness": {} if way == "one" else {"0": 1, "3": 3},
-            "stats": none if way == "one" else counts,
-            "group": counts if way == "hybrid" else none,
+            "staleness": {} if alone else {"0": 1, "3": 3},
+            "stats": none if alone else counts,
+            "group": counts if ROWS[row].kind == "hybrid" else none,
         } | other
 
     return result

@@ -1,79 +1,139 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sweep
-from ways import WAYS
-from worker import Settings
+from catalog import ROWS
+from cluster import RunFailedError
+from rows import Settings
 
 
-def test_every_way_is_run_with_every_seed(tmp_path: Path):
-    runs = sweep.todo(sweep.arguments(["--out", str(tmp_path)]))
-    assert len(runs) == 3 * len(WAYS)
-    assert [path.name for path in runs][:2] == ["one-0.json", "sync-0.json"]
-    assert {path.parent.name for path in runs} == {
-        f"epochs-{sweep.EPOCHS:g}-share-{sweep.SHARE:g}"
-    }
+def test_all_rows_run_with_a_seed_before_any_runs_with_the_next():
+    runs = sweep.wanted(sweep.arguments([]))
+    assert [each.seed for each in runs] == [s for s in range(5) for _ in ROWS]
+    assert [each.row.name for each in runs[: len(ROWS)]] == list(ROWS)
 
 
-def test_another_rate_has_a_folder_of_its_own(tmp_path: Path):
-    words = ["--out", str(tmp_path), "--ways", "one", "--seeds", "99", "--lr", "0.5"]
-    ((path, settings),) = sweep.todo(sweep.arguments(words)).items()
-    assert path.parent.name == "lr-0.5"
-    assert settings.way["lr"] == 0.5
-
-
-def test_an_unknown_way_is_refused(capsys: pytest.CaptureFixture[str]):
+def test_globs_and_seeds_choose_runs(capsys: pytest.CaptureFixture[str]):
+    runs = sweep.wanted(sweep.arguments(["--only", "one,easgd-plain-*", "--seeds", "7"]))
+    names = {each.row.name for each in runs}
+    assert {"one", "easgd-plain-64", "easgd-plain-4-of-8"} <= names
+    assert {"easgd", "one-plain"}.isdisjoint(names)
+    assert {each.seed for each in runs} == {7}
     with pytest.raises(SystemExit):
-        sweep.arguments(["--ways", "one,walking"])
-    assert "walking" in capsys.readouterr().err
+        sweep.arguments(["--only", "walking*"])
+    assert "walking*" in capsys.readouterr().err
 
 
-def test_finished_runs_are_not_repeated(tmp_path: Path, made, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def pretended(made, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs that take 100 s each, by their own account; ``ssp`` fails."""
     done: list[str] = []
 
-    def run(settings: Settings, told) -> dict:
-        if len(done) == 2:
-            raise RuntimeError("a worker failed")
-        told({"step": 1, "steps": 2})
-        done.append(settings.way["name"])
-        return made(settings.way["name"], settings.seed, 0.5)
+    def run(settings: Settings, cache: Path, told, timeout_s: float) -> dict:
+        told(0.5)
+        if settings.row.name == "ssp":
+            raise RunFailedError("worker 1 failed")
+        done.append(f"{settings.row.name} {settings.seed}")
+        return made(settings.row.name, settings.seed, 0.5, took_s=100.0)
 
     monkeypatch.setattr(sweep, "run", run)
-    words = ["--out", str(tmp_path), "--ways", "one,sync,ssp", "--seeds", "0"]
-    with pytest.raises(RuntimeError):
-        sweep.main(words)
-    assert done == ["one", "sync"]
-    del done[:]
+    return done
+
+
+def test_finished_runs_are_not_repeated_and_failed_ones_are(
+    tmp_path: Path, pretended: list[str], capsys: pytest.CaptureFixture[str]
+):
+    words = ["--out", str(tmp_path), "--only", "one,ssp,sync", "--seeds", "0"]
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="ssp 0"):
+            sweep.main(words)
+    assert pretended == ["one 0", "sync 0"]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert "worker 1 failed" in capsys.readouterr().out
+
+
+def test_a_changed_setting_repeats_only_its_rows(
+    tmp_path: Path, pretended: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    words = ["--out", str(tmp_path), "--only", "one,sync", "--seeds", "0,1"]
     sweep.main(words)
+    del pretended[:]
+    monkeypatch.setitem(ROWS, "sync", replace(ROWS["sync"], lr=0.5))
     sweep.main(words)
-    assert done == ["ssp"]
-    assert len(list(tmp_path.glob("*/*.json"))) == 3
-    assert list(tmp_path.glob("*/*.part")) == []
+    assert pretended == ["sync 0", "sync 1"]
+
+
+def test_a_budget_ends_the_sweep_before_a_run_that_is_too_long(
+    tmp_path: Path, pretended: list[str], capsys: pytest.CaptureFixture[str]
+):
+    words = ["--out", str(tmp_path), "--only", "one,ddp", "--budget-hours", "0.03"]
+    sweep.main(words)  # 108 s: one process fits by the estimate, DDP does not
+    assert pretended == ["one 0"]
+    assert "the budget ends before run 2" in capsys.readouterr().out
+
+
+def test_a_dry_run_tells_how_long_it_will_take(
+    tmp_path: Path, pretended: list[str], capsys: pytest.CaptureFixture[str]
+):
+    sweep.main(["--out", str(tmp_path), "--only", "one,sync", "--dry-run"])
+    shown = capsys.readouterr().out
+    assert "10 of 10 runs are missing: some 0 h " in shown
+    assert "sync" in shown
+    assert pretended == []
+
+
+def run(name: str, cache: Path, **changes) -> dict:
+    row = replace(ROWS[name], **changes)
+    settings = Settings(row, 0, epochs=8.0, share=1.0, looks=2)
+    told: list[float] = []
+    result = sweep.run(settings, cache, told.append, timeout_s=240.0)
+    assert max(told, default=0.0) <= 1.0
+    assert json.loads(json.dumps(result))["settings"]["row"]["name"] == name
+    assert 0.0 <= result["accuracy"] <= 1.0
+    return result
 
 
 @pytest.mark.timeout(300)
 def test_a_run_of_two_workers(cache: Path):
-    way = replace(WAYS["easgd-10"], workers=2, batch=4)
-    told: list[dict] = []
-    settings = Settings(asdict(way), 0, epochs=4.0, share=1.0, cache=str(cache), looks=2)
-    result = sweep.run(settings, told.append)
-    assert json.loads(json.dumps(result))["way"]["name"] == "easgd-10"
-    assert result["samples"] == 128
-    assert result["stats"]["exchanges"] == 4
-    assert sum(result["staleness"].values()) == 4
-    assert len(result["curve"]) == 2
-    assert 0.0 <= result["accuracy"] <= 1.0
+    result = run("easgd", cache, workers=2, batch=4, part=1.0)
+    assert result["samples"] == 232
+    assert result["stats"]["exchanges"] == 6  # of 29 steps each, at period 10
+    assert sum(result["staleness"].values()) == 6
+    assert [done for done, _, _ in result["curve"]] == [pytest.approx(15 / 29), 1.0]
     assert min(result["cpu_s"], result["wall_s"], result["node_cpu_s"]) > 0
-    assert told[-1]["steps"] == 16
+    assert result["took_s"] > result["wall_s"]
+    assert (result["error"], result["ended"]) == ("", 2)
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_fails_is_told(tmp_path: Path):
-    way = replace(WAYS["one"], name="one")
-    settings = Settings(asdict(way), 0, epochs=1.0, share=1.0, cache=str(tmp_path / "none"))
-    with pytest.raises(RuntimeError, match=r"train-x\.npy"):
-        sweep.run(settings, lambda told: None)
+def test_a_killed_worker_does_not_end_the_others(cache: Path):
+    result = run("easgd-killed", cache, workers=2, batch=4, part=1.0)
+    assert (result["error"], result["ended"]) == ("", 1)
+    assert result["samples"] == 4 * (44 + 14)  # half of the other's 29, and those in its place
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_joins_half_through(cache: Path):
+    result = run("easgd-joining", cache, workers=2, batch=4, part=4.0)
+    assert result["ended"] == 2
+    assert result["samples"] == 4 * (174 + 58)
+
+
+@pytest.mark.timeout(300)
+def test_a_group_that_loses_a_worker_says_how_it_ended(cache: Path):
+    result = run("sync-killed", cache, workers=2, batch=4, part=1.0)
+    assert result["error"].startswith("WorkerLostError")
+    assert result["ended"] == 0
+    assert result["cpu_s"] > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_fails_is_told(tmp_path: Path, cache: Path):
+    row = replace(ROWS["easgd"], workers=1, options={"period": 0})
+    settings = Settings(row, 0, epochs=1.0)
+    with pytest.raises(RunFailedError, match="period must be at least 1"):
+        sweep.run(settings, cache, lambda done: None, timeout_s=240.0)

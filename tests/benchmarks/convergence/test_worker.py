@@ -1,51 +1,93 @@
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ways import WAYS
-from worker import Run, Settings
+import task
+from catalog import ROWS
+from rows import Settings
+from trainers import KINDS
+from worker import PROGRESS, Run
 
+import smbox
 from smbox.testing.model_box import ModelBox
-from smbox_torch.reporter import Reporter
-from smbox_torch.world import World
+
+SINGLE = {
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+}
 
 
-class Told(Reporter):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fields: list[dict] = []
-
-    def report(self, **fields) -> bool:
-        self.fields.append(fields)
-        return True
+@pytest.fixture(autouse=True)
+def _single(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the only worker of a run."""
+    for name, value in SINGLE.items():
+        monkeypatch.setenv(name, value)
 
 
-def settings(name: str, cache: Path) -> Settings:
-    way = replace(WAYS[name], workers=1, nodes=1, batch=4)
-    return Settings(asdict(way), seed=1, epochs=2.0, share=1.0, cache=str(cache), looks=2)
+def settings(name: str, **more) -> Settings:
+    options = {"clusters": 1} if name == "hogwild-pp" else ROWS[name].options
+    row = replace(ROWS[name], workers=1, nodes=1, batch=4, part=1.0, options=options)
+    return replace(Settings(row, 1, epochs=2.0, looks=2), **more)
 
 
-@pytest.mark.parametrize("name", ["one", "easgd-10", "eamsgd-1", "downpour-10", "ssp"])
+@pytest.mark.parametrize("name", ["one", "easgd", "eamsgd-1", "downpour-4", "ssp"])
 def test_a_worker_trains_and_counts(name: str, cache: Path):
-    reporter = Told()
-    found = Run(settings(name, cache), World(), ModelBox().client("w")).train(reporter)
-    assert found.samples == 64
+    box = ModelBox().client("w")
+    found = Run(settings(name), cache, 0, box).train()
+    assert found.samples == 56
     assert found.ended_s > found.began_s
     assert found.cpu_s > 0
     assert 0.0 <= found.accuracy <= 1.0
     assert found.loss > 0
-    assert [share for share, _ in found.curve] == [0.5, 1.0]
-    assert reporter.fields[-1]["step"] == reporter.fields[-1]["steps"] == 16
+    assert [done for done, _, _ in found.curve] == [pytest.approx(0.5), 1.0]
+    assert found.curve[0][1] < found.curve[1][1]
+    assert box.counter(PROGRESS).value == 14  # one for each step that ends a hundredth
     if name != "one":
-        assert found.stats["exchanges"] == 16 // (10 if "10" in name else 1) + (
-            name == "easgd-10"
-        )
+        expected = {"easgd": 2, "downpour-4": 3}.get(name, 14)
+        assert found.stats["exchanges"] == expected
+
+
+@pytest.mark.timeout(300)
+def test_every_algorithm_can_be_trained_and_judged(cache: Path):
+    names = [row.name for row in ROWS.values() if not row.options or row.kind == "hogwild_pp"]
+    firsts = {ROWS[name].kind: name for name in reversed(names)}
+    assert set(firsts) == set(KINDS)
+    del firsts["ddp"]  # needs a process group, see the sweep's tests
+    with smbox.local(memory="256MiB") as box:
+        for kind, name in firsts.items():
+            found = Run(settings(name), cache, 0, box).train()
+            assert 0.0 <= found.accuracy <= 1.0, kind
+            for region in box.regions():
+                box.free(region)
+
+
+def test_the_test_set_is_read_once_and_not_for_tuning(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[Path] = []
+    load_test = task.load_test
+    monkeypatch.setattr(task, "load_test", lambda path: seen.append(path) or load_test(path))
+    Run(settings("one", judged_on="validation"), cache, 0, ModelBox().client("w")).train()
+    assert seen == []
+    Run(settings("one"), cache, 0, ModelBox().client("w")).train()
+    assert seen == [cache]
 
 
 def test_a_loss_that_is_no_number_is_told_as_none(cache: Path):
-    wild = settings("one", cache)
-    wild.way["lr"] = 1e30
-    found = Run(wild, World(), ModelBox().client("w")).train(Told())
+    wild = settings("one")
+    wild = replace(wild, row=replace(wild.row, lr=1e30))
+    found = Run(wild, cache, 0, ModelBox().client("w")).train()
     assert found.loss is None
+
+
+def test_a_failure_that_is_no_scenario_is_raised(cache: Path):
+    wrong = settings("easgd")
+    wrong = replace(wrong, row=replace(wrong.row, options={"period": 0}))
+    with pytest.raises(smbox.ConfigError):
+        Run(wrong, cache, 0, ModelBox().client("w")).train()

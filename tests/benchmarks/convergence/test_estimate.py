@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+import sweep
+from catalog import ROWS
+from estimate import Estimator, hours, prior_s
+from rows import Settings
+
+MOST_S = 12 * 3600
+
+
+def test_the_whole_sweep_fits_into_twelve_hours():
+    runs = sweep.wanted(sweep.arguments([]))
+    assert len(runs) == 5 * len(ROWS)
+    assert sum(map(prior_s, runs)) < MOST_S
+
+
+def test_finished_runs_correct_the_estimate(made):
+    easgd, sync = Settings(ROWS["easgd"], 1), Settings(ROWS["sync"], 0)
+    twice = made("easgd", 0, 0.7, took_s=2 * prior_s(easgd))
+    estimator = Estimator([twice])
+    assert estimator.seconds(easgd) == pytest.approx(2 * prior_s(easgd))
+    assert estimator.seconds(sync) == pytest.approx(2 * prior_s(sync))
+    estimator.learn(sync, 100.0)
+    assert estimator.seconds(sync) == 100.0
+
+
+def test_waiting_for_a_slow_worker_takes_longer():
+    slow, calm = Settings(ROWS["sync-slow"], 0), Settings(ROWS["sync-undisturbed"], 0)
+    assert prior_s(slow) > 2 * prior_s(calm)
+    assert hours(3720) == "1 h 02 min"

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sweep
+import tuning
+from catalog import ROWS
+from rows import Settings
+from trainers import moving_rate_of
+
+
+def test_variants_are_all_rates_with_all_learning_rates():
+    found = tuning.variants(ROWS["easgd"], [0.1, 0.2], [0.5, 0.7])
+    settings = [(row.lr, moving_rate_of(row)) for row in found]
+    assert settings == [(0.1, 0.5), (0.1, 0.7), (0.2, 0.5), (0.2, 0.7)]
+    assert tuning.variants(ROWS["downpour"], [], [0.5]) == [ROWS["downpour"]]
+
+
+def test_tuning_judges_on_validation_pictures_and_other_seeds(
+    tmp_path: Path, made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    seen: list[Settings] = []
+
+    def run(settings: Settings, cache: Path, told, timeout_s: float) -> dict:
+        seen.append(settings)
+        return made("easgd", settings.seed, settings.row.lr)
+
+    monkeypatch.setattr(sweep, "run", run)
+    tuning.main(["--only", "easgd", "--lr", "0.1,0.2", "--out", str(tmp_path)])
+    assert {each.judged_on for each in seen} == {"validation"}
+    final = {each.seed for each in sweep.wanted(sweep.arguments([]))}
+    assert final.isdisjoint({each.seed for each in seen})
+    shown = capsys.readouterr().out
+    assert "| easgd | 0.1 | 0.225 | 10.0 ± 0.0 | 3 |" in shown
+    assert "| easgd | 0.2 | 0.225 | 20.0 ± 0.0 | 3 |" in shown
