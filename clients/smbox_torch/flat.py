@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch.utils.dlpack import from_dlpack
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
@@ -26,6 +27,7 @@ __all__ = [
     "float_buffers",
     "named_floats",
     "other_buffers",
+    "own_storage",
     "unique",
 ]
 
@@ -68,6 +70,15 @@ def check_views(
             )
 
 
+def own_storage(view: torch.Tensor) -> torch.Tensor:
+    """Return the same memory as a tensor with a storage of its own, exactly as large.
+
+    safetensors takes tensors of one storage for tied ones and leaves all but one out of a file,
+    and torch.save writes the entire storage of a tensor that views a part.
+    """
+    return from_dlpack(view)
+
+
 class FlatBuffer:
     """Tensors of one dtype as views of ``flat``, a tensor of shape ``[P]``.
 
@@ -84,7 +95,7 @@ class FlatBuffer:
         self.tensors = tuple(tensors)
         size = sum(tensor.numel() for tensor in tensors)
         self.flat = torch.empty(size, dtype=first.dtype, device=first.device)
-        self._views = self.split(self.flat)
+        self._views = [own_storage(view) for view in self.split(self.flat)]
         with torch.no_grad():
             for tensor, view in zip(self.tensors, self._views, strict=True):
                 view.copy_(tensor)

@@ -15,6 +15,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.flat import own_storage
 
 __all__ = ["SharedState", "share"]
 
@@ -54,7 +55,7 @@ def share(box: Box, name: str, tensors: Sequence[torch.Tensor]) -> list[torch.Te
         memory = torch.from_numpy(region.local().view(np.uint8)).view(dtype)
         pieces = torch.split(memory, [tensors[index].numel() for index in members])
         for index, piece in zip(members, pieces, strict=True):
-            views[index] = piece.view(tensors[index].shape)
+            views[index] = own_storage(piece.view(tensors[index].shape))
     return [views[index] for index in range(len(tensors))]
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import io
+
 import pytest
 import torch
 
@@ -17,7 +20,14 @@ from smbox_torch import (
     SyncEASGD,
 )
 from smbox_torch.adapter import as_array
-from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers, unique
+from smbox_torch.flat import (
+    FlatBuffer,
+    FlatParameters,
+    float_buffers,
+    other_buffers,
+    own_storage,
+    unique,
+)
 
 
 def network() -> torch.nn.Sequential:
@@ -183,3 +193,25 @@ def test_buffers_without_a_mean_are_left_alone():
     model.running_var.fill_(torch.nan)  # of a worker that diverged: it takes the others' values
     assert [tuple(b.shape) for b in float_buffers(model)] == [(3,), (3,)]
     assert [tuple(b.shape) for b in other_buffers(model)] == [(), (3, 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_every_view_has_a_storage_of_its_own_size(dtype: torch.dtype):
+    """Else safetensors leaves tensors out of a file, and torch.save writes all for a part."""
+    tensors = [torch.nn.Parameter(torch.full((n, 2), float(n), dtype=dtype)) for n in (1, 3)]
+    (buffer,) = FlatParameters(tensors).buffers
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    assert [s.nbytes() for s in storages] == [t.nbytes for t in tensors]
+    assert len({s.data_ptr() for s in storages}) == 2
+    buffer.flat.add_(1.0)
+    assert tensors[1].tolist() == [[4.0, 4.0]] * 3
+    file = io.BytesIO()
+    torch.save(tensors[0], file)
+    assert len(file.getvalue()) < 2000
+
+
+def test_a_view_outlives_its_buffer():
+    view = own_storage(torch.arange(1000.0)[10:12])
+    gc.collect()
+    view += 1
+    assert view.tolist() == [11.0, 12.0]

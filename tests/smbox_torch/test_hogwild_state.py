@@ -45,6 +45,7 @@ def test_tensors_are_shared_by_name_whatever_their_dtype(box: Box):
         assert view.dtype == tensor.dtype
         other.fill_(5)
         assert view.unique().tolist() == [5]
+        assert view.untyped_storage().nbytes() == view.nbytes
     assert {info.name for info in box.regions()} == {"t.float32", "t.bfloat16"}
 
 
