@@ -110,6 +110,12 @@ class Dogwild(BoxOptimizer):
             parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
         part.zero_()
 
+    def eval(self) -> None:
+        """Leave the model as it is: it is the master's, or on its way to be.
+
+        The streamer goes on reading and writing it.
+        """
+
     # ------------------------------------------------------------------ the streamer
 
     def stream(self) -> None:

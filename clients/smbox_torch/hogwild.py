@@ -102,6 +102,7 @@ class Hogwild(WrappedOptimizer):
         return {
             "inner": copy.deepcopy(self.inner.state_dict()),  # others go on changing it
             "parameters": [parameter.detach().clone() for parameter in self._parameters],
+            "origin": self._phase.origin,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -120,7 +121,8 @@ class Hogwild(WrappedOptimizer):
             )
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
-        with self._phase.restoring() as is_mine, torch.no_grad():
+        restoring = self._phase.restoring(state_dict.get("origin"))
+        with restoring as is_mine, torch.no_grad():
             if is_mine:
                 saved = state_dict["parameters"]
                 for parameter, values in zip(self._parameters, saved, strict=True):

@@ -15,8 +15,9 @@ from smbox_torch.easgd import EASGD
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.matching import names_of
 from smbox_torch.overlap import Moves
+from smbox_torch.own_values import restore
 from smbox_torch.stats import Recorder
-from smbox_torch.wrapper import fill_model, restore
+from smbox_torch.wrapper import fill_model
 
 __all__ = ["AtOnce", "HybridMember", "HybridRoot", "address_bytes"]
 

@@ -10,6 +10,7 @@ worker, and so is what a worker finds of its own rank that was started again by 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -43,6 +44,9 @@ class Phase:
         box: the memory.
         name: of the run.
         env: tells which worker this is, of which start.
+
+    Attributes:
+        origin: stands in the states that this worker returns, and in no others.
     """
 
     def __init__(self, box: BoxLike, name: str, env: Mapping[str, str] = os.environ) -> None:
@@ -53,6 +57,7 @@ class Phase:
         self._earlier = -1 - world.restart * RANKS_MAX  # starts before this one lie above it
         self._is_again = world.worker_restart > 0
         self._in_use = False
+        self.origin = uuid.uuid4().hex
 
     def use(self) -> None:
         """Tell that work begins; wait while another worker writes a checkpoint.
@@ -67,8 +72,14 @@ class Phase:
         self._in_use = True
 
     @contextmanager
-    def restoring(self) -> Iterator[bool]:
-        """Say whether this worker is to write the checkpoint; others wait until it is there."""
+    def restoring(self, origin: str | None = None) -> Iterator[bool]:
+        """Say whether this worker is to write the checkpoint; others wait until it is there.
+
+        A state whose origin is this very worker is none: accelerate loads such a one.
+        """
+        if origin == self.origin:
+            yield False
+            return
         is_mine = self._take()
         if not is_mine:
             self._await_use()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +13,7 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox_torch.torch_group import warn_if_both_communicate
+from smbox_torch.world import World
 
 __all__ = ["WrappedOptimizer"]
 
@@ -27,6 +29,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     Attributes:
         inner: the optimizer inside.
+        rank: of this worker, as the launcher tells; 0 without one.
 
     Raises:
         ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
@@ -43,6 +46,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
             )
         self.inner = optimizer
         self._may_warn = group is None  # until the first step
+        self.rank = World.from_env(os.environ).rank
         self._adopt()
 
     def _adopt(self) -> None:
@@ -87,6 +91,15 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def _advance(self) -> None:
         """Do one step; gradients are in place."""
         raise NotImplementedError
+
+    def eval(self) -> None:
+        """Put what the run evaluates and saves into the model, until :meth:`train`.
+
+        Here that is the worker's own model: nothing changes.
+        """
+
+    def train(self) -> None:
+        """Put the worker's own values back into the model; harmless if they are there."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Clear the gradients."""

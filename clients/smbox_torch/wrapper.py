@@ -10,7 +10,7 @@ local step and the exchanges that are due.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.evaluating import EvaluatingOptimizer
 from smbox_torch.flat import (
     FlatBuffer,
     FlatParameters,
@@ -26,8 +27,8 @@ from smbox_torch.flat import (
     named_floats,
     other_buffers,
 )
-from smbox_torch.joined import JoinedOptimizer
 from smbox_torch.matching import counterparts, names_of
+from smbox_torch.own_values import OwnValues, restore
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.team import LEASE_S, Workers
@@ -35,7 +36,7 @@ from smbox_torch.team import LEASE_S, Workers
 __all__ = ["BoxOptimizer"]
 
 
-class BoxOptimizer(JoinedOptimizer):
+class BoxOptimizer(EvaluatingOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
     Wrapping makes the parameters views of flat buffers and sets them to the center: the
@@ -92,6 +93,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.buffers = self._buffer_center(model)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
+        self._own = OwnValues([center.flat for center in self._centers()])
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
@@ -131,6 +133,7 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _begin_exchange(self) -> None:
         self.team.check()
+        self._own.check()
         self.flat.check()
         self._check_buffers()
         self.phase.use()
@@ -166,10 +169,10 @@ class BoxOptimizer(JoinedOptimizer):
         """Return what is evaluated in the end: the center, or an average of it."""
         return self.center
 
-    def _take_center(self) -> None:
-        self._best().fetch()
+    def _evaluated(self) -> Iterator[Center]:
+        yield self._best()
         if self.buffers is not None:
-            self.buffers.fetch()
+            yield self.buffers
 
     def _shared(self) -> Iterator[Shared]:
         """Iterate over all that a checkpoint must hold of what the workers share."""
@@ -209,22 +212,25 @@ class BoxOptimizer(JoinedOptimizer):
         buffers too), a copy of the center, and what the algorithm keeps itself.
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
+        own = self._own.values()
         return {
             "algorithm": type(self).__name__,
             "steps": self.steps,
             "inner": self.inner.state_dict(),
-            "parameters": self.flat.values(),
-            "buffers": {} if self.buffers is None else self.buffers.flat.values(),
+            "parameters": own[0],
+            "buffers": {} if self.buffers is None else own[1],
             "counts": [count.detach().cpu().clone() for count in self._counts],
             "centers": [center.values() for center in self._shared()],
             "extra": extra,
+            "origin": self.phase.origin,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken.
 
         The center is restored only where no worker has exchanged anything with it yet (the
-        memory is new); of several workers that load, one restores it.
+        memory is new); of several workers that load, one restores it. A state that this very
+        wrapper has returned leaves the center alone: accelerate loads one to move it.
 
         Args:
             state_dict: as returned by :meth:`state_dict` of the same algorithm.
@@ -237,12 +243,13 @@ class BoxOptimizer(JoinedOptimizer):
             raise ConfigError(
                 "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
             )
+        self.train()
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
         self.steps = state_dict["steps"]
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
-        with self.phase.restoring() as is_mine:
+        with self.phase.restoring(state_dict.get("origin")) as is_mine:
             for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                 if is_mine or force:
                     center.put(values)
@@ -254,20 +261,6 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         """Take back what :meth:`_extra_state` returned."""
-
-
-def restore(
-    state_dict: dict[str, Any],
-    parameters: FlatParameters,
-    statistics: FlatParameters | None,
-    counts: Sequence[torch.Tensor],
-) -> None:
-    """Set a model's parameters and buffers to those of a checkpoint."""
-    parameters.set(state_dict["parameters"])
-    if statistics is not None and state_dict.get("buffers"):
-        statistics.set(state_dict["buffers"])
-    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
-        count.copy_(saved)
 
 
 def fill_model(

@@ -245,3 +245,17 @@ def test_the_state_of_another_optimizer_is_refused(boxes):
     with pytest.raises(ConfigError, match="another algorithm"):
         optimizer.load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
     optimizer.close()
+
+
+def test_a_state_of_the_worker_itself_leaves_the_model_restorable(boxes):
+    """accelerate loads the state of what it prepares; a checkpoint that follows is restored."""
+    net = model()
+    with Hogwild(adam(net), boxes(), "old") as optimizer:
+        train(net, optimizer, range(3))
+        checkpoint = optimizer.state_dict()
+        saved = values(net)
+    net = model(seed=5)
+    with Hogwild(adam(net), boxes(), "run") as optimizer:
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.load_state_dict(checkpoint)
+        assert values(net) == saved

@@ -7,7 +7,7 @@ import pytest
 from smbox.errors import RequestTimeoutError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import phase
-from smbox_torch.phase import IN_USE, Phase, of_this_start
+from smbox_torch.phase import FRESH, IN_USE, Phase, of_this_start
 
 
 def test_one_worker_restores_fresh_memory_and_the_others_wait_for_it():
@@ -26,6 +26,18 @@ def test_one_worker_restores_fresh_memory_and_the_others_wait_for_it():
         assert seen == []
     thread.join()
     assert seen == [False]
+
+
+def test_a_state_of_the_worker_itself_restores_nothing_and_uses_nothing_up():
+    box = ModelBox()
+    mine, other = Phase(box, "run"), Phase(box, "run")
+    with mine.restoring(mine.origin) as is_mine:
+        assert not is_mine
+    assert box.counter("run.phase").value == FRESH
+    with other.restoring(mine.origin) as is_mine:
+        assert is_mine
+    with mine.restoring(mine.origin) as is_mine:  # waits for nobody
+        assert not is_mine
 
 
 def test_memory_in_use_is_not_restored():

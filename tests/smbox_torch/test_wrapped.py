@@ -40,6 +40,31 @@ def test_groups_and_state_are_those_inside_for_schedulers_too(weight: torch.nn.P
     assert weight.grad is None
 
 
+def test_a_scheduler_from_before_the_wrapping_goes_on(weight: torch.nn.Parameter):
+    inner = torch.optim.SGD([weight], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, step_size=1, gamma=0.5)
+    optimizer = Twice(inner)
+    weight.sum().backward()
+    optimizer.step()
+    scheduler.step()  # warns unless it has seen a step
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_modes_of_a_worker_with_the_model_that_is_evaluated_change_nothing(
+    weight: torch.nn.Parameter,
+):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    weight.sum().backward()
+    optimizer.eval()
+    optimizer.step()
+    optimizer.train()
+    assert weight.tolist() == [-1.0, -1.0]
+    assert optimizer.rank == 0
+
+
 def test_a_loaded_state_is_seen_by_both(weight: torch.nn.Parameter):
     optimizer = Twice(torch.optim.SGD([weight], lr=1.0, momentum=0.5))
     weight.sum().backward()

@@ -1,0 +1,68 @@
+"""A worker's own parameters and buffers, kept aside while its model holds the center's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.flat import FlatParameters
+
+__all__ = ["OwnValues", "restore"]
+
+
+class OwnValues:
+    """What :meth:`BoxOptimizer.eval` keeps and :meth:`BoxOptimizer.train` gives back.
+
+    Args:
+        flats: the worker's parameters, then its buffers if they are exchanged.
+    """
+
+    def __init__(self, flats: Sequence[FlatParameters]) -> None:
+        self._flats = tuple(flats)
+        self._kept: list[dict[str, torch.Tensor]] | None = None
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether the model holds other values now."""
+        return self._kept is not None
+
+    def keep(self) -> None:
+        """Copy the own values; whoever calls this then overwrites them."""
+        self._kept = self.values()
+
+    def give_back(self) -> None:
+        """Put the own values into the model again, if they are kept."""
+        kept, self._kept = self._kept, None
+        for flat, values in zip(self._flats, kept or (), strict=False):
+            flat.set(values)
+
+    def values(self) -> list[dict[str, torch.Tensor]]:
+        """Return a copy of the own values, wherever they are: dtype -> ``[P]`` on the CPU."""
+        if self._kept is None:
+            return [flat.values() for flat in self._flats]
+        return [{dtype: x.clone() for dtype, x in each.items()} for each in self._kept]
+
+    def check(self) -> None:
+        """Raise ConfigError while the model holds the center; nothing was changed."""
+        if self.are_kept:
+            raise ConfigError(
+                "the model holds the center, to be evaluated: call the optimizer's train()"
+                " before the next forward pass of training"
+            )
+
+
+def restore(
+    state_dict: dict[str, Any],
+    parameters: FlatParameters,
+    statistics: FlatParameters | None,
+    counts: Sequence[torch.Tensor],
+) -> None:
+    """Set a model's parameters and buffers to those of a checkpoint."""
+    parameters.set(state_dict["parameters"])
+    if statistics is not None and state_dict.get("buffers"):
+        statistics.set(state_dict["buffers"])
+    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
+        count.copy_(saved)
