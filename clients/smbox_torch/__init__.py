@@ -9,6 +9,7 @@ from __future__ import annotations
 from smbox_torch import needed  # noqa: F401 - first: it says what is missing
 from smbox_torch.adapter import as_array, register
 from smbox_torch.adownpour import ADownpour
+from smbox_torch.connecting import connect
 from smbox_torch.dogwild import Dogwild
 from smbox_torch.downpour import Downpour
 from smbox_torch.eamsgd import EAMSGD
@@ -64,6 +65,7 @@ __all__ = [
     "SyncEASGD",
     "SyncGroup",
     "as_array",
+    "connect",
     "distributed_sampler",
 ]
 

@@ -1,0 +1,35 @@
+"""Connect a training script to its launcher's memory, with random numbers of its own."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+import smbox
+from smbox.box import Box
+from smbox_torch.world import World
+
+__all__ = ["connect"]
+
+
+def connect() -> Box:
+    """Connect to the memory node of ``SMBOX_ADDRESS``, as one worker among others.
+
+    Every worker runs the same script with the same seed, and would draw the same batches and
+    masks. Here torch's generators of all workers but rank 0 are therefore seeded anew, with
+    their seed plus the rank.
+
+    Returns:
+        The connection, as :func:`smbox.connect` returns it.
+
+    Raises:
+        ConfigError: no address is set, or the launcher's variables contradict each other;
+            nothing was seeded.
+        ConnectError: nobody answers there; nothing was seeded.
+    """
+    rank = World.from_env(os.environ).rank
+    box = smbox.connect()
+    if rank:
+        torch.manual_seed((torch.initial_seed() + rank) % 2**64)
+    return box
