@@ -59,6 +59,7 @@ SECTIONS = {
     "smbox/testing/chaos": "kills, pauses and cuts at random",
     "memnode": "the memory node",
     "clients/smbox_torch": "PyTorch",
+    "clients/smbox_torch/integrations": "training frameworks",
 }
 
 

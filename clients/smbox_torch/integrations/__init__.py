@@ -1,0 +1,1 @@
+"""Adapters for training frameworks, one file each; importing one needs its framework."""

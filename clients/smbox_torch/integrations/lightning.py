@@ -1,0 +1,100 @@
+"""Lightning: a callback that makes a Trainer one worker of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from smbox.box import Box
+from smbox.errors import ConfigError
+from smbox_torch.world import World
+from smbox_torch.wrapper import BoxOptimizer
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.plugins.io import CheckpointIO
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "smbox_torch.integrations.lightning needs lightning: pip install 'smbox[frameworks]'",
+        name="lightning",
+    ) from error
+
+__all__ = ["BoxCallback"]
+
+
+class BoxCallback(Callback):
+    """One worker of a run, in a Trainer of one device. All workers validate; rank 0 saves.
+
+    Args:
+        algorithm: one with a center, for example EASGD; wraps the module's optimizer.
+        box: the memory.
+        name: of the run.
+        **options: further ones of the algorithm; ``model`` is the module.
+    """
+
+    optimizer: BoxOptimizer | None = None
+
+    def __init__(
+        self, algorithm: Callable[..., BoxOptimizer], box: Box, name: str, **options: Any
+    ) -> None:
+        self._wrap = algorithm, box, name, options
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Wrap the optimizer; what is loaded from a checkpoint comes after.
+
+        Raises:
+            ConfigError: Lightning's processes communicate with each other, or the module has
+                not exactly one optimizer; nothing was changed.
+        """
+        strategy = trainer.strategy
+        if trainer.world_size > 1 or len(strategy.optimizers) != 1:
+            raise ConfigError(
+                "a worker is a Trainer of one device whose module has one optimizer; wrap"
+                " several yourself in configure_optimizers"
+            )
+        algorithm, box, name, options = self._wrap
+        inner = strategy.optimizers[0]
+        self.optimizer = algorithm(inner, box, name, model=pl_module, **options)
+        strategy.optimizers = [self.optimizer]
+        if World.from_env(os.environ).rank:
+            strategy.checkpoint_io = ReadOnly(strategy.checkpoint_io)
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Put the center into the model; it stays for the checkpoint that may follow."""
+        if self.optimizer is not None:
+            self.optimizer.eval()
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Put the worker's own values back."""
+        if self.optimizer is not None:
+            self.optimizer.train()
+
+    def on_save_checkpoint(
+        self, _: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Save the center as the module's weights."""
+        if self.optimizer is not None:
+            self.optimizer.eval()  # the next batch of the training calls train()
+            checkpoint["state_dict"] = {k: v.clone() for k, v in pl_module.state_dict().items()}
+
+    def on_train_end(self, *_: Any) -> None:
+        """Meet the others, and leave the center in the model."""
+        if self.optimizer is not None:
+            self.optimizer.finish()
+
+
+class ReadOnly(CheckpointIO):
+    """The checkpoints of another worker: they are loaded, neither written nor removed."""
+
+    def __init__(self, inner: CheckpointIO) -> None:
+        self._inner = inner
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        """Load one."""
+        return self._inner.load_checkpoint(*args, **kwargs)
+
+    def save_checkpoint(self, *_: Any, **__: Any) -> None:
+        """Leave it to rank 0."""
+
+    remove_checkpoint = save_checkpoint

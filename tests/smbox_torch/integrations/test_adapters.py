@@ -1,0 +1,124 @@
+"""What the adapters refuse, each in a process of its own: frameworks keep much per process."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from smbox_torch import integrations
+
+REFUSALS = {
+    "an accelerate that has joined its processes": (
+        "accelerate",
+        """
+from smbox_torch.integrations.accelerate import connect
+
+class Joined:
+    num_processes = 2
+
+with pytest.raises(ConfigError, match="smbox run"):
+    connect(Joined())
+""",
+    ),
+    "a Trainer that keeps what is best": (
+        "transformers",
+        """
+import torch
+from transformers import Trainer, TrainingArguments
+from smbox_torch import EASGD
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Linear):
+    def forward(self, x, labels=None):
+        return {"loss": super().forward(x).sum()}
+
+settings = TrainingArguments("out", use_cpu=True, report_to="none", eval_strategy="steps",
+                             save_strategy="best", metric_for_best_model="loss")
+trainer = Trainer(Model(2, 1), settings, train_dataset=[], eval_dataset=[])
+seed = settings.seed
+with pytest.raises(ConfigError, match="best"):
+    attach(trainer, EASGD, ModelBox(), "run")
+assert settings.seed == seed
+""",
+    ),
+    "a Lightning module of two optimizers": (
+        "lightning",
+        """
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from smbox_torch import EASGD
+from smbox_torch.integrations.lightning import BoxCallback
+
+class Two(LightningModule):
+    automatic_optimization = False
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        pass
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+
+box = ModelBox()
+trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+                  enable_progress_bar=False, enable_model_summary=False,
+                  callbacks=[BoxCallback(EASGD, box, "run")])
+with pytest.raises(ConfigError, match="one optimizer"):
+    trainer.fit(Two(), [torch.zeros(1, 2)])
+assert box.regions() == []
+""",
+    ),
+}
+BEGIN = """
+import sys
+import pytest
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+"""
+
+
+def run(code: str, folder: object = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_it_refuses(case: str, tmp_path: object):
+    name, code = REFUSALS[case]
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
+    run(code, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
+def test_a_missing_framework_is_named_with_its_cure(name: str):
+    code = f"""
+sys.modules[{name!r}] = None
+with pytest.raises(ModuleNotFoundError, match="frameworks") as raised:
+    import smbox_torch.integrations.{name}
+assert raised.value.name == {name!r}
+"""
+    if name == "transformers" and importlib.util.find_spec("accelerate") is None:
+        pytest.skip("needs accelerate: pip install 'smbox[frameworks]'")
+    run(code)
+
+
+def test_the_package_needs_no_framework():
+    assert integrations.__doc__
+    frameworks = ("accelerate", "lightning", "transformers")
+    code = f"import smbox_torch.integrations\nassert not set({frameworks!r}) & set(sys.modules)"
+    run(code)
