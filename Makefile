@@ -1,17 +1,20 @@
 # smbox from a clean clone: `make demo` shows it at work, `make test` proves it.
 #
-# Everything lives in .venv, made once by python3 -m venv; the stamp file keeps the second
-# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install, MINUTES the chaos.
+# Everything lives in .venv, made once by python3 -m venv; the stamp files keep the second
+# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install and the torchvision
+# that was built for it, MINUTES the chaos.
 
 PYTHON  ?= python3
-TORCH   ?= torch==2.13.0
+TORCH   ?= torch==2.13.0 torchvision==0.28.0
 MINUTES ?= 5
-EXTRAS   = bf16,demo,data,dev
+EXTRAS   = bf16,demo,data,vision,dev
 
 VENV  = .venv
 BIN   = $(VENV)/bin
+PIP   = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP = $(VENV)/.installed
 BUILT = $(VENV)/.native
+TRIED = $(VENV)/.frameworks
 
 .DEFAULT_GOAL := help
 .PHONY: help venv native demo test check format bench chaos clean
@@ -32,9 +35,23 @@ $(STAMP): pyproject.toml Makefile hatch_build.py
 	  echo "'$(PYTHON)' cannot make virtual environments. On Debian or Ubuntu:"; \
 	  echo "  sudo apt-get install -y python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	$(PIP) $(TORCH)
+	$(PIP) $(TORCH) -e ".[$(EXTRAS)]"
+	@$(BIN)/python -c 'import torchvision' 2>/dev/null || $(WITHOUT_OPERATORS)
 	@touch $(STAMP) $(BUILT)
+
+# PyPI's torchvision is built for CUDA. Beside a PyTorch for the CPU its operators do not load, and
+# the import fails at two registrations that, unlike the others, do not ask whether they are
+# there. Data sets, transforms and most models do without operators.
+WITHOUT_OPERATORS = sed -i 's/^@torch.library.register_fake("torchvision::\(q*nms\)")/@register_meta("\1")/' \
+	  $(VENV)/lib/python3*/site-packages/torchvision/_meta_registrations.py
+
+# The training frameworks that the tests of smbox_torch.integrations need; without them these
+# tests are skipped.
+$(TRIED): $(STAMP)
+	@$(PIP) $(TORCH) -e ".[$(EXTRAS),frameworks]" || \
+	  echo "this index lacks some of the extra 'frameworks'; its tests are skipped"
+	@touch $(TRIED)
 
 # The install above has built the library; this builds it again when its sources change.
 $(BUILT): $(wildcard smbox/native/*.[ch]) smbox/native/compiling.py | $(STAMP)
@@ -49,7 +66,7 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 	mkdir -p out
 	$(BIN)/smbox demo --picture out/demo.png
 
-test: $(BUILT)  ## run every test, the core's first, a process for each core (minutes)
+test: $(BUILT) $(TRIED)  ## run every test, the core's first, a process for each core (minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 check: $(STAMP)  ## formatting, lint, types and layers
