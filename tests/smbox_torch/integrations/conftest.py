@@ -1,0 +1,71 @@
+"""Data sets of a few pictures and words, in the formats that the scripts read."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CLASSES = ("airplane", "automobile", "bird")
+
+
+def pictures(folder: Path, *, train: int = 32, test: int = 12) -> Path:
+    """CIFAR-10's pictures as torchvision's ImageFolder reads them: a colour for each class."""
+    random_numbers = np.random.default_rng(1)
+    for part, count in (("train", train), ("test", test)):
+        for channel, name in enumerate(CLASSES):
+            (folder / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = random_numbers.integers(0, 120, (32, 32, 3), dtype=np.uint8)
+                pixels[..., channel] += 120
+                Image.fromarray(pixels).save(folder / part / name / f"{number:04}.png")
+    return folder
+
+
+def digits(folder: Path, *, train: int = 192, test: int = 48) -> Path:
+    """MNIST's files as torchvision reads them: the bar of a digit is at its height."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    random_numbers = np.random.default_rng(2)
+    for part, count in (("train", train), ("t10k", test)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = random_numbers.integers(0, 60, (count, 28, 28), dtype=np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            image[2 + 2 * label : 4 + 2 * label] += 190
+        header = struct.pack(">4i", 0x803, count, 28, 28)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(header + images.tobytes())
+        header = struct.pack(">2i", 0x801, count)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(header + labels.tobytes())
+    return folder
+
+
+def text(path: Path, *, sentences: int = 400) -> Path:
+    """Sentences of few words, each of which says what comes next."""
+    random_numbers = random.Random(3)
+    subjects = ("the cat", "a dog", "the old bird", "my friend")
+    verbs = ("sees", "hears", "finds")
+    said = [
+        f"{random_numbers.choice(subjects)} {random_numbers.choice(verbs)} the red house ."
+        for _ in range(sentences)
+    ]
+    path.write_text("\n".join(said), encoding="utf-8")
+    return path
+
+
+def make(folder: Path) -> Path:
+    """Make all data sets in a folder: cifar, mnist, input.txt."""
+    folder.mkdir(exist_ok=True)
+    pictures(folder / "cifar")
+    digits(folder / "mnist")
+    text(folder / "input.txt")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the data sets."""
+    return make(tmp_path_factory.mktemp("data"))
