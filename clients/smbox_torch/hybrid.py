@@ -37,6 +37,7 @@ from smbox_torch.precision import Precision
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
+from smbox_torch.wrapped import is_plain
 from smbox_torch.wrapper import restore
 
 __all__ = ["HybridRoot", "HybridSGD"]
@@ -155,7 +156,8 @@ class HybridSGD(SyncGroup):
         """Make parameters and statistics flat, as the root's are."""
         members = (p for each in optimizer.param_groups for p in each["params"])
         self._parameters = FlatParameters(members, precision=precision)
-        self._statistics = _statistics(model, precision)
+        means = [] if model is None else float_buffers(model)
+        self._statistics = FlatParameters(means, precision=precision) if means else None
         self._counts = [] if model is None else other_buffers(model)
         self._flat = [*self._parameters.buffers]
         self._flat += [] if self._statistics is None else self._statistics.buffers
@@ -248,6 +250,11 @@ class HybridSGD(SyncGroup):
             state_dict: as the root returned it.
             force: restore the center even where workers use it already.
         """
+        if is_plain(state_dict):
+            load = super().load_state_dict if self._root is None else self._root.load_state_dict
+            load(state_dict)
+            self._adopt()
+            return
         self._overlap.finish()
         if self._root is not None:
             self._root.load_state_dict(state_dict, force=force)
@@ -290,9 +297,3 @@ class HybridSGD(SyncGroup):
             self._leave()
         else:
             self.close()
-
-
-def _statistics(model: torch.nn.Module | None, precision: Precision) -> FlatParameters | None:
-    """Flatten a model's floating-point buffers, as the root does."""
-    tensors = float_buffers(model) if model is not None else []
-    return FlatParameters(tensors, precision=precision) if tensors else None

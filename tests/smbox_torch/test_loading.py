@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -149,6 +150,21 @@ def test_the_state_of_a_plain_optimizer_sets_the_one_inside():
     with pytest.raises(KeyError):
         adam(network()).load_state_dict(opt.state_dict())
     adam(network()).load_state_dict(opt.state_dict()["inner"])  # as the docs say
+
+
+def test_a_group_takes_the_state_of_a_plain_optimizer(run_ranks):
+    plain_model, box = network(), ModelBox()
+    plain = adam(plain_model, lr=0.03)
+    train(plain_model, plain)
+
+    def work(world: World) -> tuple[float, float]:
+        model = network()
+        with HybridSGD(adam(model), box, "run", world=world) as opt:
+            opt.load_state_dict(copy.deepcopy(plain.state_dict()))
+            train(model, opt)
+            return opt.param_groups[0]["lr"], float(opt.state[model[0].weight]["step"])
+
+    assert run_ranks(2, work) == [(0.03, 2.0)] * 2
 
 
 def test_a_plain_state_does_not_hide_a_model_that_was_loaded():
