@@ -20,7 +20,6 @@ gradients of step t + 1, and all ranks subtract its d when that step begins, as 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -29,47 +28,18 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.easgd import EASGD
 from smbox_torch.flat import FlatParameters, float_buffers, other_buffers
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
-from smbox_torch.overlap import Exchange, Moves, Overlap, ThreadedExchange
+from smbox_torch.hybrid_parts import AtOnce, HybridRoot
+from smbox_torch.overlap import Exchange, Overlap, ThreadedExchange
+from smbox_torch.precision import Precision
+from smbox_torch.restoring import restore
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
-from smbox_torch.wrapper import restore
+from smbox_torch.wrapped import is_plain
 
-__all__ = ["HybridRoot", "HybridSGD"]
-
-
-class HybridRoot(EASGD):
-    """The part of the group's root: its exchange tells the move and leaves x alone."""
-
-    def tell(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange with the center; the moves of all buffers come back in ``moves``."""
-        with torch.no_grad(), self._exchanging(2 * self.nbytes):
-            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
-
-
-class AtOnce:
-    """Exchanges of a root that hides none: each is done when it has begun.
-
-    Args:
-        root: whose they are.
-    """
-
-    def __init__(self, root: HybridRoot) -> None:
-        self._root = root
-
-    def begin(self, moves: Moves) -> None:
-        """Do the whole exchange."""
-        self._root.tell(moves.tensors)
-        moves.tell()
-
-    def finish(self) -> None:
-        """Return: it is done."""
-
-    def close(self) -> None:
-        """Return: there is no thread."""
+__all__ = ["HybridSGD"]
 
 
 class HybridSGD(SyncGroup):
@@ -84,6 +54,8 @@ class HybridSGD(SyncGroup):
         groups: number of hosts; None: as the launcher tells, or WORLD_SIZE / the group's size.
         overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
+        center_dtype: see BoxOptimizer; the same on all ranks.
+        wire: see BoxOptimizer; the same on all ranks.
         world: who this process is; None: as the launcher tells.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
@@ -106,6 +78,8 @@ class HybridSGD(SyncGroup):
         groups: int | None = None,
         overlap: bool = False,
         model: torch.nn.Module | None = None,
+        center_dtype: str = "float32",
+        wire: str | None = None,
         world: World | None = None,
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
@@ -129,16 +103,13 @@ class HybridSGD(SyncGroup):
                 moving_rate=moving_rate,
                 workers=groups or _groups(world, group),
                 model=model,
+                center_dtype=center_dtype,
+                wire=wire,
             )
             self._parameters = self._root.flat
             self._flat = [buffer for buffer, _ in self._root.pairs()]
         else:
-            members = (p for each in optimizer.param_groups for p in each["params"])
-            self._parameters = FlatParameters(members)
-            self._statistics = _statistics(model)
-            self._counts = [] if model is None else other_buffers(model)
-            self._flat = [*self._parameters.buffers]
-            self._flat += [] if self._statistics is None else self._statistics.buffers
+            self._flatten(optimizer, model, Precision(center_dtype, wire))
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -152,6 +123,21 @@ class HybridSGD(SyncGroup):
         self._recorder = Recorder() if self._root is None else self._root.recorder
         self._is_hidden = overlap
         self._group_moves(f"{shared}-move", timeout_s, group)
+
+    def _flatten(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | None,
+        precision: Precision,
+    ) -> None:
+        """Make parameters and statistics flat, as the root's are."""
+        members = (p for each in optimizer.param_groups for p in each["params"])
+        self._parameters = FlatParameters(members, precision=precision)
+        means = [] if model is None else float_buffers(model)
+        self._statistics = FlatParameters(means, precision=precision) if means else None
+        self._counts = [] if model is None else other_buffers(model)
+        self._flat = [*self._parameters.buffers]
+        self._flat += [] if self._statistics is None else self._statistics.buffers
 
     def _group_moves(
         self, name: str, timeout_s: float, group: dist.ProcessGroup | None
@@ -192,6 +178,7 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
+        self._demand_unchanged()
         self._settle()
         self._overlap.begin()
         if not self._is_hidden:
@@ -221,6 +208,7 @@ class HybridSGD(SyncGroup):
             ConfigError: this rank is not its group's root, or the parameters differ.
         """
         self._as_root().center_into(model)
+        self._remember_filled(model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that :meth:`load_state_dict` needs; the root's holds the center too.
@@ -240,6 +228,11 @@ class HybridSGD(SyncGroup):
             state_dict: as the root returned it.
             force: restore the center even where workers use it already.
         """
+        if is_plain(state_dict):
+            load = super().load_state_dict if self._root is None else self._root.load_state_dict
+            load(state_dict)
+            self._adopt()
+            return
         self._overlap.finish()
         if self._root is not None:
             self._root.load_state_dict(state_dict, force=force)
@@ -249,6 +242,7 @@ class HybridSGD(SyncGroup):
         self._overlap.load_state(state_dict.get("moves"))
         self._adopt()
         self.steps = state_dict["steps"]
+        self._remember()
 
     def _as_root(self) -> HybridRoot:
         if self._root is None:
@@ -297,9 +291,3 @@ def _groups(world: World, group: dist.ProcessGroup | None) -> int:
             local_world_size=world.local_world_size,
         )
     return world.groups
-
-
-def _statistics(model: torch.nn.Module | None) -> FlatParameters | None:
-    """Flatten a model's floating-point buffers, as the root does."""
-    tensors = float_buffers(model) if model is not None else []
-    return FlatParameters(tensors) if tensors else None

@@ -183,3 +183,20 @@ def test_buffers_without_a_mean_are_left_alone():
     model.running_var.fill_(torch.nan)  # of a worker that diverged: it takes the others' values
     assert [tuple(b.shape) for b in float_buffers(model)] == [(3,), (3,)]
     assert [tuple(b.shape) for b in other_buffers(model)] == [(), (3, 3)]
+
+
+def test_tensors_that_have_no_flat_buffer_are_refused_and_stay():
+    one = torch.nn.Parameter(torch.ones(2))
+    for other, cure in (
+        (torch.zeros(2, dtype=torch.complex64), "view_as_real"),
+        (torch.zeros(2, dtype=torch.int64), "leave others out"),
+        (torch.zeros(2, device="meta"), "one device"),
+    ):
+        where = one.data_ptr()
+        with pytest.raises(ConfigError, match=cure):
+            FlatParameters([one, other])
+        assert one.data_ptr() == where
+    with pytest.raises(ConfigError, match="'meta' has none"):
+        FlatParameters([torch.zeros(2, device="meta")])
+    with pytest.raises(ConfigError, match="no parameters"):
+        FlatParameters([])
