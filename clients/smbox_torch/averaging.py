@@ -140,7 +140,7 @@ class AveragingOptimizer(WrappedOptimizer):
         """
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers
         """Leave the others; a rank that still steps learns that this one has finished."""
         self._rounds.close()
         super().close()

@@ -11,7 +11,7 @@ node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -39,7 +39,6 @@ class BoxSum:
         rank: of this worker.
         size: number of workers.
         timeout_s: longest wait for the slowest worker, in seconds.
-        begin: called before every round.
     """
 
     def __init__(
@@ -50,12 +49,10 @@ class BoxSum:
         rank: int,
         size: int,
         timeout_s: float,
-        begin: Callable[[], None],
     ) -> None:
         self.rank, self.size = rank, size
         self._box, self._name = box, name
         self._timeout_s = timeout_s
-        self._begin = begin
         self._round = 0
         self._zeros: list[Array] = []
         self._gradients: list[list[RegionLike]] = []
@@ -96,7 +93,6 @@ class BoxSum:
         Raises:
             RequestTimeoutError: a worker did not come; it names the rank where that is known.
         """
-        self._begin()
         if self._round == 0:
             self._clear_first()
         self._round += 1

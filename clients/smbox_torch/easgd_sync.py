@@ -71,7 +71,7 @@ class SyncEASGD(BoxOptimizer):
 
     def _advance(self) -> None:
         if self.steps % self.period == 0:
-            with self._exchanging(2 * self.nbytes):
+            with self._exchanging(self.exchange_nbytes):
                 self._exchange.read()
                 self._meet("read")
                 self._exchange.moving_rate = self.moving_rate
@@ -92,8 +92,7 @@ class SyncEASGD(BoxOptimizer):
 
     def _share(self) -> None:
         """Exchange alone, in one atomic operation: the others may have ended elsewhere."""
-        with self._exchanging(2 * self.nbytes):
-            for buffer, region in self.pairs():
-                region.elastic(buffer.load(), self.moving_rate)
-                buffer.store()
+        with self._exchanging(self.exchange_nbytes):
+            for center in self._centers():
+                center.elastic(self.moving_rate)
         self._note_shared()

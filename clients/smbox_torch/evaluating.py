@@ -67,7 +67,7 @@ class EvaluatingOptimizer(JoinedOptimizer):
 
     def _take_center(self) -> None:
         for center in self._evaluated():
-            center.flat.set(center.values())
+            center.take()
 
     def _evaluated(self) -> Iterator[Center]:
         """Iterate over what is evaluated: parameters, then buffers if they are exchanged."""

@@ -32,6 +32,7 @@ class GradientRounds:
         mean: forms the mean; closed with this object.
         model: its parameters and buffers must stay the tensors that they are now.
         recorder: counts rounds as exchanges.
+        demand: called before a round; what it raises leaves no round begun.
 
     Attributes:
         weight: how much this rank's next gradients count.
@@ -47,8 +48,10 @@ class GradientRounds:
         *,
         model: torch.nn.Module | None = None,
         recorder: Recorder | None = None,
+        demand: Callable[[], None] | None = None,
     ) -> None:
         self._mean = mean
+        self._demand = demand
         self._homes = [] if model is None else _homes(model, parameters)
         self.recorder = Recorder() if recorder is None else recorder
         self.weight = 1.0
@@ -94,6 +97,8 @@ class GradientRounds:
                     " (tensor.copy_(...)), or replace them first, then wrap",
                     name=name,
                 )
+        if self._demand is not None:
+            self._demand()
         self._mean.begin(self.weight)
         self._is_open = True
         self.is_synced = False

@@ -29,13 +29,21 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
-from smbox_torch.hybrid_parts import AtOnce, HybridMember, HybridRoot, address_bytes
+from smbox_torch.hybrid_moves import TorchMoves, moves_of
+from smbox_torch.hybrid_parts import (
+    HybridMember,
+    HybridRoot,
+    address_bytes,
+    groups_of,
+)
+from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
-from smbox_torch.overlap import Exchange, Overlap, ThreadedExchange
+from smbox_torch.options import BoxOptions
+from smbox_torch.overlap import Overlap
 from smbox_torch.stats import Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
+from smbox_torch.wrapped import is_plain
 
 __all__ = ["HybridSGD"]
 
@@ -53,6 +61,8 @@ class HybridSGD(SyncGroup):
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE.
         overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
+        center_dtype: see BoxOptimizer; the same on all ranks.
+        wire: see BoxOptimizer; the same on all ranks.
         world: who this process is; None: as the launcher tells.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
@@ -65,6 +75,8 @@ class HybridSGD(SyncGroup):
         WorkerLostError: a rank of this host never came.
     """
 
+    _part: HybridRoot | HybridMember
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -76,6 +88,8 @@ class HybridSGD(SyncGroup):
         groups: int | None = None,
         overlap: bool = False,
         model: torch.nn.Module | None = None,
+        center_dtype: str = "float32",
+        wire: str | None = None,
         world: World | None = None,
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
@@ -87,24 +101,19 @@ class HybridSGD(SyncGroup):
         world = world_or_default(world)
         is_root = (dist.get_rank(group) if group is not None else world.local_rank) == 0
         if groups is None:
-            groups = _groups_of(world, group, is_needed=moving_rate is None)
+            groups = groups_of(world, group, is_needed=moving_rate is None)
         self.period = period
-        self.steps = 0
+        self.steps = self._shared_steps = 0
         self._told = [address_bytes(box)]
-        self._part: HybridRoot | HybridMember
+        options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
         if not is_root:
-            self._part = HybridMember(optimizer, box, name, model=model, address=self._told[0])
+            self._part = HybridMember(optimizer, box, name, self._told[0], **options)
         elif box is None:
             raise ConfigError("the root of a group needs a box")
         else:
+            options["workers"] = groups
             self._part = HybridRoot(
-                optimizer,
-                box,
-                name,
-                period=period,
-                moving_rate=moving_rate,
-                workers=groups,
-                model=model,
+                optimizer, box, name, period=period, moving_rate=moving_rate, **options
             )
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
@@ -118,32 +127,15 @@ class HybridSGD(SyncGroup):
         )
         self._recorder = self._part.recorder
         self._is_hidden = overlap
+        flat = self._part.flat_buffers()
         try:
-            self._group_moves(f"{shared}-move", timeout_s, group)
+            self._moves = moves_of(
+                group, f"{shared}-move", self.world, flat, timeout_s, overlap, self._host_mean
+            )
         except BaseException:
             self._rounds.close(in_order=False)
             raise
-
-    def _group_moves(
-        self, name: str, timeout_s: float, group: dist.ProcessGroup | None
-    ) -> None:
-        """Open the way of the moves from the root to all ranks."""
-        self._moves: GroupMoves
-        flat = self._part.flat_buffers()
-        if group is not None:
-            self._moves = TorchMoves(group, flat, timeout_s)
-        else:
-            # A hidden exchange may begin as soon as the root has used the move of the last one
-            # (at period 1 it does), and the others may still be reading that. Written to the
-            # other of two sets it need not wait for them.
-            sets = 2 if self._is_hidden else 1
-            self._moves = HostMoves(
-                name, self.world, flat, timeout_s, sets=sets, mean=self._host_mean
-            )
-        exchange: Exchange | None = None
-        if isinstance(self._part, HybridRoot):
-            kind = ThreadedExchange if self._is_hidden else AtOnce
-            exchange = kind(self._part)
+        exchange = self._part.exchanges(is_hidden=overlap)
         self._overlap = Overlap(flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
@@ -169,8 +161,10 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
+        self._demand_unchanged()
         self._settle()
         self._overlap.begin()
+        self._shared_steps = self.steps
         if not self._is_hidden:
             self._settle()
 
@@ -201,6 +195,7 @@ class HybridSGD(SyncGroup):
             ConnectError: the memory node cannot be reached from here.
         """
         self._part.center_into(model)
+        self._remember_filled(model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what :meth:`load_state_dict` needs; any rank may call it, alone.
@@ -224,6 +219,12 @@ class HybridSGD(SyncGroup):
         Raises:
             ConfigError: it belongs to another algorithm; nothing was changed.
         """
+        if is_plain(state_dict):
+            is_root = isinstance(self._part, HybridRoot)
+            load = self._part.load_state_dict if is_root else super().load_state_dict
+            load(state_dict)
+            self._adopt()
+            return
         if state_dict.get("algorithm") != HybridRoot.__name__:
             raise ConfigError(
                 "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
@@ -233,15 +234,46 @@ class HybridSGD(SyncGroup):
         self._overlap.load_state(state_dict["moves"])
         self._adopt()
         self.steps = state_dict["steps"]
+        self._remember()
 
-    def close(self) -> None:
-        """Finish the exchange under way, then leave group and run; the center stays.
+    def finish(self, *, timeout_s: float = FINISH_TIMEOUT_S) -> None:
+        """End the run together with the other groups; the model then holds the center.
+
+        All ranks of the group call it. They exchange what the period has left; the root waits
+        for the other groups that are alive; and the group moves to the center and leaves.
+
+        Args:
+            timeout_s: longest wait for the other groups.
+
+        Raises:
+            RequestTimeoutError: on the root: a group did not come; the error names its root.
+            WorkerLostError: a rank of this group was lost, or its root did not come.
+        """
+        with torch.no_grad():
+            self._share_rest()
+            self._overlap.load_state(self._part.meet(timeout_s))
+            self._settle()
+        self._leave(in_order=True)
+
+    def close(self, *, exchange: bool = True) -> None:
+        """Leave group and run, all ranks of the group at once; the center stays.
+
+        Args:
+            exchange: first share with the center what the period has left.
 
         Raises:
             WorkerLostError: the root was lost with the exchange; this rank has left.
         """
-        self._settle()
+        with torch.no_grad():
+            if exchange:
+                self._share_rest()
+            self._settle()
         self._leave(in_order=True)
+
+    def _share_rest(self) -> None:
+        if self.steps > self._shared_steps:
+            self.exchange()
+        self._settle()
 
     def _leave(self, *, in_order: bool) -> None:
         self._overlap.close()
@@ -264,25 +296,3 @@ class HybridSGD(SyncGroup):
             with suppress(WorkerLostError, StepMismatchError):  # the first error says more
                 self._settle()
         self._leave(in_order=False)
-
-
-def _groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool) -> int:
-    """Return how many groups there are: hosts, or process groups where one takes their place.
-
-    Raises:
-        ConfigError: it is needed and nobody told.
-    """
-    ranks = world.local_world_size if group is None else dist.get_world_size(group)
-    every = world.world_size if group is None else dist.get_world_size()
-    if ranks == every:
-        return 1
-    if group is None and world.group_world_size is not None:
-        return world.group_world_size
-    if is_needed:
-        raise ConfigError(
-            "the number of groups is unknown, and the default moving_rate is 0.9 / groups: pass"
-            " groups= (or moving_rate=), or set GROUP_WORLD_SIZE to the number of hosts",
-            world_size=every,
-            ranks_here=ranks,
-        )
-    return 1

@@ -22,7 +22,7 @@ from smbox_torch.overlap import Moves, OwnMoves
 from smbox_torch.torch_sum import group_errors, root_of
 from smbox_torch.world import World
 
-__all__ = ["GroupMoves", "HostMoves", "TorchMoves"]
+__all__ = ["GroupMoves", "HostMoves", "TorchMoves", "moves_of"]
 
 TOLD = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
 USED = 1  # counter: exchanges whose move this rank needs no more
@@ -77,7 +77,7 @@ class HostMoves:
         self._sets: list[list[torch.Tensor]] = [[] for _ in range(sets)]
         for tensors in self._sets:
             for buffer in flat:
-                tensors.append(typed(data, at_byte, buffer.flat))
+                tensors.append(typed(data, at_byte, buffer.wide))
                 at_byte += _nbytes(buffer)
 
     @property
@@ -149,7 +149,7 @@ class TorchMoves(OwnMoves):
         self._is_root = dist.get_rank(group) == 0
         # What a group sends lies where its parameters are; on the CPU that is the same memory.
         self._sent = [
-            told if buffer.flat.device.type == "cpu" else torch.empty_like(buffer.flat)
+            told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
 
@@ -188,4 +188,24 @@ class TorchMoves(OwnMoves):
 
 
 def _nbytes(buffer: FlatBuffer) -> int:
-    return align(buffer.flat.nbytes, ALIGN_NBYTES)
+    return align(buffer.wide.nbytes, ALIGN_NBYTES)
+
+
+def moves_of(
+    group: dist.ProcessGroup | None,
+    name: str,
+    world: World,
+    flat: Sequence[FlatBuffer],
+    timeout_s: float,
+    is_hidden: bool,  # noqa: FBT001 - one of many
+    mean: HostMean | None,
+) -> GroupMoves:
+    """Open the way of the moves from the root to all ranks of a group, or of this host.
+
+    A hidden exchange may begin as soon as the root has used the move of the last one (at period
+    1 it does), and the others may still be reading that. Written to the other of two sets it
+    need not wait for them.
+    """
+    if group is not None:
+        return TorchMoves(group, flat, timeout_s)
+    return HostMoves(name, world, flat, timeout_s, sets=2 if is_hidden else 1, mean=mean)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import torch
+import torch.distributed as dist
 
 import smbox
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center
 from smbox_torch.easgd import EASGD
+from smbox_torch.filling import Filling
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.matching import names_of
-from smbox_torch.overlap import Moves
-from smbox_torch.own_values import restore
+from smbox_torch.options import BoxOptions
+from smbox_torch.overlap import Exchange, Moves, ThreadedExchange
+from smbox_torch.precision import Precision
+from smbox_torch.restoring import restore
 from smbox_torch.stats import Recorder
-from smbox_torch.wrapper import fill_model
+from smbox_torch.world import World
 
-__all__ = ["AtOnce", "HybridMember", "HybridRoot", "address_bytes"]
+__all__ = ["HybridMember", "HybridRoot", "address_bytes", "groups_of"]
 
 ADDRESS_NBYTES = 256
 
@@ -33,14 +37,34 @@ def address_bytes(box: BoxLike | None) -> torch.Tensor:
 class HybridRoot(EASGD):
     """The part of the group's root: its exchange tells the move and leaves x alone."""
 
+    def _remember(self) -> None:
+        """Leave it to the group, whose steps come before the root's exchanges."""
+
     def flat_buffers(self) -> list[FlatBuffer]:
         """Return what is moved: parameters, then batch-norm buffers."""
         return [buffer for buffer, _ in self.pairs()]
 
     def tell(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange with the center; the moves of all buffers come back in ``moves``."""
-        with torch.no_grad(), self._exchanging(2 * self.nbytes):
+        with torch.no_grad(), self._exchanging(self.exchange_nbytes):
             self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
+
+    def exchanges(self, *, is_hidden: bool) -> Exchange:
+        """Return how the root exchanges: at once, or hidden on an update thread."""
+        return ThreadedExchange(self) if is_hidden else AtOnce(self)
+
+    def meet(self, timeout_s: float) -> list[torch.Tensor]:
+        """Wait for the other groups; return the moves that lead to the center.
+
+        Raises:
+            RequestTimeoutError: a group did not come; the error names its root.
+        """
+        self.team.meet("finish", timeout_s)
+        ends = [values for center in self._centers() for values in center.values().values()]
+        return [
+            buffer.master.values().cpu() - values
+            for buffer, values in zip(self.flat_buffers(), ends, strict=True)
+        ]
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where a rank's ``state_dict`` was taken.
@@ -82,8 +106,8 @@ class HybridMember:
         optimizer: the one inside.
         box: of this rank; None: one is connected when it is first needed.
         name: of the run.
-        model: also has buffers in the center; may be None.
         address: of the root's box, as ``address_bytes`` of the root tells it.
+        options: model, center_dtype and wire, as the root's.
 
     Attributes:
         steps: of the group.
@@ -95,20 +119,21 @@ class HybridMember:
         optimizer: torch.optim.Optimizer,
         box: BoxLike | None,
         name: str,
-        *,
-        model: torch.nn.Module | None,
         address: torch.Tensor,
+        **options: Unpack[BoxOptions],
     ) -> None:
+        model = options.get("model")
+        precision = Precision(options.get("center_dtype", "float32"), options.get("wire"))
         self.inner = optimizer
         self.steps = 0
         self.recorder = Recorder()
         self._name = name
+        self._model = model
         self._names = names_of(optimizer, model)
-        self._parameters = FlatParameters(
-            p for each in optimizer.param_groups for p in each["params"]
-        )
-        tensors = [] if model is None else float_buffers(model)
-        self._statistics = FlatParameters(tensors) if tensors else None
+        members = (p for each in optimizer.param_groups for p in each["params"])
+        self._parameters = FlatParameters(members, precision=precision)
+        means = [] if model is None else float_buffers(model)
+        self._statistics = FlatParameters(means, precision=precision) if means else None
         self._counts = [] if model is None else other_buffers(model)
         self._box = box
         self._address = address
@@ -126,12 +151,23 @@ class HybridMember:
             ConfigError: the parameters differ, or the root's box has no address.
             ConnectError: the root's memory node cannot be reached from here.
         """
-        box, buffers = self._connected(), None
+        box, filling = self._connected(), Filling(model, self._names)
         center = Center(box, self._name, self._parameters, leads=False)
+        filling.parameters(center, groups=len(self.inner.param_groups))
         if self._statistics is not None:
-            buffers = Center(box, f"{self._name}.buffers", self._statistics, leads=False)
-        groups = len(self.inner.param_groups)
-        fill_model(model, center, buffers, self._names, groups=groups)
+            filling.statistics(
+                Center(box, f"{self._name}.buffers", self._statistics, leads=False)
+            )
+        if self._model is not None:
+            filling.counts(self._model)
+        filling.fill()
+
+    def exchanges(self, *, is_hidden: bool) -> None:
+        """Return None: a member only hears of exchanges."""
+
+    def meet(self, timeout_s: float) -> list[torch.Tensor]:  # noqa: ARG002 - the root waits
+        """Return no moves: the root tells them."""
+        return []
 
     def _connected(self) -> BoxLike:
         if self._box is not None:
@@ -172,3 +208,25 @@ class HybridMember:
         if self._own_box is not None:
             self._own_box.close()
             self._own_box = None
+
+
+def groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool) -> int:
+    """Return how many groups there are: hosts, or process groups where one takes their place.
+
+    Raises:
+        ConfigError: it is needed and nobody told.
+    """
+    ranks = world.local_world_size if group is None else dist.get_world_size(group)
+    every = world.world_size if group is None else dist.get_world_size()
+    if ranks == every:
+        return 1
+    if group is None and world.group_world_size is not None:
+        return world.group_world_size
+    if is_needed:
+        raise ConfigError(
+            "the number of groups is unknown, and the default moving_rate is 0.9 / groups: pass"
+            " groups= (or moving_rate=), or set GROUP_WORLD_SIZE to the number of hosts",
+            world_size=every,
+            ranks_here=ranks,
+        )
+    return 1

@@ -6,7 +6,8 @@ What a step and an exchange are, subclasses say.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +50,15 @@ class JoinedOptimizer(WrappedOptimizer):
         self.steps = self.team.begins_at
         self._shared_steps = self.steps
         self._has_ended = self._is_closed = False
+
+    @contextmanager
+    def _leaving_on_error(self) -> Iterator[None]:
+        """Leave the run if what is inside, a part of the construction, fails."""
+        try:
+            yield
+        except BaseException:
+            self.team.leave()
+            raise
 
     @property
     def member(self) -> Member | None:

@@ -20,3 +20,5 @@ class BoxOptions(TypedDict, total=False):
     model: torch.nn.Module | None
     workers: Workers
     lease_s: float
+    center_dtype: str
+    wire: str | None

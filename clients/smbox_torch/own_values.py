@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.flat import FlatParameters
 
-__all__ = ["OwnValues", "restore"]
+__all__ = ["OwnValues"]
 
 
 class OwnValues:
@@ -52,17 +51,3 @@ class OwnValues:
                 "the model holds the center, to be evaluated: call the optimizer's train()"
                 " before the next forward pass of training"
             )
-
-
-def restore(
-    state_dict: dict[str, Any],
-    parameters: FlatParameters,
-    statistics: FlatParameters | None,
-    counts: Sequence[torch.Tensor],
-) -> None:
-    """Set a model's parameters and buffers to those of a checkpoint."""
-    parameters.set(state_dict["parameters"])
-    if statistics is not None and state_dict.get("buffers"):
-        statistics.set(state_dict["buffers"])
-    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
-        count.copy_(saved)

@@ -73,13 +73,18 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
             rank=self.rank,
             size=self.team.size,
             timeout_s=timeout_s,
-            begin=self._begin_exchange,
         )
         model = options.get("model")
         buffers = [] if model is None else unique(model.buffers())
         mean = SummedMean(parameters, buffers, self._sums)
         self._sums.create(parameters, buffers)
-        self._rounds = GradientRounds(parameters, mean, model=model, recorder=self.recorder)
+        self._rounds = GradientRounds(
+            parameters,
+            mean,
+            model=model,
+            recorder=self.recorder,
+            demand=self._begin_exchange,
+        )
 
     def _step(self) -> None:
         super()._step()
@@ -115,6 +120,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which all workers have in common, into a model."""
-        for center in self._centers():
-            center.put({b.dtype: b.flat.detach().cpu() for b in center.flat.buffers})
-        super().center_into(model)
+        if self.steps:
+            for center in self._centers():
+                center.put(center.flat.values())
+        BoxOptimizer.center_into(self, model)

@@ -141,6 +141,7 @@ class RingAllReduce(AveragingOptimizer):
             ring.close()
             raise
         self._rounds = GradientRounds(parameters, mean, model=model)
+        self._remember()
 
 
 def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:

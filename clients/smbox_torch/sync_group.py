@@ -109,3 +109,4 @@ class SyncGroup(AveragingOptimizer):
                 mean.close(steps=None)
                 raise
         self._rounds = GradientRounds(parameters, mean, model=model)
+        self._remember()

@@ -12,6 +12,8 @@ from typing import Final, Protocol
 
 from smbox import Box, Member, join
 from smbox.errors import ConfigError
+from smbox.lease import check_lease
+from smbox.roster import CAPACITY
 from smbox_torch.boxes import BoxLike
 from smbox_torch.phase import of_this_start
 from smbox_torch.world import World, is_launched
@@ -167,16 +169,35 @@ class JoinedTeam:
             self.member.leave()
 
 
-def check_workers(workers: Workers, env: Mapping[str, str] = os.environ) -> int:
+def check_workers(
+    workers: Workers,
+    env: Mapping[str, str] = os.environ,
+    *,
+    rank: int | None = None,
+    lease_s: float = LEASE_S,
+) -> int:
     """Return how many workers a run is started with.
 
     Args:
         workers: as the user said.
         env: the environment, in which a launcher says it.
+        rank: of this worker, as the user said.
+        lease_s: that this worker is to have.
 
     Raises:
-        ConfigError: nobody said it, or there is less than one.
+        ConfigError: nobody said it, there are none or too many, the rank is none of theirs, or
+            no lease is so short.
     """
+    size = _size(workers, env)
+    check_lease(lease_s)
+    if size > CAPACITY:
+        raise ConfigError(f"a run has at most {CAPACITY} workers", workers=size)
+    if rank is not None and not 0 <= rank < size:
+        raise ConfigError("a rank is at least 0 and below workers", rank=rank, workers=size)
+    return size
+
+
+def _size(workers: Workers, env: Mapping[str, str]) -> int:
     if isinstance(workers, Member):
         return max(workers.expected, workers.workers)
     if workers is None:
@@ -216,7 +237,7 @@ def team_of(
         ConfigError: impossible numbers, or nobody said how many; this worker did not join.
         RankTakenError: a living process has the rank; this worker did not join.
     """
-    size = check_workers(workers, env)
+    size = check_workers(workers, env, rank=rank, lease_s=lease_s)
     if isinstance(workers, Member):
         return JoinedTeam(workers, is_mine=False)
     launch = ""
@@ -225,8 +246,6 @@ def team_of(
         launch = world.run_id
         if rank is None and world.world_size == size:
             rank = world.rank
-    if rank is not None and not 0 <= rank < size:
-        raise ConfigError("a rank is at least 0 and below workers", rank=rank, workers=size)
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
     member = join(box, name, rank=rank, expected=size, lease_s=lease_s, launch=launch)

@@ -10,8 +10,9 @@ local step and the exchanges that are due.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,19 +20,24 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.claim import claim
 from smbox_torch.evaluating import EvaluatingOptimizer
+from smbox_torch.filling import Filling
 from smbox_torch.flat import (
     FlatBuffer,
     FlatParameters,
+    checked,
     float_buffers,
-    named_floats,
     other_buffers,
 )
-from smbox_torch.matching import counterparts, names_of
-from smbox_torch.own_values import OwnValues, restore
+from smbox_torch.matching import names_of
+from smbox_torch.own_values import OwnValues
 from smbox_torch.phase import Phase
+from smbox_torch.precision import Precision
+from smbox_torch.restoring import restore
 from smbox_torch.stats import Recorder, Stats
-from smbox_torch.team import LEASE_S, Workers
+from smbox_torch.team import LEASE_S, Workers, check_workers
+from smbox_torch.wrapped import is_plain
 
 __all__ = ["BoxOptimizer"]
 
@@ -54,6 +60,9 @@ class BoxOptimizer(EvaluatingOptimizer):
         rank: of this worker; None: the launcher's, else the lowest that is free.
         lease_s: seconds without a sign of life after which this worker counts as dead.
         gradients: keep the gradients in flat buffers too.
+        center_dtype: of the center and of all that lies beside it, unless the model's is wider.
+        wire: in which this worker sends operands and fetches: "float16" or "bfloat16" for a
+            center of float32; None: the model's dtype. See docs/algorithms/precision.md.
 
     Attributes:
         inner: the optimizer inside.
@@ -61,8 +70,8 @@ class BoxOptimizer(EvaluatingOptimizer):
         team: who works in this run; docs/membership.md.
 
     Raises:
-        ConfigError: impossible arguments, or nobody says how many workers there are; nothing
-            was created.
+        ConfigError: impossible arguments, nobody says how many workers there are, parameters
+            that cannot be exchanged, or another algorithm uses the name; nothing was created.
         RankTakenError: a living process has this worker's rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
@@ -78,28 +87,36 @@ class BoxOptimizer(EvaluatingOptimizer):
         rank: int | None = None,
         lease_s: float = LEASE_S,
         gradients: bool = False,
+        center_dtype: str = "float32",
+        wire: str | None = None,
     ) -> None:
         super().__init__(optimizer)
         self.box = box
         self.name = name
-        self._join(box, name, workers, rank, lease_s)
         self.recorder = Recorder()
         self._flat_gradients = gradients
-        members = (p for group in optimizer.param_groups for p in group["params"])
-        self.flat = FlatParameters(members, gradients=gradients)
-        self.phase = Phase(box, name)
-        self.center = Center(box, name, self.flat)
+        self._precision = Precision(center_dtype, wire)
+        members = checked(self._members(), self._precision)
+        check_workers(workers, rank=rank, lease_s=lease_s)
+        claim(box, name, type(self).__name__, members)
         self._model = model
-        self.buffers = self._buffer_center(model)
+        self._join(box, name, workers, rank, lease_s)
+        with self._leaving_on_error():
+            self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
+            self.phase = Phase(box, name)
+            self.center = Center(box, name, self.flat)
+            self.buffers = self._buffer_center(model)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
         self._own = OwnValues([center.flat for center in self._centers()])
+        self._remember()
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
         if not tensors:
             return None
-        return Center(self.box, f"{self.name}.buffers", FlatParameters(tensors))
+        flat = FlatParameters(tensors, precision=self._precision)
+        return Center(self.box, f"{self.name}.buffers", flat)
 
     # ------------------------------------------------------------------ the optimizer's part
 
@@ -134,19 +151,25 @@ class BoxOptimizer(EvaluatingOptimizer):
     def _begin_exchange(self) -> None:
         self.team.check()
         self._own.check()
-        self.flat.check()
-        self._check_buffers()
+        self._demand_exchangeable()
         self.phase.use()
 
-    def _check_buffers(self) -> None:
-        """Raise ConfigError if the model got other tensors for its buffers since."""
-        if self.buffers is None or self._model is None:
+    def _demand_unchanged(self) -> None:
+        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        self.flat.check()
+        super()._demand_unchanged()
+
+    def _demand_exchangeable(self) -> None:
+        """Raise ConfigError if the model got other parameters or buffers since."""
+        self._demand_unchanged()
+        if self._model is None:
             return
-        present = {id(buffer) for buffer in self._model.buffers()}
-        if any(id(tensor) not in present for tensor in self.buffers.flat.tensors):
+        averaged = () if self.buffers is None else self.buffers.flat.tensors
+        present = {id(t) for t in chain(self._model.parameters(), self._model.buffers())}
+        if any(id(tensor) not in present for tensor in chain(self.flat.tensors, averaged)):
             raise ConfigError(
-                "a buffer of the model is another tensor now, which nobody averages: change"
-                " buffers in place (buffer.copy_(...)), or wrap without model="
+                "a parameter or buffer of the model is another tensor now, which nobody"
+                " exchanges: change it in place (tensor.copy_(...)), or wrap the optimizer then"
             )
 
     def _centers(self) -> Iterator[Center]:
@@ -157,9 +180,9 @@ class BoxOptimizer(EvaluatingOptimizer):
 
     def _average_buffers(self) -> None:
         """Pull batch-norm buffers and their center together."""
-        for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), self._default_rate())
-            buffer.store()
+        if self.buffers is not None:
+            self.buffers.elastic(self._default_rate())
+            self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
         """Return all buffers with their regions: parameters, then batch-norm buffers."""
@@ -179,9 +202,9 @@ class BoxOptimizer(EvaluatingOptimizer):
         return self._centers()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of everything that is exchanged, one direction."""
-        return sum(center.nbytes for center in self._centers())
+    def exchange_nbytes(self) -> int:
+        """Bytes of an elastic exchange of everything: operands and answers."""
+        return sum(center.sent_nbytes + center.nbytes for center in self._centers())
 
     def stats(self) -> Stats:
         """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
@@ -193,15 +216,22 @@ class BoxOptimizer(EvaluatingOptimizer):
         Args:
             model: of the same parameters, found by name where ``model=`` or the optimizer's
                 groups gave names, else by the order of the optimizer's one group. The
-                worker's own model works too, and then loses the worker's values.
+                worker's own model works too, and then loses the worker's values. Wrappers in
+                names (``module.`` of DDP, ``_orig_mod.`` of torch.compile) do not matter.
+                With ``model=`` integer buffers (batch norm's counts) are this worker's own.
 
         Raises:
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        fill_model(
-            model, self._best(), self.buffers, self._names, groups=len(self.param_groups)
-        )
+        filling = Filling(model, self._names)
+        filling.parameters(self._best(), groups=len(self.param_groups))
+        if self.buffers is not None:
+            filling.statistics(self.buffers)
+        if self._model is not None:
+            filling.counts(self._model)
+        filling.fill()
+        self._remember_filled(model)
 
     # ------------------------------------------------------------------ resuming and ending
 
@@ -233,19 +263,25 @@ class BoxOptimizer(EvaluatingOptimizer):
         wrapper has returned leaves the center alone: accelerate loads one to move it.
 
         Args:
-            state_dict: as returned by :meth:`state_dict` of the same algorithm.
+            state_dict: as returned by :meth:`state_dict` of the same algorithm. One of a plain
+                ``torch.optim`` optimizer sets the optimizer inside and leaves all else alone.
             force: restore the center in any case.
 
         Raises:
-            ConfigError: it belongs to another algorithm; nothing was changed.
+            ConfigError: it belongs to another algorithm, or the optimizer inside is of other
+                parameters; nothing was changed.
         """
+        if is_plain(state_dict):
+            self._load_inner(state_dict)
+            return
         if state_dict.get("algorithm") != type(self).__name__:
             raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+                "this state belongs to another algorithm: load it there, or only what its "
+                "optimizer inside had, load_state_dict(state['inner'])",
+                algorithm=state_dict.get("algorithm"),
             )
         self.train()
-        self.inner.load_state_dict(state_dict["inner"])
-        self._adopt()
+        self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
@@ -254,6 +290,7 @@ class BoxOptimizer(EvaluatingOptimizer):
                 if is_mine or force:
                     center.put(values)
         self._load_extra_state(state_dict["extra"])
+        self._remember()
 
     def _extra_state(self) -> dict[str, Any]:
         """Return the algorithm's own state as tensors and numbers."""
@@ -261,29 +298,3 @@ class BoxOptimizer(EvaluatingOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         """Take back what :meth:`_extra_state` returned."""
-
-
-def fill_model(
-    model: torch.nn.Module,
-    center: Center,
-    buffers: Center | None,
-    names: Mapping[int, str],
-    *,
-    groups: int,
-) -> None:
-    """Copy centers of parameters and buffers into a model; see ``center_into``."""
-    own, theirs = center.flat.tensors, dict(model.named_parameters())
-    filled = [(center, counterparts(own, names, theirs, groups=groups))]
-    if buffers is not None:
-        own, floats = buffers.flat.tensors, named_floats(model)
-        filled.append((buffers, counterparts(own, names, floats)))
-    for each, targets in filled:
-        _fill(each, targets)
-
-
-@torch.no_grad()
-def _fill(center: Center, targets: dict[int, torch.Tensor]) -> None:
-    """Copy a center's values into the targets of its tensors."""
-    for (buffer, _), values in zip(center, center.values().values(), strict=True):
-        for tensor, source in zip(buffer.tensors, buffer.split(values), strict=True):
-            targets[id(tensor)].copy_(source)

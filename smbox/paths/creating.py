@@ -80,8 +80,11 @@ def create(
         return control.create(request, wait_s)
     if not request.exist_ok:
         return _create_filled(paths, request, values, timeout_s)
-    with suppress(RegionNotFoundError):
+    try:
         return _same(control.attach(request.name, request.kind, 0.0, wait_s), request)
+    except RegionNotFoundError as missing:
+        # The call keeps its error: a traceback in that cycle would keep all callers' objects.
+        missing.with_traceback(None)
     try:
         return _create_filled(paths, request, values, timeout_s)
     except RegionExistsError:  # somebody was faster

@@ -215,3 +215,20 @@ def test_a_view_outlives_its_buffer():
     gc.collect()
     view += 1
     assert view.tolist() == [11.0, 12.0]
+
+
+def test_tensors_that_have_no_flat_buffer_are_refused_and_stay():
+    one = torch.nn.Parameter(torch.ones(2))
+    for other, cure in (
+        (torch.zeros(2, dtype=torch.complex64), "view_as_real"),
+        (torch.zeros(2, dtype=torch.int64), "leave others out"),
+        (torch.zeros(2, device="meta"), "one device"),
+    ):
+        where = one.data_ptr()
+        with pytest.raises(ConfigError, match=cure):
+            FlatParameters([one, other])
+        assert one.data_ptr() == where
+    with pytest.raises(ConfigError, match="'meta' has none"):
+        FlatParameters([torch.zeros(2, device="meta")])
+    with pytest.raises(ConfigError, match="no parameters"):
+        FlatParameters([])

@@ -73,7 +73,7 @@ def test_a_group_of_one_is_easgd_bit_for_bit(overlap: bool, period: int):
     (world,) = worlds(1, 1)
     one = hybrid(world, mine, **settings)
     one.run(STEPS)
-    one.optimizer.close()
+    one.optimizer.close(exchange=False)
     x = torch.nn.Parameter(torch.from_numpy(start()))
     other = Descent(
         0, x, EASGD(torch.optim.SGD([x], lr=LR), plain, "run", workers=1, **settings)
@@ -105,7 +105,7 @@ def test_groups_equal_the_replay_of_their_order(overlap: bool, period: int):
         one = hybrid(world, box, overlap=overlap, period=period)
         made.wait(60.0)  # a group that comes after an exchange begins elsewhere
         one.run(STEPS)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
         return one.values()
 
     values = each(worlds(2, 2), work)
@@ -131,7 +131,7 @@ def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups():
     def work(world: World):
         one = hybrid(world, box, moving_rate=None, period=1)
         one.run(3)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
         rate = getattr(one.optimizer._part, "moving_rate", None)
         return one.optimizer.stats(), one.optimizer.sync_stats(), rate
 
@@ -180,7 +180,7 @@ def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
         if world.is_group_root:
             saved.update(one.optimizer.state_dict())
         one.run(4)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
         return one.values()
 
     def rest(world: World) -> np.ndarray:
@@ -188,7 +188,7 @@ def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
         one.optimizer.load_state_dict(saved)
         one.t = 3
         one.run(4)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
         return one.values()
 
     before = each(members, whole)
@@ -216,7 +216,7 @@ def test_a_root_whose_memory_fails_is_named_by_the_others(overlap: bool, closes:
         else:
             with pytest.raises(WorkerLostError, match="rank 0 has left"), one.optimizer:
                 one.run(steps)
-        one.optimizer.close()
+        one.optimizer.close(exchange=False)
 
     each(worlds(1, 2), work)
 

@@ -1,0 +1,86 @@
+"""The end of a run of HybridSGD: what the period has left, and the center in every model."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, start
+from smbox_torch.hybrid import HybridSGD
+from smbox_torch.world import World
+
+STEPS = 3
+
+
+def worlds(groups: int, ranks: int) -> list[World]:
+    run_id = uuid.uuid4().hex
+    return [
+        World(
+            rank=group * ranks + rank,
+            local_rank=rank,
+            world_size=groups * ranks,
+            local_world_size=ranks,
+            group_rank=group,
+            group_world_size=groups,
+            run_id=run_id,
+        )
+        for group in range(groups)
+        for rank in range(ranks)
+    ]
+
+
+def run(box: ModelBox, overlap: bool, end) -> list[np.ndarray]:
+    """Train two groups of two for fewer steps than a period; return all models at the end."""
+
+    def work(world: World) -> np.ndarray:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        client = box.client(f"w{world.group_rank}") if world.is_group_root else None
+        sgd = torch.optim.SGD([x], lr=LR)
+        settings = {"period": 10, "overlap": overlap, "timeout_s": 30.0, "world": world}
+        one = Descent(world.rank, x, HybridSGD(sgd, client, "run", **settings))
+        one.run(STEPS)
+        end(one.optimizer)
+        return one.values()
+
+    with ThreadPoolExecutor(4) as pool:
+        return [each.result() for each in [pool.submit(work, w) for w in worlds(2, 2)]]
+
+
+def center(box: ModelBox) -> np.ndarray:
+    return box.attach("run.float32").get()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(overlap: bool):
+    box = ModelBox()
+    ended = run(box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0))
+    assert not np.array_equal(center(box), start())
+    for x in ended:
+        np.testing.assert_array_equal(x, center(box))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_closing_shares_the_rest(overlap: bool):
+    box, met = ModelBox(), threading.Barrier(4)
+
+    def end(optimizer: HybridSGD) -> None:
+        optimizer.close()
+        met.wait(30.0)
+
+    ended = run(box, overlap, end)
+    assert not np.array_equal(center(box), start())
+    assert ended[0].tobytes() == ended[1].tobytes()
+    assert ended[2].tobytes() == ended[3].tobytes()
+
+
+def test_on_demand_nothing_is_shared():
+    box = ModelBox()
+    run(box, False, lambda optimizer: optimizer.close(exchange=False))
+    once = center(box)  # the exchange of the first step, of x that had not moved
+    np.testing.assert_array_equal(once, start())
