@@ -12,6 +12,14 @@ x the weights of master or worker, g its gradient at whatever x was while it was
 
 A worker's x is a mixture of several of the master's, as old as the chunk's last turn.
 
+With ``model=`` the streamers carry the statistics of batch norms as well. They are no sums of
+gradients and a master may see no data, so they are averaged: r those of master or worker, q
+those in the memory, n and m their counts of batches:
+
+    streamer, a forward changed r since:  d = 0.9 / workers (r - q);  q = q + d;  r = r - d
+    streamer, none did:                   r = q
+    both:                                 m = n = max(m, n)             (each one atomic op)
+
 Variant: the paper streams over raw sockets and bears lost chunks; the memory's operations are
 exact, so every gradient arrives once. Chunks are stripes. The master may be on any host.
 """
@@ -31,6 +39,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.statistics_stream import StatisticsStream
 from smbox_torch.stream import Stream
 from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
@@ -54,6 +63,8 @@ class Dogwild(BoxOptimizer):
         is_master: whether this is the one that steps; None: it is RANK 0.
         pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
             caller calls ``stream``.
+        workers: number of workers, the master included; None: WORLD_SIZE, else 1.
+        model: also stream its buffers, the statistics and batch counts of its batch norms.
     """
 
     def __init__(
@@ -64,15 +75,18 @@ class Dogwild(BoxOptimizer):
         *,
         is_master: bool | None = None,
         pause_s: float | None = PAUSE_S,
+        workers: int | None = None,
+        model: torch.nn.Module | None = None,
     ) -> None:
         if pause_s is not None and pause_s < 0:
             raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
-        super().__init__(optimizer, box, name)
+        super().__init__(optimizer, box, name, model=model, workers=workers)
         world = World.from_env(os.environ)
         self.is_master = world.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
         self._pending = [torch.zeros_like(b.flat, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
+        self._statistics = StatisticsStream(self.buffers, box, name, model, self.workers)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
     # ------------------------------------------------------------------ the solver
@@ -93,6 +107,7 @@ class Dogwild(BoxOptimizer):
                 buffer.load()
             else:
                 buffer.store()
+        self._statistics.hand_over()
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
         """Take in what was streamed, or put the gradient where it is streamed from."""
@@ -122,8 +137,9 @@ class Dogwild(BoxOptimizer):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
         moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
+        nbytes = moved * self.center.nbytes + self._statistics.stream()
         took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=moved * self.nbytes)
+        self.recorder.exchange(took_s=took_s, nbytes=nbytes)
 
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""
@@ -139,6 +155,12 @@ class Dogwild(BoxOptimizer):
             waiting[...] = 0
         sums.accumulate(sent)
         weights.get(out=x)
+
+    @torch.no_grad()
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the memory's weights, statistics and counts into a model; see BoxOptimizer."""
+        super().center_into(model)
+        self._statistics.center_into(model, self._names)
 
     # ------------------------------------------------------------------ resuming and ending
 

@@ -11,7 +11,7 @@ P = number of elements of one dtype.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -24,10 +24,13 @@ __all__ = [
     "FlatParameters",
     "check_views",
     "float_buffers",
+    "named_counts",
     "named_floats",
     "other_buffers",
     "unique",
 ]
+
+INTEGERS: Final = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -38,6 +41,11 @@ def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a model's floating-point buffers by name."""
     return {n: b for n, b in model.named_buffers() if b.is_floating_point() and b.numel()}
+
+
+def named_counts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a model's integer buffers by name: batch norms count their batches in them."""
+    return {name: b for name, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -170,12 +170,12 @@ def test_workers_at_once_bring_all_clusters_to_the_goal(open_box):
     for one in team:
         assert (one.x - goal).abs().max() < 0.05
     latest = torch.nn.ParameterList([torch.zeros(SIZE)])
-    team[3].optimizer.latest_into(latest)
+    team[3].optimizer.center_into(latest)
     assert (latest[0] - goal).abs().max() < 0.05
     close(team)
 
 
-def test_the_latest_model_is_matched_by_name_not_by_the_order_of_groups(open_box):
+def test_the_center_is_matched_by_name_not_by_the_order_of_groups(open_box):
     model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.LayerNorm(4))
     named = list(model.named_parameters())
     sgd = torch.optim.SGD([{"params": named[0::2]}, {"params": named[1::2]}], lr=LR)
@@ -184,9 +184,9 @@ def test_the_latest_model_is_matched_by_name_not_by_the_order_of_groups(open_box
         with torch.no_grad():
             for number, (_, parameter) in enumerate(named):
                 parameter.fill_(number)
-        optimizer.latest_into(other)
+        optimizer.center_into(other)
         with pytest.raises(ConfigError):
-            optimizer.latest_into(torch.nn.Linear(4, 4))
+            optimizer.center_into(torch.nn.Linear(4, 4))
     assert [p[0].item() for p in other.parameters()] == [0, 1, 2, 3]
 
 
