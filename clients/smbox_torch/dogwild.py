@@ -30,7 +30,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import torch
 
@@ -39,6 +39,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.options import BoxOptions
 from smbox_torch.statistics_stream import StatisticsStream
 from smbox_torch.stream import Stream
 from smbox_torch.world import World
@@ -63,8 +64,7 @@ class Dogwild(BoxOptimizer):
         is_master: whether this is the one that steps; None: it is RANK 0.
         pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
             caller calls ``stream``.
-        workers: number of workers, the master included; None: WORLD_SIZE, else 1.
-        model: also stream its buffers, the statistics and batch counts of its batch norms.
+        options: model, workers: see BoxOptimizer. Statistics and batch counts are streamed.
     """
 
     def __init__(
@@ -75,18 +75,17 @@ class Dogwild(BoxOptimizer):
         *,
         is_master: bool | None = None,
         pause_s: float | None = PAUSE_S,
-        workers: int | None = None,
-        model: torch.nn.Module | None = None,
+        **options: Unpack[BoxOptions],
     ) -> None:
         if pause_s is not None and pause_s < 0:
             raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
-        super().__init__(optimizer, box, name, model=model, workers=workers)
+        super().__init__(optimizer, box, name, **options)
         world = World.from_env(os.environ)
         self.is_master = world.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
         self._pending = [torch.zeros_like(b.flat, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
-        self._statistics = StatisticsStream(self.buffers, box, name, model, self.workers)
+        self._statistics = StatisticsStream(self.buffers, box, name, self._model, self.workers)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
     # ------------------------------------------------------------------ the solver

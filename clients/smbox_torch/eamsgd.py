@@ -52,7 +52,8 @@ class EAMSGD(EASGD):
         options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 
     Raises:
-        ConfigError: another optimizer, or a setting of SGD that would be ignored.
+        ConfigError: another optimizer, or a setting of SGD that would be ignored. From
+            ``step``: a sparse gradient in a group with weight decay; nothing was changed.
     """
 
     def __init__(
@@ -84,11 +85,15 @@ class EAMSGD(EASGD):
         self._v = [torch.zeros_like(x) for x in self._x]
         self._is_at_x = False
         self._seen = self._versions()
+        self._gradients: dict[int, torch.Tensor] = {}
 
     def _advance(self) -> None:
-        self._decay()
-        with self._at_x():
-            super()._advance()
+        self._gradients = self._decayed()
+        try:
+            with self._at_x():
+                super()._advance()
+        finally:
+            self._gradients = {}
 
     def exchange(self) -> None:
         """Do one exchange of x now; see EASGD."""
@@ -128,13 +133,25 @@ class EAMSGD(EASGD):
             x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
         self._seen = self._versions()
 
-    def _decay(self) -> None:
-        """Add weight decay to the gradients, at y."""
+    def _decayed(self) -> dict[int, torch.Tensor]:
+        """Return the gradient of each (id) parameter that has one, with weight decay at y.
+
+        The parameters keep their own gradients: a user may read them after the step.
+        """
+        gradients = {}
         for group in self.param_groups:
             decay = group["weight_decay"]
-            for p in group["params"] if decay else ():
-                if p.grad is not None:
-                    p.grad.add_(p, alpha=decay)
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if decay and p.grad.is_sparse:
+                    raise ConfigError(
+                        "weight decay changes every element, and this gradient is sparse: set "
+                        "weight_decay=0 for its group",
+                        shape=tuple(p.shape),
+                    )
+                gradients[id(p)] = p.grad.add(p, alpha=decay) if decay else p.grad
+        return gradients
 
     def _local_step(self) -> None:
         """Move v and x."""
@@ -150,8 +167,8 @@ class EAMSGD(EASGD):
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
         for buffer, flat in zip(self.flat.buffers, self._v, strict=True):
             for p, v in zip(buffer.tensors, buffer.split(flat), strict=True):
-                if p.grad is not None:
-                    yield p, p.grad, v, float(lr[id(p)])
+                if id(p) in self._gradients:
+                    yield p, self._gradients[id(p)], v, float(lr[id(p)])
 
     def close(self) -> None:
         """Finish the exchange under way, so that x and center are consistent."""
