@@ -78,18 +78,20 @@ def hogwild_pp(seed: int, *, tolerance: float, lr: float, delay: int) -> Team:
             settings = {"tolerance": tolerance, "update_delay": delay, "world": world}
             wrapped = HogwildPP(sgd, box, "run", clusters=2, model=model, **settings)
             team.append((model, wrapped))
-        yield team, team[0][1].center_into
-        for _, wrapped in team:
-            wrapped.close()
+        try:
+            yield team, team[0][1].center_into
+        finally:
+            for _, wrapped in team:
+                wrapped.close()
 
 
-def adagrad(seed: int, *, accumulator: float, lr: float) -> Team:
+def adagrad(seed: int, *, initial: float, lr: float) -> Team:
     """Four workers that push to Adagrad at the server."""
     box, team = ModelBox(), []
     for number in range(WORKERS):
         model = digits.network(seed=seed)
         sgd = torch.optim.SGD(model.parameters(), lr=lr)
-        settings = {"initial_accumulator": accumulator, "workers": WORKERS}
+        settings = {"settings": {"initial_accumulator_value": initial}, "workers": WORKERS}
         client = box.client(f"w{number}")
         team.append((model, ServerDownpour(sgd, client, "run", model=model, **settings)))
     yield team, team[0][1].center_into
@@ -112,7 +114,10 @@ TABLES: dict[str, tuple[Callable[..., Team], dict[str, tuple[Any, ...]]]] = {
             "lr": (0.01, 0.02, 0.05),
         },
     ),
-    "adagrad": (adagrad, {"accumulator": (0.0, 0.01, 0.1, 1.0), "lr": (0.003, 0.01, 0.03)}),
+    "adagrad": (
+        adagrad,
+        {"initial": (0.0, 0.01, 0.1, 1.0), "lr": (0.003, 0.01, 0.03, 0.1, 0.3)},
+    ),
 }
 """By name: what makes the workers, and the settings to try; the last are the columns."""
 

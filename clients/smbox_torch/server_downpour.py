@@ -8,6 +8,12 @@ c the center, f the server's step with its state beside c (smbox/memory/kernels.
     after n_push steps:    c = f(c, a);        a = 0
     after n_fetch steps:   x = c
 
+Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    first s: 0.1
+
+Variant: with s = 0 at first, as in Duchi et al. and torch, the first push moves every weight by
+lr, however small its gradient. The paper warms up one worker alone instead; 0.1 is the value of
+its successor (TensorFlow's Adagrad).
+
 A step at the memory changes a stripe's parameters and their state in one commit, so no state
 is ever of another step than its parameters, however many workers push.
 """
@@ -15,7 +21,7 @@ is ever of another step than its parameters, however many workers push.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
@@ -28,6 +34,9 @@ from smbox_torch.options import BoxOptions
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["ServerDownpour"]
+
+SETTINGS: Final[dict[str, dict[str, float]]] = {"adagrad": {"initial_accumulator_value": 0.1}}
+"""Of a server's optimizer, where they are not torch's."""
 
 
 class ServerDownpour(BoxOptimizer):
@@ -43,6 +52,8 @@ class ServerDownpour(BoxOptimizer):
         n_push: steps between two pushes; gradients add up between.
         n_fetch: steps between two fetches.
         settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
+            Adagrad's initial_accumulator_value, s at first: default 0.1. The settings of the
+            first worker decide it.
         options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
@@ -71,8 +82,9 @@ class ServerDownpour(BoxOptimizer):
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._lr = lr
+        chosen = SETTINGS.get(server, {}) | dict(settings or {})
         self._servers: list[OptimizerLike] = [
-            box.optimizer(region, server, lr=self.server_lr, **(settings or {}))
+            box.optimizer(region, server, lr=self.server_lr, **chosen)
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
