@@ -1,6 +1,7 @@
-"""Measures the defaults of EAMSGD, HogWild++ and the server's Adagrad on the digits.
+"""Measures the defaults of EAMSGD, MDownpour, HogWild++ and the server's Adagrad on the digits.
 
-python benchmarks/digits_defaults.py eamsgd|hogwild_pp|adagrad [--epochs 20] [--seeds 0,1,2]
+python benchmarks/digits_defaults.py eamsgd|mdownpour|hogwild_pp|adagrad
+    [--epochs 20] [--seeds 0,1,2]
 
 Four workers with batches of 8 pictures take turns in one process, in a random order that the
 seed decides, so a run repeats exactly and needs one core. The learning rate rises over the
@@ -29,6 +30,7 @@ from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch import digits
 from smbox_torch.eamsgd import EAMSGD
 from smbox_torch.hogwild_pp import HogwildPP
+from smbox_torch.mdownpour import MDownpour
 from smbox_torch.server_downpour import ServerDownpour
 from smbox_torch.world import World
 
@@ -64,6 +66,18 @@ def eamsgd(seed: int, *, momentum: float, rate: float, period: int) -> Team:
         settings = {"momentum": momentum, "period": period, "workers": WORKERS}
         client = box.client(f"w{number}")
         team.append((model, EAMSGD(sgd, client, "run", model=model, **settings)))
+    yield team, team[0][1].center_into
+
+
+def mdownpour(seed: int, *, momentum: float, rate: float) -> Team:
+    """Four workers of MDownpour; ``rate`` is lr / (1 - momentum) of each worker."""
+    box, team = ModelBox(), []
+    for number in range(WORKERS):
+        model = digits.network(seed=seed)
+        sgd = torch.optim.SGD(model.parameters(), lr=rate * (1 - momentum))
+        settings = {"momentum": momentum, "workers": WORKERS}
+        client = box.client(f"w{number}")
+        team.append((model, MDownpour(sgd, client, "run", model=model, **settings)))
     yield team, team[0][1].center_into
 
 
@@ -103,8 +117,12 @@ TABLES: dict[str, tuple[Callable[..., Team], dict[str, tuple[Any, ...]]]] = {
         {
             "momentum": (0.9, 0.95, 0.99),
             "period": (1, 10, 64),
-            "rate": (0.05, 0.1, 0.2, 0.5, 2.0),
+            "rate": (0.05, 0.1, 0.2, 0.5),
         },
+    ),
+    "mdownpour": (
+        mdownpour,
+        {"momentum": (0.9, 0.95, 0.99), "rate": (0.01, 0.03, 0.1, 0.3)},
     ),
     "hogwild_pp": (
         hogwild_pp,

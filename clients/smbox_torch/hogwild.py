@@ -28,7 +28,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.flat import check_views
-from smbox_torch.hogwild_model import ModelTensors, Places, tensors_of
+from smbox_torch.hogwild_model import ModelTensors, Places, check_sparse, tensors_of
 from smbox_torch.hogwild_state import SharedState
 from smbox_torch.phase import Phase
 from smbox_torch.stats import Recorder, Stats
@@ -57,7 +57,8 @@ class Hogwild(WrappedOptimizer):
         ConfigError: this process cannot map the memory, a tensor is on another device or of a
             dtype that regions lack, the model has none of the parameters, or the state cannot
             be shared; the model is as it was. From ``step``: the model was loaded, moved or
-            got other tensors since; nothing was stepped.
+            got other tensors since, or a gradient is sparse that the optimizer needs dense;
+            nothing was stepped.
         LayoutMismatchError: another model runs under this name; the model is as it was.
     """
 
@@ -95,7 +96,8 @@ class Hogwild(WrappedOptimizer):
         return [parameter._version for parameter in self._tensors.parameters]  # noqa: SLF001
 
     def _check(self) -> None:
-        """Raise ConfigError if the model is no longer the one that was wrapped."""
+        """Raise ConfigError if the model cannot be stepped, or is not what was wrapped."""
+        check_sparse(self.inner)
         self._places.check()
         check_views(self._tensors.every, self._views.every, "the shared memory")
         if self._written not in (None, self._writes()):

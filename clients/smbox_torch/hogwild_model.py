@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import torch
 
@@ -19,7 +19,10 @@ from smbox_torch.flat import float_buffers, named_counts, named_floats, unique
 from smbox_torch.hogwild_state import share
 from smbox_torch.matching import counterparts, names_of
 
-__all__ = ["ModelTensors", "Places", "tensors_of"]
+__all__ = ["ModelTensors", "Places", "check_sparse", "tensors_of"]
+
+DENSE_ONLY: Final = (torch.optim.Adam, torch.optim.AdamW)
+"""Optimizers that raise for a sparse gradient, perhaps after a step of other parameters."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,20 @@ def _check_on_cpu(tensors: Iterable[torch.Tensor]) -> None:
         raise ConfigError(
             "Hogwild's model is mapped memory: keep it on the CPU", devices=devices
         )
+
+
+def check_sparse(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ConfigError if the optimizer cannot step along a sparse gradient that is there."""
+    for group in optimizer.param_groups:
+        is_dense_only = isinstance(optimizer, DENSE_ONLY) or bool(group.get("weight_decay"))
+        if is_dense_only and any(
+            p.grad is not None and p.grad.is_sparse for p in group["params"]
+        ):
+            raise ConfigError(
+                "a gradient is sparse, and this optimizer or its weight decay changes every "
+                "element: use SGD, Adagrad or SparseAdam with weight_decay=0 for its group",
+                optimizer=type(optimizer).__name__,
+            )
 
 
 class Places:

@@ -71,6 +71,15 @@ def test_weight_decay_is_added_ahead_of_x():
     assert x.tolist() == pytest.approx([1 - 0.125 * (1 + HALF)] * 3)
 
 
+def test_the_default_momentum_is_the_measured_one():
+    ends = []
+    for settings in ({}, {"momentum": 0.9}):
+        one = worker(0, ModelBox(), **settings)
+        one.run(5)
+        ends.append(one.values().tolist())
+    assert ends[0] == ends[1]
+
+
 def test_weight_decay_leaves_the_gradient_as_it_is():
     settings = {"lr": 0.25, "weight_decay": 0.5}
     x = torch.nn.Parameter(torch.ones(3))

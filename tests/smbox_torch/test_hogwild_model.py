@@ -215,6 +215,21 @@ def test_other_models_and_tensors_that_cannot_be_shared_are_refused(open_box):
         assert (other.weight.tolist(), other.bias.tolist()) == before
 
 
+@pytest.mark.parametrize(
+    "make",
+    [torch.optim.Adam, lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)],
+)
+def test_a_sparse_gradient_is_refused_before_any_parameter_is_stepped(open_box, make):
+    net = nn.ModuleList([nn.Linear(2, 1), nn.Embedding(4, 2, sparse=True)])
+    optimizer = Hogwild(make(net.parameters()), open_box(), "run", model=net)
+    before = values(net)
+    net[0](net[1](torch.tensor([1, 3]))).sum().backward()
+    with pytest.raises(ConfigError, match="sparse"):
+        optimizer.step()
+    assert values(net) == before
+    optimizer.close()
+
+
 def test_a_state_of_another_model_is_refused_and_changes_nothing(open_box):
     net, other = model(), nn.Linear(4, 2)
     with Hogwild(sgd(other), open_box(), "other") as optimizer:
