@@ -27,6 +27,7 @@ import torch
 
 from smbox.box import Box
 from smbox.errors import ConfigError
+from smbox_torch.claim import claim
 from smbox_torch.flat import check_views
 from smbox_torch.hogwild_model import ModelTensors, Places, check_sparse, tensors_of
 from smbox_torch.hogwild_state import SharedState
@@ -55,11 +56,12 @@ class Hogwild(WrappedOptimizer):
 
     Raises:
         ConfigError: this process cannot map the memory, a tensor is on another device or of a
-            dtype that regions lack, the model has none of the parameters, or the state cannot
-            be shared; the model is as it was. From ``step``: the model was loaded, moved or
-            got other tensors since, or a gradient is sparse that the optimizer needs dense;
-            nothing was stepped.
-        LayoutMismatchError: another model runs under this name; the model is as it was.
+            dtype that regions lack, the model has none of the parameters, the state cannot be
+            shared, or another algorithm uses the name; the model is as it was. From ``step``:
+            the model was loaded, moved or got other tensors since, or a gradient is sparse that
+            the optimizer needs dense; nothing was stepped.
+        LayoutMismatchError: another model runs under this name, or the same one with or
+            without ``model=``; the model is as it was.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Hogwild(WrappedOptimizer):
 
     def _share(self, box: Box, name: str) -> ModelTensors:
         """Return the tensors that the model's become."""
+        claim(box, name, type(self).__name__, self._tensors.every)
         (views,) = self._tensors.views(box, name)
         return views
 

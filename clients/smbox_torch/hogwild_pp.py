@@ -35,6 +35,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
+from smbox_torch.claim import claim
 from smbox_torch.hogwild import Hogwild
 from smbox_torch.hogwild_model import ModelTensors
 from smbox_torch.hogwild_state import share
@@ -125,6 +126,7 @@ class HogwildPP(Hogwild):
 
     def _share(self, box: Box, name: str) -> ModelTensors:  # noqa: ARG002 - the cluster's
         """Share the models of all clusters; the first worker's values are in every one."""
+        claim(box, self._run, type(self).__name__, self._tensors.every)
         self._models = self._tensors.views(box, self._run, self.clusters)
         return self._models[self.cluster]
 

@@ -215,6 +215,21 @@ def test_other_models_and_tensors_that_cannot_be_shared_are_refused(open_box):
         assert (other.weight.tolist(), other.bias.tolist()) == before
 
 
+def test_a_name_belongs_to_one_algorithm_and_one_model(open_box):
+    net = nn.Linear(2, 3, bias=False)
+    with Hogwild(sgd(net), open_box(), "run"):
+        other = nn.Linear(3, 2, bias=False)  # as many elements
+        normed = nn.Sequential(nn.Linear(2, 3, bias=False), nn.BatchNorm1d(3, affine=False))
+        kept = [values(each) for each in (other, normed)]
+        with pytest.raises(LayoutMismatchError, match="other shapes"):
+            Hogwild(sgd(other), open_box(), "run")
+        with pytest.raises(LayoutMismatchError):  # others share its weights, but no statistics
+            Hogwild(sgd(normed), open_box(), "run", model=normed)
+        with pytest.raises(ConfigError, match="another algorithm"):
+            HogwildPP(sgd(net), open_box(), "run", clusters=1, world=World())
+        assert [values(each) for each in (other, normed)] == kept
+
+
 @pytest.mark.parametrize(
     "make",
     [torch.optim.Adam, lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1)],
