@@ -60,6 +60,26 @@ def test_the_weights_of_the_ring_solve_their_equations(clusters: int):
     assert lambda_ == pytest.approx(1 - beta ** (clusters - 1), abs=1e-12)
 
 
+@pytest.mark.parametrize(("moves", "travels"), [(2e-3, True), (5e-4, False)])
+def test_the_default_tolerance_is_the_measured_one(open_box, moves: float, travels: bool):
+    xs = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    team = [
+        HogwildPP(
+            torch.optim.SGD([x], lr=1.0),
+            open_box(),
+            "run",
+            clusters=2,
+            world=World(rank, rank, 2, 2),
+        )
+        for rank, x in enumerate(xs)
+    ]
+    xs[0].grad = torch.full((1,), moves)
+    team[0].step()
+    assert (xs[1].item() != 0) is travels
+    for each in team:
+        each.close()
+
+
 def test_the_token_is_kept_for_as_long_as_in_the_papers_code():
     assert [default_update_delay(n) for n in (2, 4, 5, 10, 11)] == [64, 64, 16, 16, 4]
 
