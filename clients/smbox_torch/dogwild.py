@@ -71,7 +71,8 @@ class Dogwild(BoxOptimizer):
         world = World.from_env(os.environ)
         self.is_master = world.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
-        self._pending = [torch.zeros_like(b.flat, device="cpu") for b in self.flat.buffers]
+        self._given = None  # the streamer changes x before the first step too
+        self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
@@ -103,7 +104,7 @@ class Dogwild(BoxOptimizer):
         if parameter.grad is not None and not parameter.grad.is_sparse:
             parameter.grad.add_(part.to(parameter.device))
         elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
-            dense = part.to(parameter.device, copy=True)
+            dense = part.to(parameter.device, parameter.dtype, copy=True)
             parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
         part.zero_()
 
@@ -123,7 +124,7 @@ class Dogwild(BoxOptimizer):
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
         moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
         took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=moved * self.nbytes)
+        self.recorder.exchange(took_s=took_s, nbytes=moved * self.center.nbytes)
 
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""

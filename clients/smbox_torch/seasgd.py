@@ -86,10 +86,10 @@ class SEASGD(BoxOptimizer):
             self.box.create(
                 f"{self.name}.increment.{increment}.{index}",
                 shape=buffer.host.shape,
-                dtype=buffer.dtype,
+                dtype=str(region.dtype),
                 exist_ok=True,
             )
-            for index, (buffer, _) in enumerate(self.pairs())
+            for index, (buffer, region) in enumerate(self.pairs())
         ]
 
     def _advance(self) -> None:
@@ -108,7 +108,7 @@ class SEASGD(BoxOptimizer):
         if self._thread is None:
             self._add()
         took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=2 * self.nbytes)
+        self.recorder.exchange(took_s=took_s, nbytes=self.exchange_nbytes)
         self.recorder.waited(took_s)
         if self._thread is not None:
             self._thread.begin(self._add)
