@@ -52,7 +52,8 @@ class EAMSGD(EASGD):
         options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 
     Raises:
-        ConfigError: another optimizer, or a setting of SGD that would be ignored.
+        ConfigError: another optimizer, or a setting of SGD that would be ignored; from
+            ``step``: weight decay of a sparse gradient, and nothing is exchanged.
     """
 
     def __init__(
@@ -132,11 +133,19 @@ class EAMSGD(EASGD):
 
     def _decay(self) -> None:
         """Add weight decay to the gradients, at y."""
-        for group in self.param_groups:
-            decay = group["weight_decay"]
-            for p in group["params"] if decay else ():
-                if p.grad is not None:
-                    p.grad.add_(p, alpha=decay)
+        decayed = [
+            (p, group["weight_decay"])
+            for group in self.param_groups
+            for p in group["params"]
+            if group["weight_decay"] and p.grad is not None
+        ]
+        if any(p.grad.is_sparse for p, _ in decayed):
+            raise ConfigError(
+                "weight decay needs dense gradients: use sparse=False, or a parameter group of "
+                "its own with weight_decay=0"
+            )
+        for p, decay in decayed:
+            p.grad.add_(p, alpha=decay)
 
     def _local_step(self) -> None:
         """Move v and x, in the center's dtype."""

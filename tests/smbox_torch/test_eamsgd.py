@@ -134,3 +134,14 @@ def test_other_optimizers_and_settings_that_would_be_ignored_are_refused():
             EAMSGD(torch.optim.SGD([x], lr=0.1, **settings), ModelBox(), "run")
     with pytest.raises(ConfigError, match="momentum"):
         EAMSGD(torch.optim.SGD([x], lr=0.1), ModelBox(), "run", momentum=1.0)
+
+
+def test_weight_decay_of_sparse_gradients_is_refused_before_an_exchange():
+    box, table = ModelBox(), torch.nn.Embedding(4, 2, sparse=True)
+    sgd = torch.optim.SGD(table.parameters(), lr=0.5, weight_decay=0.25)
+    opt = EAMSGD(sgd, box, "run", workers=1)
+    table(torch.tensor([1])).sum().backward()
+    began = len(box.log)
+    with pytest.raises(ConfigError, match="dense"):
+        opt.step()
+    assert len(box.log) == began
