@@ -76,7 +76,6 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
         sink = MoveSink(extent.first, array.reshape(-1), rate, dtype.itemsize)
     else:
         array = source_array(x, dtype, shape, may_be_narrower=True)
-        array = array.astype(dtype, copy=False)  # d comes in the region's type
         out = output_array(delta, dtype, shape, called="delta")
         if np.may_share_memory(array, out):
             raise ConfigError("delta must not share memory with x", region=info.name)

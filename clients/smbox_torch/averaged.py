@@ -48,14 +48,16 @@ class AveragedDownpour(Downpour):
         """Return a, the weight of the center that was just seen, in (0, 1]."""
         raise NotImplementedError
 
-    def _beside_nbytes(self) -> int:
-        return 2 * self.average.nbytes
+    def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
+        beside = self.average.sent_nbytes + self.average.nbytes
+        return super()._exchange_nbytes(push=push, fetch=fetch) + beside
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         super()._transfer(push=push, fetch=fetch)
         rate = self.rate()
-        for (buffer, region), unused in zip(self.average, self._unused, strict=True):
-            region.elastic(buffer.host, rate, delta=unused)
+        sent = self.average.operands(buffer.host for buffer in self.flat.buffers)
+        for region, x, unused in zip(self.average.regions, sent, self._unused, strict=True):
+            region.elastic(x, rate, delta=unused)
 
     def _best(self) -> Center:
         return self.average

@@ -1,20 +1,23 @@
 """The center: regions of a memory box that hold what the workers share.
 
-One region per dtype, ``NAME.DTYPE``, initialised once: of workers that race to create it one
-wins, and all begin with the winner's values.
+One region per dtype of the worker's values, ``NAME.DTYPE``, whose elements have the center's
+dtype (``precision``). It is initialised once: of workers that race to create it one wins, and
+all begin with the winner's values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox_torch.adapter import as_array
-from smbox_torch.boxes import BoxLike, RegionLike
+from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.flat import FlatBuffer, FlatParameters
+from smbox_torch.precision import Sender
 
 __all__ = ["Center", "Shared"]
 
@@ -41,6 +44,10 @@ class Center:
         leads: False leaves the worker's values alone: velocities and averages, which are
             kept beside a center, do.
 
+    Attributes:
+        regions: one per buffer.
+        senders: one per buffer: they make operands for the region.
+
     Raises:
         LayoutMismatchError: regions of this name belong to another model.
     """
@@ -60,14 +67,16 @@ class Center:
             box.create(
                 f"{name}.{buffer.dtype}",
                 shape=buffer.host.shape,
-                dtype=buffer.dtype,
+                dtype=dtype_name(buffer.wide.dtype),
                 init=buffer.load() if init is None else init,
                 exist_ok=True,
             )
             for buffer in flat.buffers
         )
-        if leads:
-            self.fetch()
+        self.senders = tuple(Sender(b.size, b.wide.dtype, b.wire) for b in flat.buffers)
+        for buffer, region in self if leads else ():
+            region.get(out=buffer.host)
+            buffer.store()
         self._seen = self._version()
 
     def __iter__(self) -> Iterator[tuple[FlatBuffer, RegionLike]]:
@@ -79,24 +88,43 @@ class Center:
         """Bytes of the center."""
         return self.flat.nbytes
 
+    @property
+    def sent_nbytes(self) -> int:
+        """Bytes of an operand for each region, in the wire's dtype."""
+        return sum(sender.nbytes for sender in self.senders)
+
     def fetch(self) -> None:
-        """Overwrite the worker's values by the center's."""
-        for buffer, region in self:
-            region.get(out=buffer.host)
+        """Overwrite the worker's values by the center's, in the wire's dtype."""
+        for (buffer, region), sender in zip(self, self.senders, strict=True):
+            sender.fetch(region, buffer.host)
             buffer.store()
 
+    def elastic(self, moving_rate: float) -> None:
+        """Pull the worker's values and the center together; both move by the same bits."""
+        for (buffer, region), sender in zip(self, self.senders, strict=True):
+            x = buffer.load()
+            if sender.is_exact:
+                region.elastic(x, moving_rate)
+            else:
+                x -= region.elastic(sender.operand(x), moving_rate, delta=np.empty_like(x))
+            buffer.store()
+
+    def operands(self, values: Iterable[Array]) -> list[Array]:
+        """Return ``[P]`` per buffer in the wire's dtype; see :meth:`Sender.operand`."""
+        return [s.operand(each) for s, each in zip(self.senders, values, strict=True)]
+
     def values(self) -> dict[str, torch.Tensor]:
-        """Return a copy of the center: dtype -> ``[P]`` on the CPU."""
+        """Return a copy of the center: dtype of the worker's values -> ``[P]`` on the CPU."""
         copies = {}
         for buffer, region in self:
-            copies[buffer.dtype] = torch.empty_like(buffer.flat, device="cpu")
+            copies[buffer.dtype] = torch.empty_like(buffer.wide, device="cpu")
             region.get(out=as_array(copies[buffer.dtype]))
         return copies
 
     def put(self, values: dict[str, torch.Tensor]) -> None:
         """Overwrite the center by values as :meth:`values` returned them."""
         for buffer, region in self:
-            region.put(as_array(values[buffer.dtype]))
+            region.put(as_array(values[buffer.dtype].to(buffer.wide.dtype)))
         self._seen = self._version()
 
     def behind(self, *, mine: int = 1) -> int:

@@ -83,10 +83,13 @@ class Dogwild(BoxOptimizer):
         world = World.from_env(os.environ)
         self.is_master = world.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
-        self._pending = [torch.zeros_like(b.flat, device="cpu") for b in self.flat.buffers]
+        self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
         self._statistics = StatisticsStream(self.buffers, box, name, self._model, self.workers)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
+
+    def _remember(self) -> None:
+        """Note nothing: the streamer changes x before the first step, too."""
 
     # ------------------------------------------------------------------ the solver
 
@@ -117,7 +120,7 @@ class Dogwild(BoxOptimizer):
         if parameter.grad is not None and not parameter.grad.is_sparse:
             parameter.grad.add_(part.to(parameter.device))
         elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
-            dense = part.to(parameter.device, copy=True)
+            dense = part.to(parameter.device, parameter.dtype, copy=True)
             parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
         part.zero_()
 
@@ -154,12 +157,6 @@ class Dogwild(BoxOptimizer):
             waiting[...] = 0
         sums.accumulate(sent)
         weights.get(out=x)
-
-    @torch.no_grad()
-    def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the memory's weights, statistics and counts into a model; see BoxOptimizer."""
-        super().center_into(model)
-        self._statistics.center_into(model, self._names)
 
     # ------------------------------------------------------------------ resuming and ending
 

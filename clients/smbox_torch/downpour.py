@@ -32,8 +32,8 @@ __all__ = ["Downpour"]
 class Downpour(BoxOptimizer):
     """Asynchronous SGD on a shared center. Stable for small n_push and n_fetch only.
 
-    Whatever changes the parameters is pushed as a step, by every worker that does it: load the
-    model before it is wrapped. ``center_into`` of the worker's own model is no step.
+    Whatever changes the parameters is pushed as a step, by every worker that does it, but for
+    ``center_into`` of the worker's own model.
 
     Args:
         optimizer: does the local steps.
@@ -44,8 +44,7 @@ class Downpour(BoxOptimizer):
         options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
-        ConfigError: n_push or n_fetch below 1; from ``step``: the model was changed between
-            wrapping (or ``load_state_dict`` of the optimizer) and the first step.
+        ConfigError: n_push or n_fetch below 1.
     """
 
     def __init__(
@@ -66,33 +65,34 @@ class Downpour(BoxOptimizer):
         self._moves = Moves(self.flat)
 
     def _advance(self) -> None:
-        self._moves.begin()
         self._local_step()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
-        with self._exchanging((push + fetch) * self.nbytes + self._beside_nbytes()):
+        with self._exchanging(self._exchange_nbytes(push=push, fetch=fetch)):
             self._moves.gather()
             self._transfer(push=push, fetch=fetch)
             if push:
                 self._average_buffers()
         self.recorder.behind(self.center.behind(mine=int(push)))
 
-    def _beside_nbytes(self) -> int:
-        """Return the bytes that an exchange moves besides parameters and buffers."""
-        return 0
+    def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
+        """Return the bytes of an exchange; of push and fetch together the center answers."""
+        both = push and fetch
+        return self.center.sent_nbytes + (self.center.nbytes if both else 0)
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:
         """Push, fetch, or both as one operation."""
-        for (buffer, region), moved in zip(self.center, self._moves.pending, strict=True):
-            if push and fetch:
-                np.add(region.fetch_and_op(moved), moved, out=buffer.host)
-            elif push:
-                region.accumulate(moved)
-            else:
-                region.get(out=buffer.host)
         if push:
+            sent = self.center.operands(self._moves.pending)
+            for (buffer, region), moved in zip(self.center, sent, strict=True):
+                if fetch:
+                    np.add(region.fetch_and_op(moved), moved, out=buffer.host)
+                else:
+                    region.accumulate(moved)
             self._moves.pushed()
+        else:
+            self.center.fetch()
         if fetch:
             self._moves.rebase()
 

@@ -83,7 +83,7 @@ class EAMSGD(EASGD):
             **options,
         )
         self.momentum = momentum
-        self._x = [buffer.flat.clone() for buffer in self.flat.buffers]
+        self._x = [buffer.wide.clone() for buffer in self.flat.buffers]
         self._v = [torch.zeros_like(x) for x in self._x]
         self._is_at_x = False
         self._seen = self._versions()
@@ -110,15 +110,17 @@ class EAMSGD(EASGD):
             return
         self._follow()
         for buffer, x in zip(self.flat.buffers, self._x, strict=True):
-            buffer.flat.copy_(x)
+            buffer.wide.copy_(x)
+            buffer.narrow()
         self._is_at_x = True
         try:
             yield
         finally:
             self._is_at_x = False
             for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
-                x.copy_(buffer.flat)
-                torch.add(x, v, alpha=self.momentum, out=buffer.flat)
+                x.copy_(buffer.wide)
+                torch.add(x, v, alpha=self.momentum, out=buffer.wide)
+                buffer.narrow()
             self._seen = self._versions()
 
     def _versions(self) -> list[int]:
@@ -130,7 +132,7 @@ class EAMSGD(EASGD):
         if self._versions() == self._seen:
             return
         for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
-            y = buffer.flat
+            y = buffer.values()
             is_mine = y == torch.add(x, v, alpha=self.momentum)  # there x stays exact
             x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
         self._seen = self._versions()
@@ -156,21 +158,22 @@ class EAMSGD(EASGD):
         return gradients
 
     def _local_step(self) -> None:
-        """Move v and x."""
-        for p, g, v, lr in self._moving():
+        """Move v and x, in the center's dtype."""
+        for x, g, v, lr in self._moving():
             v.mul_(self.momentum).add_(g, alpha=-lr)
-            p.add_(v)
+            x.add_(v)
         self._count_step()
 
     def _moving(
         self,
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]]:
-        """Iterate over parameters that have one: gradient, velocity, learning rate."""
+        """Iterate over parameters with a gradient: x, gradient, velocity, learning rate."""
         lr = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
-        for buffer, flat in zip(self.flat.buffers, self._v, strict=True):
-            for p, v in zip(buffer.tensors, buffer.split(flat), strict=True):
+        for buffer, velocity in zip(self.flat.buffers, self._v, strict=True):
+            xs, vs = buffer.split(buffer.wide), buffer.split(velocity)
+            for p, x, v in zip(buffer.tensors, xs, vs, strict=True):
                 if id(p) in self._gradients:
-                    yield p, self._gradients[id(p)], v, float(lr[id(p)])
+                    yield x, self._gradients[id(p)], v, float(lr[id(p)])
 
     def close(self) -> None:
         """Finish the exchange under way, so that x and center are consistent."""

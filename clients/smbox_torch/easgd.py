@@ -20,6 +20,7 @@ and the bound of the fused exchange is only approached, not kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Unpack
 
 import torch
@@ -84,15 +85,14 @@ class EASGD(BoxOptimizer):
         if self._overlap is not None:
             self._overlap.begin()
             return
-        with torch.no_grad(), self._exchanging(2 * self.nbytes):
-            for buffer, region in self.pairs():
-                region.elastic(buffer.load(), self.moving_rate)
-                buffer.store()
+        with torch.no_grad(), self._exchanging(self.exchange_nbytes):
+            for center in self._centers():
+                center.elastic(self.moving_rate)
         self.recorder.behind(self.center.behind())
 
     def prepare(self) -> None:
-        """Raise ConfigError if x has left its buffers."""
-        self.flat.check()
+        """Raise ConfigError if x cannot be exchanged."""
+        self._demand_exchangeable()
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Exchange copies of x with the center; their moves come back in ``moves``.
@@ -101,12 +101,13 @@ class EASGD(BoxOptimizer):
         on an update thread has answers kept for that thread alone.
 
         Args:
-            xs: one ``[P]`` per buffer; left alone.
-            moves: as many tensors of the same shapes, on the CPU.
+            xs: one ``[P]`` per buffer, of the center's dtype; left alone.
+            moves: as many tensors of the same shapes and dtypes, on the CPU.
         """
         self.phase.use()
-        for x, move, (_, region) in zip(xs, moves, self.pairs(), strict=True):
-            region.elastic(x, self.moving_rate, delta=as_array(move))
+        senders = chain.from_iterable(center.senders for center in self._centers())
+        for x, move, (_, region), sender in zip(xs, moves, self.pairs(), senders, strict=True):
+            region.elastic(sender.operand(x), self.moving_rate, delta=as_array(move))
         self.recorder.behind(self.center.behind())
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:

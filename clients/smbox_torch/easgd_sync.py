@@ -68,7 +68,7 @@ class SyncEASGD(BoxOptimizer):
 
     def _advance(self) -> None:
         if self.steps % self.period == 0:
-            with self._exchanging(2 * self.nbytes):
+            with self._exchanging(self.exchange_nbytes):
                 self._exchange.read()
                 self._meet("read")
                 self._exchange.move()

@@ -1,9 +1,10 @@
 """Parameters of a model as views of one flat buffer, so that an exchange is one transfer.
 
 One buffer per dtype: parameters of a dtype lie in it one after another, in the order of the
-optimizer's groups, contiguous in C order whatever their strides were before. On a device
-other than the CPU a pinned host twin stands between the buffer and the memory box:
-:meth:`FlatBuffer.load` brings the device's values to it, :meth:`FlatBuffer.store` back.
+optimizer's groups, contiguous in C order whatever their strides were before. Where the center
+has a wider dtype, ``wide`` holds the parameters in that: what rounding leaves out of them is
+kept. On a device other than the CPU a pinned host twin stands between the buffer and the memory
+box: :meth:`FlatBuffer.load` brings the device's values to it, :meth:`FlatBuffer.store` back.
 
 P = number of elements of one dtype.
 """
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.precision import FLOATS, Precision
 
 __all__ = [
     "FlatBuffer",
     "FlatParameters",
     "check_views",
+    "checked",
     "float_buffers",
     "named_counts",
     "named_floats",
@@ -30,7 +33,7 @@ __all__ = [
     "unique",
 ]
 
-INTEGERS: Final = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 def unique(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -44,8 +47,8 @@ def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def named_counts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return a model's integer buffers by name: batch norms count their batches in them."""
-    return {name: b for name, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
+    """Return a model's integer buffers by name: batch norms count their batches there."""
+    return {n: b for n, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -61,6 +64,38 @@ def other_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return a model's other buffers: batch norms count their batches in integers."""
     averaged = {id(buffer) for buffer in float_buffers(model)}
     return unique(b for b in model.buffers() if id(b) not in averaged)
+
+
+def checked(
+    tensors: Iterable[torch.Tensor], precision: Precision | None = None
+) -> tuple[torch.Tensor, ...]:
+    """Return the tensors in order, tied ones once, if flat buffers can be made of them.
+
+    Raises:
+        ConfigError: none, several devices, a dtype that is no float, or one for which the
+            precision makes no sense.
+    """
+    members = tuple(unique(tensors))
+    if not members:
+        raise ConfigError("the optimizer has no parameters: build it from the model's")
+    devices = sorted({str(tensor.device) for tensor in members})
+    if len(devices) != 1 or devices == ["meta"]:
+        raise ConfigError(
+            "flat buffers need tensors on one device, with values: move the entire model there "
+            "(a model on 'meta' has none), or wrap one optimizer per device",
+            devices=devices,
+        )
+    strange = sorted({str(t.dtype) for t in members if t.dtype not in FLOATS.values()})
+    if strange:
+        raise ConfigError(
+            f"parameters are of {', '.join(FLOATS)}: leave others out of the optimizer "
+            "(complex ones as torch.view_as_real)",
+            dtypes=strange,
+        )
+    if precision is not None:
+        for tensor in members:
+            precision.wire_of(tensor.dtype)
+    return members
 
 
 def check_views(
@@ -79,16 +114,28 @@ def check_views(
 class FlatBuffer:
     """Tensors of one dtype as views of ``flat``, a tensor of shape ``[P]``.
 
+    Args:
+        tensors: they become views.
+        precision: of the center that they are exchanged with; None: their own.
+
     Attributes:
-        dtype: smbox's name of the dtype.
+        dtype: smbox's name of the tensors' dtype.
+        wire: dtype in which they are sent.
         tensors: the tensors that are views, in the order of their elements.
         flat: ``[P]`` on the tensors' device.
-        host: ``[P]`` array: the memory of ``flat`` itself on the CPU, else its pinned twin.
+        wide: ``[P]`` on that device, of the center's dtype: the values before they were rounded
+            to ``flat``, as of the last :meth:`widen`; ``flat`` itself where it has that dtype.
+        host: ``[P]`` array of the center's dtype: the memory of ``wide`` itself on the CPU,
+            else its pinned twin.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], precision: Precision | None = None
+    ) -> None:
         first = tensors[0]
         self.dtype = dtype_name(first.dtype)
+        self.wire = first.dtype if precision is None else precision.wire_of(first.dtype)
+        wide = first.dtype if precision is None else precision.center_of(first.dtype)
         self.tensors = tuple(tensors)
         size = sum(tensor.numel() for tensor in tensors)
         self.flat = torch.empty(size, dtype=first.dtype, device=first.device)
@@ -98,7 +145,9 @@ class FlatBuffer:
                 view.copy_(tensor)
                 tensor.data = view
         self._gradient: torch.Tensor | None = None
-        self._twin = self.flat if first.device.type == "cpu" else _pinned(self.flat)
+        self.wide = self.flat.to(wide)
+        self._rest = None if self.wide is self.flat else torch.zeros_like(self.wide)
+        self._twin = self.wide if first.device.type == "cpu" else _pinned(self.wide)
         self.host: NDArray[Any] = as_array(self._twin)
         self.load()
 
@@ -149,15 +198,46 @@ class FlatBuffer:
                 tensor.grad = view if tensor.requires_grad else None
 
     def load(self) -> NDArray[Any]:
-        """Bring the device's values to ``host`` and return it; on the CPU they are one."""
-        if self._twin is not self.flat:
-            self._twin.copy_(self.flat)
+        """Bring the tensors' values to ``host`` and return it."""
+        self.widen()
+        if self._twin is not self.wide:
+            self._twin.copy_(self.wide)
         return self.host
 
     def store(self) -> None:
-        """Bring ``host`` to the device; on the CPU they are one."""
-        if self._twin is not self.flat:
-            self.flat.copy_(self._twin)
+        """Bring ``host`` to the tensors."""
+        if self._twin is not self.wide:
+            self.wide.copy_(self._twin)
+        self.narrow()
+
+    def widen(self) -> None:
+        """Bring the tensors' values to ``wide``, with what :meth:`narrow` left out of them."""
+        if self.wide is not self.flat:
+            self.wide.copy_(self.values())
+
+    def narrow(self) -> None:
+        """Round ``wide`` to the tensors, and keep what that leaves out."""
+        if self._rest is not None:
+            self.flat.copy_(self.wide)
+            torch.sub(self.wide, self.flat, out=self._rest)
+
+    def subtract(self, move: torch.Tensor) -> None:
+        """Move the tensors by ``-move``, ``[P]`` of the center's dtype on any device."""
+        self.widen()
+        self.wide.sub_(move.to(self.wide.device))
+        self.narrow()
+
+    def values(self) -> torch.Tensor:
+        """Return the tensors' values in the center's dtype, ``[P]``; ``flat`` if it has that.
+
+        A rest is left out where somebody has set a value so small that it is no rounding error.
+        """
+        if self._rest is None:
+            return self.flat
+        limits = torch.finfo(self.flat.dtype)
+        values = self.flat.to(self.wide.dtype)
+        limit = values.abs().clamp_(min=limits.tiny).mul_(limits.eps)
+        return values.add_(torch.where(self._rest.abs() <= limit, self._rest, 0.0))
 
     def check(self) -> None:
         """Raise ConfigError if a member was given other memory since (``model.to(...)``)."""
@@ -170,31 +250,35 @@ class FlatParameters:
     Args:
         tensors: parameters or buffers; tied ones are counted once; they become views.
         gradients: also keep gradients flat; ``zero_grad`` must then keep them in place.
+        precision: of the center that they are exchanged with; None: their own.
 
     Attributes:
         tensors: all of them, in the order they were given.
         buffers: one per dtype.
 
     Raises:
-        ConfigError: no tensors, or tensors on several devices; nothing was changed.
+        ConfigError: no tensors, tensors on several devices, of a dtype that is no float, or for
+            which the precision makes no sense; nothing was changed.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor], *, gradients: bool = False) -> None:
-        members = unique(tensors)
-        if len({tensor.device for tensor in members}) != 1:
-            devices = sorted({str(tensor.device) for tensor in members})
-            raise ConfigError("flat buffers need tensors on one device", devices=devices)
-        self.tensors = tuple(members)
+    def __init__(
+        self,
+        tensors: Iterable[torch.Tensor],
+        *,
+        gradients: bool = False,
+        precision: Precision | None = None,
+    ) -> None:
+        self.tensors = checked(tensors, precision)
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-        for tensor in members:
+        for tensor in self.tensors:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
-        self.buffers = tuple(FlatBuffer(group) for group in by_dtype.values())
+        self.buffers = tuple(FlatBuffer(group, precision) for group in by_dtype.values())
         if gradients:
             self.attach_gradients()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values."""
+        """Bytes of all values in the center's dtypes."""
         return sum(buffer.host.nbytes for buffer in self.buffers)
 
     def attach_gradients(self) -> None:
@@ -209,12 +293,13 @@ class FlatParameters:
 
     def values(self) -> dict[str, torch.Tensor]:
         """Return a copy of all values: dtype -> ``[P]`` on the CPU."""
-        return {b.dtype: b.flat.detach().cpu().clone() for b in self.buffers}
+        return {b.dtype: b.values().detach().cpu().clone() for b in self.buffers}
 
     def set(self, values: dict[str, torch.Tensor]) -> None:
         """Overwrite all values by what :meth:`values` returned."""
         for buffer in self.buffers:
-            buffer.flat.detach().copy_(values[buffer.dtype])
+            buffer.wide.detach().copy_(values[buffer.dtype])
+            buffer.narrow()
 
     def check(self) -> None:
         """Raise ConfigError if a tensor is no longer a view of its buffer."""

@@ -33,6 +33,7 @@ from smbox_torch.easgd import EASGD
 from smbox_torch.flat import FlatParameters, float_buffers, other_buffers
 from smbox_torch.hybrid_moves import GroupMoves, HostMoves, TorchMoves
 from smbox_torch.overlap import Exchange, Moves, Overlap, ThreadedExchange
+from smbox_torch.precision import Precision
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
@@ -44,9 +45,12 @@ __all__ = ["HybridRoot", "HybridSGD"]
 class HybridRoot(EASGD):
     """The part of the group's root: its exchange tells the move and leaves x alone."""
 
+    def _remember(self) -> None:
+        """Leave it to the group, whose steps come before the root's exchanges."""
+
     def tell(self, moves: Sequence[torch.Tensor]) -> None:
         """Exchange with the center; the moves of all buffers come back in ``moves``."""
-        with torch.no_grad(), self._exchanging(2 * self.nbytes):
+        with torch.no_grad(), self._exchanging(self.exchange_nbytes):
             self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
 
     def begin(self, moves: Moves) -> None:
@@ -70,6 +74,8 @@ class HybridSGD(SyncGroup):
         groups: number of hosts; None: WORLD_SIZE / LOCAL_WORLD_SIZE, or / the group's size.
         overlap: hide the exchange behind the next gradients, on an update thread of the root.
         model: also keep its buffers in step, and exchange its floating-point ones.
+        center_dtype: see BoxOptimizer; the same on all ranks.
+        wire: see BoxOptimizer; the same on all ranks.
         world: who this process is; None: torchrun's variables.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
@@ -92,6 +98,8 @@ class HybridSGD(SyncGroup):
         groups: int | None = None,
         overlap: bool = False,
         model: torch.nn.Module | None = None,
+        center_dtype: str = "float32",
+        wire: str | None = None,
         world: World | None = None,
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
@@ -117,13 +125,16 @@ class HybridSGD(SyncGroup):
                 moving_rate=moving_rate,
                 workers=groups or world.world_size // ranks,
                 model=model,
+                center_dtype=center_dtype,
+                wire=wire,
             )
             self._parameters = self._root.flat
             self._flat = [buffer for buffer, _ in self._root.pairs()]
         else:
             members = (p for each in optimizer.param_groups for p in each["params"])
-            self._parameters = FlatParameters(members)
-            self._statistics = _statistics(model)
+            precision = Precision(center_dtype, wire)
+            self._parameters = FlatParameters(members, precision=precision)
+            self._statistics = _statistics(model, precision)
             self._counts = [] if model is None else other_buffers(model)
             self._flat = [*self._parameters.buffers]
             self._flat += [] if self._statistics is None else self._statistics.buffers
@@ -179,6 +190,7 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
+        self._demand_unchanged()
         self._settle()
         self._overlap.begin()
         if not self._is_hidden:
@@ -208,6 +220,7 @@ class HybridSGD(SyncGroup):
             ConfigError: this rank is not its group's root, or the parameters differ.
         """
         self._as_root().center_into(model)
+        self._remember_filled(model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that :meth:`load_state_dict` needs; the root's holds the center too.
@@ -236,6 +249,7 @@ class HybridSGD(SyncGroup):
         self._overlap.load_state(state_dict.get("moves"))
         self._adopt()
         self.steps = state_dict["steps"]
+        self._remember()
 
     def _as_root(self) -> HybridRoot:
         if self._root is None:
@@ -270,7 +284,7 @@ class HybridSGD(SyncGroup):
             self.close()
 
 
-def _statistics(model: torch.nn.Module | None) -> FlatParameters | None:
+def _statistics(model: torch.nn.Module | None, precision: Precision) -> FlatParameters | None:
     """Flatten a model's floating-point buffers, as the root does."""
     tensors = float_buffers(model) if model is not None else []
-    return FlatParameters(tensors) if tensors else None
+    return FlatParameters(tensors, precision=precision) if tensors else None

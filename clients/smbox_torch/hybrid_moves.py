@@ -72,7 +72,7 @@ class HostMoves:
         self._sets: list[list[torch.Tensor]] = [[] for _ in range(sets)]
         for tensors in self._sets:
             for buffer in flat:
-                tensors.append(typed(data, at_byte, buffer.flat))
+                tensors.append(typed(data, at_byte, buffer.wide))
                 at_byte += _nbytes(buffer)
 
     @property
@@ -134,7 +134,7 @@ class TorchMoves(OwnMoves):
         self._is_root = dist.get_rank(group) == 0
         # What a group sends lies where its parameters are; on the CPU that is the same memory.
         self._sent = [
-            told if buffer.flat.device.type == "cpu" else torch.empty_like(buffer.flat)
+            told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
 
@@ -170,4 +170,4 @@ class TorchMoves(OwnMoves):
 
 
 def _nbytes(buffer: FlatBuffer) -> int:
-    return align(buffer.flat.nbytes, ALIGN_NBYTES)
+    return align(buffer.wide.nbytes, ALIGN_NBYTES)

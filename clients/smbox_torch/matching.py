@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Final
 
 import torch
 
 from smbox.errors import ConfigError
 
 __all__ = ["counterparts", "in_order", "names_of"]
+
+WRAPPERS: Final = frozenset({"module", "_orig_mod"})
+"""What DistributedDataParallel and torch.compile put into names, at any depth."""
 
 
 def names_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> dict[int, str]:
@@ -36,7 +41,8 @@ def counterparts(
 
     Args:
         own: parameters or buffers, each once.
-        names: of them, by id, where they are known.
+        names: of them, by id, where they are known; those that wrappers of models (DDP,
+            torch.compile) gave count as those without.
         theirs: parameters or buffers of a model, by name and in its order; it may be the own
             model.
         groups: of the optimizer, in whose order the own ones are.
@@ -48,8 +54,10 @@ def counterparts(
     if {id(tensor) for tensor in own} <= {id(tensor) for tensor in theirs.values()}:
         return {id(tensor): tensor for tensor in own}
     wanted = [names.get(id(tensor), "") for tensor in own]
-    if all(name in theirs for name in wanted):
-        return in_order(own, [theirs[name] for name in wanted])
+    for known in (theirs, unwrapped(theirs)):
+        keys = wanted if known is theirs else [bare(name) for name in wanted]
+        if all(key in known for key in keys) and len(set(keys)) == len(keys):
+            return in_order(own, [known[key] for key in keys])
     if groups > 1:
         raise ConfigError(
             "the optimizer has several groups, so the order of its parameters tells not "
@@ -58,6 +66,17 @@ def counterparts(
             groups=groups,
         )
     return in_order(own, list(theirs.values()))
+
+
+def bare(name: str) -> str:
+    """Return a name without the parts that wrappers of models put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def unwrapped(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors by their bare names, without those of which several have one."""
+    found = Counter(map(bare, named))
+    return {bare(name): each for name, each in named.items() if found[bare(name)] == 1}
 
 
 def in_order(

@@ -27,7 +27,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
 from smbox_torch.options import BoxOptions
@@ -64,6 +64,7 @@ class MDownpour(Downpour):
         self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
         self._look_ahead()
+        self._remember()
 
     def _look_ahead(self) -> None:
         """Move x from c, which it was set to, to c + momentum * v."""
@@ -74,28 +75,31 @@ class MDownpour(Downpour):
                 np.add(x, x.dtype.type(self.momentum) * as_array(v), out=x)
                 buffer.store()
 
-    def _beside_nbytes(self) -> int:
-        return 2 * self.velocity.nbytes
+    def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
+        beside = self.velocity.sent_nbytes + self.velocity.nbytes
+        return super()._exchange_nbytes(push=push, fetch=fetch) + beside
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
-        for (buffer, region), (_, velocity), u in zip(
-            self.center, self.velocity, self._moves.pending, strict=True
+        vs = self._accelerate()
+        for (buffer, region), v, sent in zip(
+            self.center, vs, self.center.operands(vs), strict=True
         ):
-            v = self._accelerate(velocity, u)
-            np.add(region.fetch_and_op(v), v, out=buffer.host)
-            v *= v.dtype.type(self.momentum)
-            buffer.host += v
+            np.add(region.fetch_and_op(sent), sent, out=buffer.host)
+            np.multiply(v, v.dtype.type(self.momentum), out=v)
+            np.add(buffer.host, v, out=buffer.host)
         self._moves.pushed()
         self._moves.rebase()
 
-    def _accelerate(self, velocity: RegionLike, u: Array) -> Array:
-        """Set v = momentum * v + u at the memory; return the new v."""
-        rate = u.dtype.type(1.0 - self.momentum)
-        s = u / rate
-        d = np.empty_like(s)
-        velocity.elastic(s, float(rate), delta=d)
-        v: Array = (s - d / rate) + d
-        return v
+    def _accelerate(self) -> list[Array]:
+        """Set v = momentum * v + u at the memory; return the new v of each buffer."""
+        rates = [u.dtype.type(1.0 - self.momentum) for u in self._moves.pending]
+        moves = zip(self._moves.pending, rates, strict=True)
+        sent = self.velocity.operands([u / rate for u, rate in moves])
+        vs = []
+        for region, s, rate in zip(self.velocity.regions, sent, rates, strict=True):
+            d = region.elastic(s, float(rate), delta=np.empty(s.shape, region.dtype))
+            vs.append((s - d / rate) + d)
+        return vs
 
     def _shared(self) -> Iterator[Shared]:
         yield from super()._shared()

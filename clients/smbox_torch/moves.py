@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError
 from smbox_torch.adapter import saved
 from smbox_torch.boxes import Array
 from smbox_torch.flat import FlatParameters
@@ -34,32 +33,14 @@ class Moves:
         self._flat = flat
         self._base = [buffer.load().copy() for buffer in flat.buffers]
         self.pending: list[Array] = [np.zeros_like(base) for base in self._base]
-        self._given: list[Array] | None = self._values()
-
-    def _values(self) -> list[Array]:
-        return [buffer.load().copy() for buffer in self._flat.buffers]
-
-    def begin(self) -> None:
-        """Look, before the first step, whether x is what it was given.
-
-        Raises:
-            ConfigError: it is not; nothing was pushed.
-        """
-        if self._given is not None and not _same(self._given, self._values()):
-            raise ConfigError(
-                "the model was changed after the optimizer was wrapped, and every worker would "
-                "push the difference as if it were a step: load the model before"
-            )
-        self._given = None
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Take what the block makes of x, the center for one, as where the worker goes on."""
-        before = self._values()
+        before = [buffer.load().copy() for buffer in self._flat.buffers]
         yield
-        if not _same(before, self._values()):
+        if not _same(before, [buffer.load() for buffer in self._flat.buffers]):
             self.rebase()
-            self._given = self._given and self._values()
 
     def gather(self) -> None:
         """Add what x moved since the last look to what is pending."""
@@ -90,7 +71,6 @@ class Moves:
         """Take back what :meth:`state` returned."""
         for mine, kept in zip(self._base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
-        self._given = self._values()
 
 
 def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:

@@ -17,3 +17,5 @@ class BoxOptions(TypedDict, total=False):
 
     model: torch.nn.Module | None
     workers: int | None
+    center_dtype: str
+    wire: str | None

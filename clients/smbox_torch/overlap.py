@@ -28,7 +28,10 @@ class Moves(Protocol):
 
     @property
     def tensors(self) -> Sequence[torch.Tensor]:
-        """One move per flat buffer, on the CPU, of the exchange that is next or under way."""
+        """One move per flat buffer, of the center's dtype, on the CPU.
+
+        It is of the exchange that is next or under way.
+        """
 
     def ready(self) -> None:
         """Root: return when ``tensors`` may be written."""
@@ -52,7 +55,7 @@ class OwnMoves:
 
     def __init__(self, flat: Sequence[FlatBuffer]) -> None:
         self.tensors: Sequence[torch.Tensor] = [
-            torch.empty_like(buffer.flat, device="cpu") for buffer in flat
+            torch.empty_like(buffer.wide, device="cpu") for buffer in flat
         ]
 
     def ready(self) -> None:
@@ -78,8 +81,8 @@ class Worker(Protocol):
     recorder: Recorder
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of x."""
+    def exchange_nbytes(self) -> int:
+        """Bytes of an exchange, both directions."""
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
         """Return all buffers of x with their regions."""
@@ -132,7 +135,7 @@ class ThreadedExchange:
         if self._thread.busy:
             self._thread.finish()
             self._worker.recorder.exchange(
-                took_s=self._thread.took_s, nbytes=2 * self._worker.nbytes
+                took_s=self._thread.took_s, nbytes=self._worker.exchange_nbytes
             )
 
     def close(self) -> None:
@@ -184,7 +187,7 @@ class Overlap:
             self._arrive()
         began_s = time.monotonic()
         for buffer, move in zip(self._flat, self._pending, strict=True):
-            buffer.flat.sub_(move.to(buffer.flat.device))
+            buffer.subtract(move)
         self._forget()
         self._recorder.waited(time.monotonic() - began_s)
 

@@ -17,12 +17,13 @@ worker, push and pull move the parameters' bytes twice, all of them by one node.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Unpack
 
 import torch
 
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.center import Center
 from smbox_torch.options import BoxOptions
 from smbox_torch.phase import of_this_start
@@ -72,17 +73,16 @@ class ParameterServer(BoxOptimizer):
             self._begin()
         self.flat.attach_gradients()
         moved = 3 if self.rank == 0 else 2  # it clears the next sum, too
-        with self._exchanging(moved * self.nbytes):
-            total = self._sums[self.steps % TURNS]
-            for (_, region), gradient in zip(total, self._gradients(), strict=True):
-                region.accumulate(as_array(gradient.cpu()), 1.0 / self.workers)
+        total = self._sums[self.steps % TURNS]
+        with self._exchanging(total.sent_nbytes + (moved - 1) * total.nbytes):
+            sent = total.operands(self._wide_gradients())
+            for region, operand in zip(total.regions, sent, strict=True):
+                region.accumulate(operand, 1.0 / self.workers)
             if self.rank == 0:
                 self._clear(self._sums[(self.steps + 1) % TURNS])
             self._meet("added")
-            for gradient, values in zip(
-                self._gradients(), total.values().values(), strict=True
-            ):
-                gradient.copy_(values)
+            for gradient, mean in zip(self._gradients(), total.values().values(), strict=True):
+                gradient.copy_(mean)
         self._local_step()
 
     def _begin(self) -> None:
@@ -100,8 +100,13 @@ class ParameterServer(BoxOptimizer):
     def _gradients(self) -> list[torch.Tensor]:
         return [buffer.gradient for buffer in self.flat.buffers if buffer.gradient is not None]
 
+    def _wide_gradients(self) -> Iterator[Array]:
+        """Iterate over the gradients in the center's dtype, on the CPU."""
+        for gradient, buffer in zip(self._gradients(), self.flat.buffers, strict=True):
+            yield as_array(gradient.to("cpu", buffer.wide.dtype))
+
     def _clear(self, total: Center) -> None:
-        total.put({b.dtype: torch.zeros(b.size, dtype=b.flat.dtype) for b in self.flat.buffers})
+        total.put({b.dtype: torch.zeros(b.size) for b in self.flat.buffers})
 
     def _meet(self, what: str) -> None:
         """Wait until all workers are here.

@@ -82,6 +82,7 @@ class RingAllReduce(WrappedOptimizer):
         except BaseException:
             self.close()
             raise
+        self._remember()
 
     def _advance(self) -> None:
         """Average and step; WorkerLostError leaves the parameters as before."""

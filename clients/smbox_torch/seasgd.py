@@ -91,10 +91,10 @@ class SEASGD(BoxOptimizer):
             self.box.create(
                 f"{self.name}.increment.{increment}.{index}",
                 shape=buffer.host.shape,
-                dtype=buffer.dtype,
+                dtype=str(region.dtype),
                 exist_ok=True,
             )
-            for index, (buffer, _) in enumerate(self.center)
+            for index, (buffer, region) in enumerate(self.center)
         ]
 
     def _advance(self) -> None:
@@ -114,16 +114,15 @@ class SEASGD(BoxOptimizer):
         if self._thread is None:
             self._add()
         took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=2 * self.nbytes)
+        self.recorder.exchange(took_s=took_s, nbytes=self.exchange_nbytes)
         self.recorder.waited(took_s)
         if self._thread is not None:
             self._thread.begin(self._add)
 
     def _move_buffers(self) -> None:
         """Exchange the buffers, fused: separate adds could make a variance negative."""
-        for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), self.moving_rate)
-            buffer.store()
+        if self.buffers is not None:
+            self.buffers.elastic(self.moving_rate)
 
     def _add(self) -> None:
         self._exchange.add()

@@ -110,7 +110,7 @@ class ServerDownpour(BoxOptimizer):
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
-        with self._exchanging((push + fetch) * self.nbytes):
+        with self._exchanging((push + fetch) * self.center.sent_nbytes):
             if push:
                 self._push()
             if fetch:
@@ -119,8 +119,9 @@ class ServerDownpour(BoxOptimizer):
 
     def _push(self) -> None:
         lr = self.server_lr
-        for server, gathered in zip(self._servers, self.gathered, strict=True):
-            server.step(gathered, lr=lr)
+        sent = self.center.operands(self.gathered)
+        for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
+            server.step(gradient, lr=lr)
             gathered[...] = 0
         self._average_buffers()
 

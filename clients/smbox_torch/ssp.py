@@ -74,7 +74,6 @@ class SSP(BoxOptimizer):
         self._fetched_at = int(self.clocks.read().min())
 
     def _advance(self) -> None:
-        self._moves.begin()
         self._local_step()
         if self.period is not None and self.steps % self.period == 0:
             self.clock()
@@ -86,7 +85,7 @@ class SSP(BoxOptimizer):
         Raises:
             RequestTimeoutError: a worker stayed behind; the push is done, the fetch is not.
         """
-        with self._exchanging(self.nbytes):
+        with self._exchanging(self.center.sent_nbytes):
             self._push()
             now = self.clocks.tick()
             oldest = now - self.staleness
@@ -97,7 +96,8 @@ class SSP(BoxOptimizer):
 
     def _push(self) -> None:
         self._moves.gather()
-        for (_, region), moved in zip(self.center, self._moves.pending, strict=True):
+        sent = self.center.operands(self._moves.pending)
+        for region, moved in zip(self.center.regions, sent, strict=True):
             region.accumulate(moved)
         self._moves.pushed()
         self._average_buffers()
@@ -105,7 +105,7 @@ class SSP(BoxOptimizer):
     def _fetch(self) -> None:
         self.center.fetch()
         self._moves.rebase()
-        self.recorder.nbytes += self.center.nbytes
+        self.recorder.nbytes += self.center.sent_nbytes
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model; the worker's own goes on from there."""

@@ -9,8 +9,6 @@ ever negative.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
@@ -18,7 +16,6 @@ from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center
 from smbox_torch.elastic import default_moving_rate
 from smbox_torch.flat import named_counts, unique
-from smbox_torch.matching import counterparts
 
 __all__ = ["StatisticsStream"]
 
@@ -64,17 +61,6 @@ class StatisticsStream:
                 buffer.load()
         self._is_given, self._is_streamed = not takes, False
         self._count()
-
-    def center_into(self, model: torch.nn.Module, names: Mapping[int, str]) -> None:
-        """Copy the counts of the memory into a model, its buffers found by name."""
-        if self._shared_counts is None:
-            return
-        targets = counterparts(self._tensors, names, named_counts(model))
-        counts, first = torch.from_numpy(self._shared_counts.get()), 0
-        for tensor in self._tensors:
-            found = counts[first : first + tensor.numel()]
-            targets[id(tensor)].copy_(found.view(tensor.shape))
-            first += tensor.numel()
 
     def _count(self) -> None:
         """Set each of the worker's counts to what is streamed of it, where that is larger."""

@@ -104,6 +104,7 @@ class SyncGroup(WrappedOptimizer):
                 self._sync.close()
                 raise
         self._joins = 0
+        self._remember()
 
     @property
     def weight(self) -> float:

@@ -8,12 +8,12 @@ such gap.
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from smbox.errors import ConfigError
-from smbox_torch.adapter import as_array
-from smbox_torch.boxes import AddingRegionLike, RegionLike
+from smbox_torch.boxes import AddingRegionLike, Array, RegionLike
 from smbox_torch.flat import FlatBuffer
+from smbox_torch.precision import Sender
 
 __all__ = ["ThreeSteps"]
 
@@ -44,27 +44,39 @@ class ThreeSteps:
         self.moving_rate = moving_rate
         self._pairs = pairs
         self._increments = increments
-        self._read = [torch.empty_like(buffer.flat, device="cpu") for buffer, _ in pairs]
-        self._moves = [torch.empty_like(read) for read in self._read]
+        self._read = [np.empty_like(buffer.host) for buffer, _ in pairs]
+        self._senders = [Sender(b.size, b.wide.dtype, b.wire) for b, _ in pairs]
+        self._moves = [np.empty_like(read) for read in self._read]
+        self._sent: list[Array] = []
 
     def read(self) -> None:
         """Read the center."""
         for read, (_, region) in zip(self._read, self._pairs, strict=True):
-            region.get(out=as_array(read))
+            region.get(out=read)
 
     def move(self) -> None:
-        """Compute d = moving_rate (x - center as read), and subtract it from x."""
-        for read, move, (buffer, _) in zip(self._read, self._moves, self._pairs, strict=True):
-            torch.sub(buffer.flat.cpu(), read, out=move)
-            move.mul_(self.moving_rate)
-            buffer.flat.sub_(move.to(buffer.flat.device))
+        """Compute d = moving_rate (x - center as read), and subtract it from x.
+
+        Rounded for the wire first, so that x loses what the center gets.
+        """
+        self._sent = []
+        for read, move, sender, (buffer, _) in zip(
+            self._read, self._moves, self._senders, self._pairs, strict=True
+        ):
+            x = buffer.load()
+            np.subtract(x, read, out=move)
+            np.multiply(move, move.dtype.type(self.moving_rate), out=move)
+            sent = sender.operand(move)
+            np.subtract(x, sent, out=x)
+            buffer.store()
+            self._sent.append(sent)
 
     def add(self) -> None:
         """Add d to the center, at the memory."""
-        for index, (move, (_, region)) in enumerate(zip(self._moves, self._pairs, strict=True)):
+        for index, (move, (_, region)) in enumerate(zip(self._sent, self._pairs, strict=True)):
             if self._increments is None:
-                region.accumulate(as_array(move))
+                region.accumulate(move)
                 continue
-            self._increments[index].put(as_array(move))
+            self._increments[index].put(move)
             assert isinstance(region, AddingRegionLike), "checked at construction"
             region.accumulate_from(self._increments[index])

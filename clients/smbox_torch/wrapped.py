@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.digest import digest
 
-__all__ = ["WrappedOptimizer"]
+__all__ = ["WrappedOptimizer", "is_plain"]
+
+
+def is_plain(state_dict: Mapping[str, Any]) -> bool:
+    """Tell whether a state is that of a ``torch.optim`` optimizer."""
+    return {"state", "param_groups"} <= state_dict.keys()
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
     """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
 
-    A subclass says in ``_advance`` what one step is, and in ``close`` how it ends.
+    A subclass says in ``_advance`` what one step is, and in ``close`` how it ends. Once it has
+    given the model its first values it calls ``_remember``: ``step`` then refuses a model that
+    was changed before the first step. One whose model others may change does not call it.
 
     Args:
         optimizer: does the local steps; its ``step`` must do without a closure.
@@ -28,6 +36,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
     Raises:
         ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
     """
+
+    _given: int | None = None
+    """Digest of the values that the model was given, until the first step."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -66,7 +77,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
         Returns:
             What the closure returned.
+
+        Raises:
+            ConfigError: the model was changed after the optimizer was wrapped; nothing was
+                exchanged, and the model stays as it is.
         """
+        self._demand_unchanged()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -74,6 +90,31 @@ class WrappedOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             self._advance()
         return loss
+
+    def _members(self) -> Iterator[torch.Tensor]:
+        return (p for group in self.param_groups for p in group["params"])
+
+    def _remember(self) -> None:
+        """Note the model's values as those that the first step is to find."""
+        self._given = digest(self._members())
+
+    def _remember_filled(self, model: torch.nn.Module) -> None:
+        """Note the values again, before the first step, if the filled model is the own one."""
+        own = {id(parameter) for parameter in self._members()}
+        if self._given is not None and any(id(p) in own for p in model.parameters()):
+            self._remember()
+
+    def _demand_unchanged(self) -> None:
+        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        if self._given is None:
+            return
+        if digest(self._members()) != self._given:
+            raise ConfigError(
+                "the model was changed after the optimizer was wrapped: load the model before. "
+                "To go on with a run use the optimizer's load_state_dict",
+                optimizer=type(self).__name__,
+            )
+        self._given = None
 
     def _advance(self) -> None:
         """Do one step; gradients are in place."""
@@ -92,8 +133,30 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer inside."""
-        self.inner.load_state_dict(state_dict)
+        """Load the state of the optimizer inside, and take the model as it is now.
+
+        Raises:
+            ConfigError: it does not fit the optimizer inside; nothing was changed.
+        """
+        self._load_inner(state_dict)
+        if self._given is not None:
+            self._remember()
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of a plain optimizer into the one inside."""
+        if not is_plain(state_dict):
+            raise ConfigError(
+                "this is no state of a torch.optim optimizer: no 'state' and 'param_groups'",
+                keys=sorted(map(str, state_dict)),
+            )
+        try:
+            self.inner.load_state_dict(state_dict)
+        except ValueError as error:
+            raise ConfigError(
+                "this state is of an optimizer with other parameter groups: build the model "
+                f"and its groups as they were when it was saved ({error})",
+                optimizer=type(self.inner).__name__,
+            ) from error
         self._adopt()
 
     def close(self) -> None:

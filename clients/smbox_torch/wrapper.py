@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,18 +20,21 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
+from smbox_torch.claim import claim
 from smbox_torch.elastic import default_moving_rate, default_workers
+from smbox_torch.filling import Filling
 from smbox_torch.flat import (
     FlatBuffer,
     FlatParameters,
+    checked,
     float_buffers,
-    named_floats,
     other_buffers,
 )
-from smbox_torch.matching import counterparts, names_of
+from smbox_torch.matching import names_of
 from smbox_torch.phase import Phase
+from smbox_torch.precision import Precision
 from smbox_torch.stats import Recorder, Stats
-from smbox_torch.wrapped import WrappedOptimizer
+from smbox_torch.wrapped import WrappedOptimizer, is_plain
 
 __all__ = ["BoxOptimizer"]
 
@@ -50,13 +54,17 @@ class BoxOptimizer(WrappedOptimizer):
             gives the parameters names, by which ``center_into`` finds them in other models.
         workers: number of workers; None: WORLD_SIZE of the environment, else 1.
         gradients: keep the gradients in flat buffers too.
+        center_dtype: of the center and of all that lies beside it, unless the model's is wider.
+        wire: in which this worker sends operands and fetches: "float16" or "bfloat16" for a
+            center of float32; None: the model's dtype. See docs/algorithms/precision.md.
 
     Attributes:
         inner: the optimizer inside.
         steps: local steps so far.
 
     Raises:
-        ConfigError: impossible arguments; nothing was created.
+        ConfigError: impossible arguments, parameters that cannot be exchanged, or another
+            algorithm uses the name; nothing was created.
         LayoutMismatchError: the center of this name belongs to another model.
     """
 
@@ -69,6 +77,8 @@ class BoxOptimizer(WrappedOptimizer):
         model: torch.nn.Module | None = None,
         workers: int | None = None,
         gradients: bool = False,
+        center_dtype: str = "float32",
+        wire: str | None = None,
     ) -> None:
         super().__init__(optimizer)
         self.box = box
@@ -77,20 +87,24 @@ class BoxOptimizer(WrappedOptimizer):
         self.steps = 0
         self.recorder = Recorder()
         self._flat_gradients = gradients
-        members = (p for group in optimizer.param_groups for p in group["params"])
-        self.flat = FlatParameters(members, gradients=gradients)
+        self._precision = Precision(center_dtype, wire)
+        members = checked(self._members(), self._precision)
+        claim(box, name, type(self).__name__, members)
+        self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
         self.phase = Phase(box, name)
         self.center = Center(box, name, self.flat)
         self._model = model
         self.buffers = self._buffer_center(model)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
+        self._remember()
 
     def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
         tensors = float_buffers(model) if model is not None else []
         if not tensors:
             return None
-        return Center(self.box, f"{self.name}.buffers", FlatParameters(tensors))
+        flat = FlatParameters(tensors, precision=self._precision)
+        return Center(self.box, f"{self.name}.buffers", flat)
 
     # ------------------------------------------------------------------ the optimizer's part
 
@@ -123,19 +137,25 @@ class BoxOptimizer(WrappedOptimizer):
         self.recorder.waited(took_s)
 
     def _begin_exchange(self) -> None:
-        self.flat.check()
-        self._check_buffers()
+        self._demand_exchangeable()
         self.phase.use()
 
-    def _check_buffers(self) -> None:
-        """Raise ConfigError if the model got other tensors for its buffers since."""
-        if self.buffers is None or self._model is None:
+    def _demand_unchanged(self) -> None:
+        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        self.flat.check()
+        super()._demand_unchanged()
+
+    def _demand_exchangeable(self) -> None:
+        """Raise ConfigError if the model got other parameters or buffers since."""
+        self._demand_unchanged()
+        if self._model is None:
             return
-        present = {id(buffer) for buffer in self._model.buffers()}
-        if any(id(tensor) not in present for tensor in self.buffers.flat.tensors):
+        averaged = () if self.buffers is None else self.buffers.flat.tensors
+        present = {id(t) for t in chain(self._model.parameters(), self._model.buffers())}
+        if any(id(tensor) not in present for tensor in chain(self.flat.tensors, averaged)):
             raise ConfigError(
-                "a buffer of the model is another tensor now, which nobody averages: change"
-                " buffers in place (buffer.copy_(...)), or wrap without model="
+                "a parameter or buffer of the model is another tensor now, which nobody"
+                " exchanges: change it in place (tensor.copy_(...)), or wrap the optimizer then"
             )
 
     def _centers(self) -> Iterator[Center]:
@@ -146,9 +166,9 @@ class BoxOptimizer(WrappedOptimizer):
 
     def _average_buffers(self) -> None:
         """Pull batch-norm buffers and their center together."""
-        for buffer, region in self.buffers or ():
-            region.elastic(buffer.load(), default_moving_rate(self.workers))
-            buffer.store()
+        if self.buffers is not None:
+            self.buffers.elastic(default_moving_rate(self.workers))
+            self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
         """Return all buffers with their regions: parameters, then batch-norm buffers."""
@@ -163,9 +183,9 @@ class BoxOptimizer(WrappedOptimizer):
         return self._centers()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of everything that is exchanged, one direction."""
-        return sum(center.nbytes for center in self._centers())
+    def exchange_nbytes(self) -> int:
+        """Bytes of an elastic exchange of everything: operands and answers."""
+        return sum(center.sent_nbytes + center.nbytes for center in self._centers())
 
     def stats(self) -> Stats:
         """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
@@ -177,20 +197,22 @@ class BoxOptimizer(WrappedOptimizer):
         Args:
             model: of the same parameters, found by name where ``model=`` or the optimizer's
                 groups gave names, else by the order of the optimizer's one group. The
-                worker's own model works too, and then loses the worker's values.
+                worker's own model works too, and then loses the worker's values. Wrappers in
+                names (``module.`` of DDP, ``_orig_mod.`` of torch.compile) do not matter.
+                With ``model=`` integer buffers (batch norm's counts) are this worker's own.
 
         Raises:
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        own, groups = self.flat.tensors, len(self.param_groups)
-        theirs = dict(model.named_parameters())
-        filled = [(self._best(), counterparts(own, self._names, theirs, groups=groups))]
+        filling = Filling(model, self._names)
+        filling.parameters(self._best(), groups=len(self.param_groups))
         if self.buffers is not None:
-            own, floats = self.buffers.flat.tensors, named_floats(model)
-            filled.append((self.buffers, counterparts(own, self._names, floats)))
-        for center, targets in filled:
-            _fill(center, targets)
+            filling.statistics(self.buffers)
+        if self._model is not None:
+            filling.counts(self._model)
+        filling.fill()
+        self._remember_filled(model)
 
     # ------------------------------------------------------------------ resuming and ending
 
@@ -219,18 +241,24 @@ class BoxOptimizer(WrappedOptimizer):
         memory is new); of several workers that load, one restores it.
 
         Args:
-            state_dict: as returned by :meth:`state_dict` of the same algorithm.
+            state_dict: as returned by :meth:`state_dict` of the same algorithm. One of a plain
+                ``torch.optim`` optimizer sets the optimizer inside and leaves all else alone.
             force: restore the center in any case.
 
         Raises:
-            ConfigError: it belongs to another algorithm; nothing was changed.
+            ConfigError: it belongs to another algorithm, or the optimizer inside is of other
+                parameters; nothing was changed.
         """
+        if is_plain(state_dict):
+            self._load_inner(state_dict)
+            return
         if state_dict.get("algorithm") != type(self).__name__:
             raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+                "this state belongs to another algorithm: load it there, or only what its "
+                "optimizer inside had, load_state_dict(state['inner'])",
+                algorithm=state_dict.get("algorithm"),
             )
-        self.inner.load_state_dict(state_dict["inner"])
-        self._adopt()
+        self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
@@ -239,6 +267,7 @@ class BoxOptimizer(WrappedOptimizer):
                 if is_mine or force:
                     center.put(values)
         self._load_extra_state(state_dict["extra"])
+        self._remember()
 
     def _extra_state(self) -> dict[str, Any]:
         """Return the algorithm's own state as tensors and numbers."""
@@ -260,11 +289,3 @@ def restore(
         statistics.set(state_dict["buffers"])
     for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
         count.copy_(saved)
-
-
-@torch.no_grad()
-def _fill(center: Center, targets: dict[int, torch.Tensor]) -> None:
-    """Copy a center's values into the targets of its tensors."""
-    for (buffer, _), values in zip(center, center.values().values(), strict=True):
-        for tensor, source in zip(buffer.tensors, buffer.split(values), strict=True):
-            targets[id(tensor)].copy_(source)

@@ -16,6 +16,7 @@ from smbox.client.transfer import ChannelWork
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.orders import Back
 from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
@@ -33,9 +34,14 @@ Payload = Callable[[int, int], Buffer]
 
 
 def op_of(operation: Operation) -> Op:
-    """Return the op that does an operation, with the old bytes in its reply for a sink."""
+    """Return the op that does an operation, with the old bytes in its reply for a sink.
+
+    An ELASTIC with a narrow operand is answered with that moved, which does not tell the delta.
+    """
     if operation.states:
         return Op.UPDATE
+    if operation.operand and operation.sink is not None and operation.sink.back == Back.DELTA:
+        return Op.FETCH
     if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
         return _CHANGES.get(operation.kernel, Op.ACCUMULATE)
     return Op.FETCH

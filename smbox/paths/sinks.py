@@ -53,9 +53,9 @@ class DeltaSink:
 
     Args:
         first: byte of the region's data where the change begins.
-        x: the worker's elements, ``[n]`` of the region's type; not changed.
+        x: the worker's elements, ``[n]`` of the region's type or narrower; not changed.
         rate: the moving rate, a scalar of the type that it is computed in.
-        delta: ``[n]``, of the same type and on other memory.
+        delta: ``[n]``, of the region's type and on other memory.
     """
 
     __slots__ = ("delta", "first", "rate", "x")
@@ -74,8 +74,8 @@ class DeltaSink:
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
-        center = old.view(self.x.dtype)
-        for part, of_center in _stripes(first, limit, self.first, self.x.itemsize):
+        center = old.view(self.delta.dtype)
+        for part, of_center in _stripes(first, limit, self.first, self.delta.itemsize):
             self.delta[part] = elastic_delta(self.x[part], center[of_center], self.rate)
 
 

@@ -47,7 +47,7 @@ class ModelOptimizer:
     def step(self, gradient: Any, *, lr: float | None = None) -> None:
         """Take one step along ``gradient``."""
         p = self._region.data
-        source = source_array(gradient, p.dtype, p.shape)
+        source = source_array(gradient, p.dtype, p.shape, may_be_narrower=True)
         by = self._parameters | ({} if lr is None else {"lr": lr})
         with self._shared.changed:
             self._note("step")

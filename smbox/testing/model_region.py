@@ -123,7 +123,7 @@ class ModelRegion:
             self._check("get")
             if out is None:
                 return self._data.copy()
-            target = output_array(out, self.dtype, self.shape)
+            target = output_array(out, self.dtype, self.shape, may_be_narrower=True)
             target[...] = self._data
             return target
 

@@ -13,6 +13,7 @@ import torch
 
 import smbox
 from smbox.testing import oracles
+from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import HALF, LR, Descent, gradient, start
 from smbox_torch import (
     EAMSGD,
@@ -23,6 +24,7 @@ from smbox_torch import (
     Downpour,
     MDownpour,
     MVADownpour,
+    ServerDownpour,
     SyncEASGD,
 )
 
@@ -106,6 +108,50 @@ def test_one_worker_is_the_sequential_algorithm(case: str, transport: str, addre
         center = box.attach(f"{name}.float32")
         np.testing.assert_array_equal(center.get(), expected())
         assert one.optimizer.stats().exchanges > 0
+
+
+NARROW = {
+    "EASGD": (EASGD, ELASTIC),
+    "EASGD-overlap": (EASGD, {"overlap": True, **ELASTIC}),
+    "Downpour": (Downpour, {"n_push": 2, "n_fetch": 3}),
+    "MDownpour": (MDownpour, {"momentum": 0.9}),
+    "ServerDownpour": (ServerDownpour, {}),
+}
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+@pytest.mark.parametrize("case", NARROW)
+def test_a_narrow_wire_gives_the_same_bits_as_on_the_model_memory(
+    case: str, wire: str, transport: str, address: str
+):
+    kind, settings = NARROW[case]
+    name, model = f"{case}.{wire}.{transport}", ModelBox()
+    with smbox.connect(address, transport=transport) as box:
+        ones = [
+            descent(where, name, kind, {"wire": wire, **settings}) for where in (box, model)
+        ]
+        for one in ones:
+            one.run(STEPS)
+            one.optimizer.close()
+        found, wanted = (where.attach(f"{name}.float32").get() for where in (box, model))
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(ones[0].values(), ones[1].values())
+        assert not np.array_equal(found, start())
+
+
+def test_the_bytes_that_are_counted_are_those_that_travel(address: str):
+    size, period = 200_000, {"period": 1, "moving_rate": 0.3}
+    x = torch.nn.Parameter(torch.ones(size))
+    with smbox.connect(address, transport="tcp") as box:
+        opt = EASGD(torch.optim.SGD([x], lr=LR), box, "bytes", wire="bfloat16", **period)
+        before = box.stats()
+        for _ in range(5):
+            opt.step()
+        after = box.stats()
+    travelled = sum(after[key] - before[key] for key in ("received_nbytes", "sent_nbytes"))
+    assert opt.stats().nbytes == 5 * (2 + 4) * size
+    assert opt.stats().nbytes <= travelled < 1.01 * opt.stats().nbytes
 
 
 WORKER = """

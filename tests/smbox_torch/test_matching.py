@@ -57,3 +57,24 @@ def test_buffers_have_names_too():
     names = names_of(torch.optim.SGD(model.parameters(), lr=0.1), model)
     found = counterparts([model.running_var], names, dict(other.named_buffers()))
     assert found[id(model.running_var)] is other.running_var
+
+
+@pytest.mark.parametrize("ours", ["", "module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("theirs", ["", "module.", "_orig_mod.", "_orig_mod.module."])
+def test_wrappers_of_models_do_not_matter(ours: str, theirs: str):
+    own = [torch.zeros(2), torch.ones(2)]
+    names = {id(own[0]): f"{ours}a.weight", id(own[1]): f"{ours}b.weight"}
+    other = {f"{theirs}b.weight": torch.zeros(2), f"{theirs}a.weight": torch.ones(2)}
+    found = counterparts(own, names, other, groups=2)
+    assert found[id(own[0])] is other[f"{theirs}a.weight"]
+    assert found[id(own[1])] is other[f"{theirs}b.weight"]
+
+
+def test_a_layer_that_is_called_module_is_no_wrapper_where_that_would_confuse():
+    own = [torch.zeros(2), torch.ones(2)]
+    names = {id(own[0]): "weight", id(own[1]): "module.weight"}
+    other = {"module.weight": torch.zeros(2), "weight": torch.ones(2)}
+    assert counterparts(own, names, other, groups=2)[id(own[0])] is other["weight"]
+    wrapped = {f"_orig_mod.{name}": tensor for name, tensor in other.items()}
+    with pytest.raises(ConfigError, match="several groups"):
+        counterparts(own, names, wrapped, groups=2)

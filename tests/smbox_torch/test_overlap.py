@@ -20,7 +20,7 @@ class Worker:
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.buffer = FlatBuffer([torch.ones(3)])
-        self.nbytes = self.buffer.host.nbytes
+        self.exchange_nbytes = 2 * self.buffer.host.nbytes
         self.gate = threading.Event()
         self.prepared = 0
 

@@ -270,3 +270,63 @@ def test_a_buffer_that_became_another_tensor_is_told():
     model[1].running_mean = 0.5 * model[1].running_mean
     with pytest.raises(ConfigError, match="in place"):
         train(model, opt)
+
+
+@pytest.mark.parametrize("wraps_own", [True, False])
+def test_the_center_fills_compiled_models_both_ways_round(wraps_own: bool):
+    model, inner = two_alike(named=False)
+    compiled = torch.compile(model, backend="eager")
+    opt = Plain(inner, ModelBox(), "run", workers=1, model=compiled if wraps_own else model)
+    twin = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    target = twin if wraps_own else torch.compile(twin, backend="eager")
+    opt.center_into(target)
+    assert torch.equal(weights(twin), weights(model))
+    twin[1] = torch.compile(twin[1], backend="eager")  # nested
+    with torch.no_grad():
+        twin[0].weight.zero_()
+    opt.center_into(target)
+    assert torch.equal(weights(twin), weights(model))
+
+
+def test_counts_are_the_workers_own_and_reach_other_models():
+    box = ModelBox()
+    workers = []
+    for steps in (2, 3):
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Plain(sgd, box, "run", workers=2, model=model)
+        train(model, opt, steps)
+        workers.append((model, opt))
+    for (model, opt), steps in zip(workers, (2, 3), strict=True):
+        twin = torch.nn.DataParallel(network())
+        opt.center_into(twin)
+        assert twin.module[1].num_batches_tracked == steps
+        opt.center_into(model)
+        assert model[1].num_batches_tracked == steps
+
+
+def test_a_parameter_that_was_replaced_is_told_before_an_exchange():
+    box, model = ModelBox(), network()
+    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), box, "run", workers=1, model=model)
+    train(model, opt)
+    model[0].weight = torch.nn.Parameter(torch.ones(3, 2))
+    began = len(box.log)
+    with pytest.raises(ConfigError, match="another tensor"):
+        train(model, opt)
+    assert len(box.log) == began
+
+
+def test_parameters_that_cannot_be_exchanged_create_nothing():
+    box = ModelBox()
+    for other in (
+        torch.zeros(2, dtype=torch.complex64),
+        torch.zeros(2, dtype=torch.int32),
+        torch.zeros(2, device="meta"),
+    ):
+        own = [
+            torch.nn.Parameter(torch.ones(2)),
+            torch.nn.Parameter(other, requires_grad=False),
+        ]
+        with pytest.raises(ConfigError):
+            Plain(torch.optim.SGD(own, lr=0.1), box, "run", workers=1)
+    assert box.regions() == []

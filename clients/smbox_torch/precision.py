@@ -1,0 +1,122 @@
+"""In which dtypes a center is kept and exchanged, and what becomes of what rounding leaves out.
+
+Three dtypes: the model's, the center's (float32 or wider, so that small moves add up), and the
+wire's, in which a worker sends. An operand that is rounded for the wire leaves a rest, which is
+added to the next one (error feedback: Seide et al., 1-bit SGD, Interspeech 2014): over many
+exchanges the sum of the operands is that of the values, but for the last rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, RegionLike
+
+__all__ = ["FLOATS", "Precision", "Sender"]
+
+FLOATS: Final = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+"""Dtypes of parameters, centers and wires by name."""
+
+HALVES: Final = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Which dtypes the center and the wire have.
+
+    Args:
+        center_dtype: of the center, unless the model's is wider.
+        wire: in which a worker sends and fetches; None: the model's.
+
+    Raises:
+        ConfigError: no dtype of floats.
+    """
+
+    center_dtype: str = "float32"
+    wire: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.center_dtype, self.wire or self.center_dtype):
+            if name not in FLOATS:
+                raise ConfigError(f"center_dtype and wire are of {', '.join(FLOATS)}", got=name)
+
+    def center_of(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the center's dtype for parameters of this one."""
+        return torch.promote_types(dtype, FLOATS[self.center_dtype])
+
+    def wire_of(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the wire's dtype for parameters of this one.
+
+        Raises:
+            ConfigError: it is neither the center's nor a half of a float32 center.
+        """
+        center = self.center_of(dtype)
+        wanted = dtype if self.wire is None else FLOATS[self.wire]
+        if wanted == center or (center == torch.float32 and wanted in HALVES):
+            return wanted
+        if self.wire is None:
+            return center
+        raise ConfigError(
+            "a wire has the center's dtype, or float16 or bfloat16 for a center of float32",
+            wire=self.wire,
+            center=str(center),
+        )
+
+
+class Sender:
+    """Makes operands of the wire's dtype for one region, and fetches in that dtype.
+
+    Args:
+        size: elements, P.
+        center: dtype of the region.
+        wire: dtype of the operands.
+    """
+
+    def __init__(self, size: int, center: torch.dtype, wire: torch.dtype) -> None:
+        self.is_exact = center == wire
+        self.nbytes = size * wire.itemsize
+        if not self.is_exact:
+            self._sum = torch.zeros(size, dtype=center)
+            self._rest = torch.zeros(size, dtype=center)
+            self._sent = torch.empty(size, dtype=wire)
+
+    def operand(self, values: Array) -> Array:
+        """Return values in the wire's dtype, plus what earlier operands left out.
+
+        Args:
+            values: ``[P]`` of the center's dtype.
+
+        Returns:
+            ``values`` itself where nothing is rounded, else memory that the next call changes.
+
+        Raises:
+            ConfigError: a value is too large for the wire's dtype; the rests are as before.
+        """
+        if self.is_exact:
+            return values
+        torch.add(self._rest, torch.from_numpy(values), out=self._sum)
+        self._sent.copy_(self._sum)
+        if self._sent.dtype == torch.float16 and self._is_too_large():
+            raise ConfigError("a value is too large for float16: use wire='bfloat16'")
+        torch.sub(self._sum, self._sent, out=self._rest)
+        return as_array(self._sent)
+
+    def _is_too_large(self) -> bool:
+        return bool((self._sent.isinf() & ~self._sum.isinf()).any())
+
+    def fetch(self, region: RegionLike, out: Array) -> None:
+        """Read a region, rounded to the wire's dtype."""
+        if self.is_exact:
+            region.get(out=out)
+            return
+        out[...] = region.get(out=as_array(self._sent))

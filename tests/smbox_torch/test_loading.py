@@ -1,0 +1,176 @@
+"""Models that are changed between wrapping and the first step; states of plain optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch import (
+    EAMSGD,
+    EASGD,
+    SEASGD,
+    SSP,
+    ADownpour,
+    Downpour,
+    HybridSGD,
+    MDownpour,
+    MVADownpour,
+    ParameterServer,
+    RingAllReduce,
+    ServerDownpour,
+    SyncEASGD,
+    SyncGroup,
+)
+from smbox_torch.world import World
+
+torch.set_num_threads(1)
+CENTERED = [EASGD, EAMSGD, SEASGD, SyncEASGD, Downpour, ADownpour, MVADownpour, MDownpour, SSP]
+CENTERED += [ServerDownpour, ParameterServer]
+ALONE = {"rank": 0}
+
+
+def network() -> torch.nn.Sequential:
+    torch.manual_seed(4)
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+
+
+def made(kind: type, model: torch.nn.Module, box: ModelBox):
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    more = ALONE if kind in {SSP, ParameterServer} else {}
+    return kind(sgd, box, "run", workers=1, **more)
+
+
+def by_load_state_dict(model: torch.nn.Module) -> None:
+    model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()})
+
+
+def by_data(model: torch.nn.Module) -> None:
+    next(model.parameters()).data.view(-1)[0] += 1.0
+
+
+def train(model: torch.nn.Module, opt: torch.optim.Optimizer) -> None:
+    opt.zero_grad()
+    model(torch.ones(4, 2) * torch.arange(4.0)[:, None]).square().sum().backward()
+    opt.step()
+
+
+def weights(model: torch.nn.Module) -> np.ndarray:
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).numpy().copy()
+
+
+@pytest.mark.parametrize("change", [by_load_state_dict, by_data])
+@pytest.mark.parametrize("kind", CENTERED)
+def test_a_model_that_is_changed_after_wrapping_is_refused(
+    kind: type, change: Callable[[torch.nn.Module], None]
+):
+    box, model = ModelBox(), network()
+    opt = made(kind, model, box)
+    center = box.attach("run.float32").get()
+    change(model)
+    changed, began = weights(model), len(box.log)
+    for _ in range(2):  # not only once
+        with pytest.raises(ConfigError, match="load the model before"):
+            train(model, opt)
+    np.testing.assert_array_equal(weights(model), changed)
+    np.testing.assert_array_equal(box.attach("run.float32").get(), center)
+    assert [entry.op for entry in box.log[began:]] == ["get"]  # the test's own
+    opt.center_into(model)
+    train(model, opt)
+    opt.close()
+
+
+@pytest.mark.parametrize("kind", [SyncGroup, HybridSGD, RingAllReduce])
+def test_classes_that_average_gradients_refuse_it_too(kind: type):
+    model, world = network(), World(0, 0, run_id="loading")
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    args = (ModelBox(), "run") if kind is HybridSGD else ()
+    with kind(sgd, *args, world=world) as opt:
+        by_load_state_dict(model)
+        with pytest.raises(ConfigError, match="load the model before"):
+            opt.step()
+        opt.load_state_dict(opt.state_dict())  # takes the model as it is, or sets it
+        train(model, opt)
+
+
+def test_what_the_model_holds_already_is_no_change():
+    model = network()
+    opt = made(EASGD, model, ModelBox())
+    model.load_state_dict(model.state_dict())
+    model.to("cpu").float()
+    model(torch.ones(4, 2))  # moves the statistics of the batch norm
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.5, total_steps=9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for _ in range(2):
+        opt.zero_grad()
+        scaler.scale(model(torch.randn(4, 2)).square().sum()).backward()
+        scaler.step(opt)
+        scaler.update()
+        scheduler.step()
+    assert opt.steps == 2
+
+
+def test_a_model_may_be_changed_once_training_has_begun():
+    model = network()
+    opt = made(EASGD, model, ModelBox())
+    train(model, opt)
+    by_data(model)
+    train(model, opt)
+    assert opt.steps == 2
+
+
+def test_an_exchange_that_is_asked_for_is_refused_as_well():
+    model = network()
+    opt = made(EASGD, model, ModelBox())
+    by_data(model)
+    with pytest.raises(ConfigError, match="load the model before"):
+        opt.exchange()
+
+
+def adam(model: torch.nn.Module, lr: float = 0.1) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=lr)
+
+
+def test_the_state_of_a_plain_optimizer_sets_the_one_inside():
+    plain_model, model, box = network(), network(), ModelBox()
+    plain = adam(plain_model, lr=0.03)
+    train(plain_model, plain)
+    opt = EASGD(adam(model), box, "run", workers=1)
+    before = weights(model)
+    opt.load_state_dict(plain.state_dict())
+    assert opt.param_groups[0]["lr"] == 0.03
+    assert opt.state[next(model.parameters())]["step"] == 1
+    assert (opt.steps, weights(model).tolist()) == (0, before.tolist())
+    train(model, opt)
+    with pytest.raises(KeyError):
+        adam(network()).load_state_dict(opt.state_dict())
+    adam(network()).load_state_dict(opt.state_dict()["inner"])  # as the docs say
+
+
+def test_a_plain_state_does_not_hide_a_model_that_was_loaded():
+    model = network()
+    opt = EASGD(adam(model), ModelBox(), "run", workers=1)
+    by_load_state_dict(model)
+    opt.load_state_dict(adam(network()).state_dict())
+    with pytest.raises(ConfigError, match="load the model before"):
+        train(model, opt)
+
+
+def test_states_that_do_not_fit_change_nothing():
+    model = network()
+    opt = EASGD(adam(model), ModelBox(), "run", workers=1)
+    groups = [{"params": [p]} for p in network().parameters()]
+    for state, cure in (
+        (torch.optim.Adam(groups).state_dict(), "groups as they were"),
+        ({**opt.state_dict(), "algorithm": "Downpour"}, r"state\['inner'\]"),
+        ({"model": {}}, r"state\['inner'\]"),
+    ):
+        with pytest.raises(ConfigError, match=cure):
+            opt.load_state_dict(state)
+    assert opt.param_groups[0]["lr"] == 0.1
+    with pytest.raises(ConfigError, match="no state of a torch"):
+        SyncGroup(adam(network()), world=World(0, 0, run_id="x")).load_state_dict({"model": {}})
