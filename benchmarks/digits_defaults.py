@@ -134,7 +134,7 @@ TABLES: dict[str, tuple[Callable[..., Team], dict[str, tuple[Any, ...]]]] = {
     ),
     "adagrad": (
         adagrad,
-        {"initial": (0.0, 0.01, 0.1, 1.0), "lr": (0.003, 0.01, 0.03, 0.1, 0.3)},
+        {"initial": (0.0, 0.1), "lr": (0.003, 0.01, 0.03, 0.1, 0.3)},
     ),
 }
 """By name: what makes the workers, and the settings to try; the last are the columns."""
