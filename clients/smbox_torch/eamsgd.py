@@ -111,7 +111,7 @@ class EAMSGD(EASGD):
         self._follow()
         for buffer, x in zip(self.flat.buffers, self._x, strict=True):
             buffer.wide.copy_(x)
-            buffer.narrow()
+            buffer.master.narrow()
         self._is_at_x = True
         try:
             yield
@@ -120,7 +120,7 @@ class EAMSGD(EASGD):
             for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
                 x.copy_(buffer.wide)
                 torch.add(x, v, alpha=self.momentum, out=buffer.wide)
-                buffer.narrow()
+                buffer.master.narrow()
             self._seen = self._versions()
 
     def _versions(self) -> list[int]:
@@ -132,7 +132,7 @@ class EAMSGD(EASGD):
         if self._versions() == self._seen:
             return
         for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
-            y = buffer.values()
+            y = buffer.master.values()
             is_mine = y == torch.add(x, v, alpha=self.momentum)  # there x stays exact
             x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
         self._seen = self._versions()

@@ -2,9 +2,9 @@
 
 One buffer per dtype: parameters of a dtype lie in it one after another, in the order of the
 optimizer's groups, contiguous in C order whatever their strides were before. Where the center
-has a wider dtype, ``wide`` holds the parameters in that: what rounding leaves out of them is
-kept. On a device other than the CPU a pinned host twin stands between the buffer and the memory
-box: :meth:`FlatBuffer.load` brings the device's values to it, :meth:`FlatBuffer.store` back.
+has a wider dtype, a ``Master`` holds the parameters in that. On a device other than the CPU a
+pinned host twin stands between the buffer and the memory box: :meth:`FlatBuffer.load` brings
+the device's values to it, :meth:`FlatBuffer.store` back.
 
 P = number of elements of one dtype.
 """
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.master import Master
 from smbox_torch.precision import FLOATS, Precision
 
 __all__ = [
@@ -123,8 +124,7 @@ class FlatBuffer:
         wire: dtype in which they are sent.
         tensors: the tensors that are views, in the order of their elements.
         flat: ``[P]`` on the tensors' device.
-        wide: ``[P]`` on that device, of the center's dtype: the values before they were rounded
-            to ``flat``, as of the last :meth:`widen`; ``flat`` itself where it has that dtype.
+        master: the values of ``flat`` in the center's dtype.
         host: ``[P]`` array of the center's dtype: the memory of ``wide`` itself on the CPU,
             else its pinned twin.
     """
@@ -145,8 +145,7 @@ class FlatBuffer:
                 view.copy_(tensor)
                 tensor.data = view
         self._gradient: torch.Tensor | None = None
-        self.wide = self.flat.to(wide)
-        self._rest = None if self.wide is self.flat else torch.zeros_like(self.wide)
+        self.master = Master(self.flat, wide)
         self._twin = self.wide if first.device.type == "cpu" else _pinned(self.wide)
         self.host: NDArray[Any] = as_array(self._twin)
         self.load()
@@ -155,6 +154,11 @@ class FlatBuffer:
     def size(self) -> int:
         """Number of elements, P."""
         return self.flat.numel()
+
+    @property
+    def wide(self) -> torch.Tensor:
+        """The master's values, ``[P]`` on the tensors' device; ``flat`` if dtypes are equal."""
+        return self.master.wide
 
     @property
     def gradient(self) -> torch.Tensor | None:
@@ -199,7 +203,7 @@ class FlatBuffer:
 
     def load(self) -> NDArray[Any]:
         """Bring the tensors' values to ``host`` and return it."""
-        self.widen()
+        self.master.widen()
         if self._twin is not self.wide:
             self._twin.copy_(self.wide)
         return self.host
@@ -208,36 +212,7 @@ class FlatBuffer:
         """Bring ``host`` to the tensors."""
         if self._twin is not self.wide:
             self.wide.copy_(self._twin)
-        self.narrow()
-
-    def widen(self) -> None:
-        """Bring the tensors' values to ``wide``, with what :meth:`narrow` left out of them."""
-        if self.wide is not self.flat:
-            self.wide.copy_(self.values())
-
-    def narrow(self) -> None:
-        """Round ``wide`` to the tensors, and keep what that leaves out."""
-        if self._rest is not None:
-            self.flat.copy_(self.wide)
-            torch.sub(self.wide, self.flat, out=self._rest)
-
-    def subtract(self, move: torch.Tensor) -> None:
-        """Move the tensors by ``-move``, ``[P]`` of the center's dtype on any device."""
-        self.widen()
-        self.wide.sub_(move.to(self.wide.device))
-        self.narrow()
-
-    def values(self) -> torch.Tensor:
-        """Return the tensors' values in the center's dtype, ``[P]``; ``flat`` if it has that.
-
-        A rest is left out where somebody has set a value so small that it is no rounding error.
-        """
-        if self._rest is None:
-            return self.flat
-        limits = torch.finfo(self.flat.dtype)
-        values = self.flat.to(self.wide.dtype)
-        limit = values.abs().clamp_(min=limits.tiny).mul_(limits.eps)
-        return values.add_(torch.where(self._rest.abs() <= limit, self._rest, 0.0))
+        self.master.narrow()
 
     def check(self) -> None:
         """Raise ConfigError if a member was given other memory since (``model.to(...)``)."""
@@ -293,13 +268,13 @@ class FlatParameters:
 
     def values(self) -> dict[str, torch.Tensor]:
         """Return a copy of all values: dtype -> ``[P]`` on the CPU."""
-        return {b.dtype: b.values().detach().cpu().clone() for b in self.buffers}
+        return {b.dtype: b.master.values().detach().cpu().clone() for b in self.buffers}
 
     def set(self, values: dict[str, torch.Tensor]) -> None:
         """Overwrite all values by what :meth:`values` returned."""
         for buffer in self.buffers:
             buffer.wide.detach().copy_(values[buffer.dtype])
-            buffer.narrow()
+            buffer.master.narrow()
 
     def check(self) -> None:
         """Raise ConfigError if a tensor is no longer a view of its buffer."""

@@ -131,13 +131,7 @@ class HybridSGD(SyncGroup):
             self._parameters = self._root.flat
             self._flat = [buffer for buffer, _ in self._root.pairs()]
         else:
-            members = (p for each in optimizer.param_groups for p in each["params"])
-            precision = Precision(center_dtype, wire)
-            self._parameters = FlatParameters(members, precision=precision)
-            self._statistics = _statistics(model, precision)
-            self._counts = [] if model is None else other_buffers(model)
-            self._flat = [*self._parameters.buffers]
-            self._flat += [] if self._statistics is None else self._statistics.buffers
+            self._flatten(optimizer, model, Precision(center_dtype, wire))
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -151,6 +145,20 @@ class HybridSGD(SyncGroup):
         self._recorder = Recorder() if self._root is None else self._root.recorder
         self._is_hidden = overlap
         self._group_moves(f"{shared}-move", timeout_s, group)
+
+    def _flatten(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | None,
+        precision: Precision,
+    ) -> None:
+        """Make parameters and statistics flat, as the root's are."""
+        members = (p for each in optimizer.param_groups for p in each["params"])
+        self._parameters = FlatParameters(members, precision=precision)
+        self._statistics = _statistics(model, precision)
+        self._counts = [] if model is None else other_buffers(model)
+        self._flat = [*self._parameters.buffers]
+        self._flat += [] if self._statistics is None else self._statistics.buffers
 
     def _group_moves(
         self, name: str, timeout_s: float, group: dist.ProcessGroup | None

@@ -187,7 +187,7 @@ class Overlap:
             self._arrive()
         began_s = time.monotonic()
         for buffer, move in zip(self._flat, self._pending, strict=True):
-            buffer.subtract(move)
+            buffer.master.subtract(move)
         self._forget()
         self._recorder.waited(time.monotonic() - began_s)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import io
 
 import pytest
@@ -159,56 +158,6 @@ def test_a_state_of_another_algorithm_is_refused():
         opt.load_state_dict({**opt.state_dict(), "algorithm": "SGD"})
 
 
-def test_the_center_fills_a_model_with_its_batch_norm():
-    model, opt = made()
-    center = opt.center.regions[0].get()
-    train(model, opt)
-    twin = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    opt.center_into(twin)
-    assert weights(twin).tolist() == center.tolist()
-    opt.center_into(model)
-    assert weights(model).tolist() == center.tolist()
-
-
-def test_another_model_cannot_be_filled():
-    _, opt = made()
-    other = torch.nn.Linear(2, 3)
-    before = weights(other)
-    with pytest.raises(ConfigError, match="not the optimizer's"):
-        opt.center_into(other)
-    assert torch.equal(weights(other), before)
-
-
-def two_alike(*, named: bool) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Two layers of equal shapes, in groups in the other order."""
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-    layers = [
-        [(n, p) if named else p for n, p in model.named_parameters() if n.startswith(layer)]
-        for layer in ("1", "0")
-    ]
-    return model, torch.optim.SGD([{"params": layer} for layer in layers], lr=0.1)
-
-
-@pytest.mark.parametrize(("named", "given"), [(True, False), (False, True)])
-def test_parameters_of_another_model_are_found_by_name(named: bool, given: bool):
-    model, inner = two_alike(named=named)
-    opt = Plain(inner, ModelBox(), "run", model=model if given else None)
-    twin = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-    opt.center_into(twin)
-    assert torch.equal(weights(twin), weights(model))
-
-
-def test_an_order_that_cannot_be_known_is_not_guessed():
-    model, inner = two_alike(named=False)
-    opt = Plain(inner, ModelBox(), "run")
-    twin, own = torch.nn.Sequential(*map(copy.deepcopy, model)), weights(model)
-    with pytest.raises(ConfigError, match="several groups"):
-        opt.center_into(twin)
-    opt.center_into(model)
-    assert torch.equal(weights(model), own)
-
-
 def test_moving_the_model_is_noticed_before_an_exchange():
     model, opt = made()
     model.double()
@@ -242,26 +191,6 @@ def test_the_base_itself_takes_no_step():
         opt.step()
 
 
-def test_statistics_go_into_a_model_whatever_it_is_wrapped_in():
-    model = torch.nn.ModuleDict({"module": network()})
-    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
-    with torch.no_grad():
-        opt.buffers.put({"float32": torch.arange(6.0)})
-    plain = network()
-    opt.center_into(plain)
-    assert plain[1].running_mean.tolist() == [0.0, 1.0, 2.0]
-
-
-def test_a_model_that_shares_a_buffer_is_still_another_model():
-    model, other = network(), network()
-    other[1].running_var = model[1].running_var
-    opt = Plain(torch.optim.SGD(model.parameters(), lr=0.1), ModelBox(), "run", model=model)
-    with torch.no_grad():
-        opt.buffers.put({"float32": torch.arange(6.0)})
-    opt.center_into(other)
-    assert other[1].running_mean.tolist() == [0.0, 1.0, 2.0]
-
-
 def test_a_buffer_that_became_another_tensor_is_told():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -270,39 +199,6 @@ def test_a_buffer_that_became_another_tensor_is_told():
     model[1].running_mean = 0.5 * model[1].running_mean
     with pytest.raises(ConfigError, match="in place"):
         train(model, opt)
-
-
-@pytest.mark.parametrize("wraps_own", [True, False])
-def test_the_center_fills_compiled_models_both_ways_round(wraps_own: bool):
-    model, inner = two_alike(named=False)
-    compiled = torch.compile(model, backend="eager")
-    opt = Plain(inner, ModelBox(), "run", workers=1, model=compiled if wraps_own else model)
-    twin = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-    target = twin if wraps_own else torch.compile(twin, backend="eager")
-    opt.center_into(target)
-    assert torch.equal(weights(twin), weights(model))
-    twin[1] = torch.compile(twin[1], backend="eager")  # nested
-    with torch.no_grad():
-        twin[0].weight.zero_()
-    opt.center_into(target)
-    assert torch.equal(weights(twin), weights(model))
-
-
-def test_counts_are_the_workers_own_and_reach_other_models():
-    box = ModelBox()
-    workers = []
-    for steps in (2, 3):
-        model = network()
-        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-        opt = Plain(sgd, box, "run", workers=2, model=model)
-        train(model, opt, steps)
-        workers.append((model, opt))
-    for (model, opt), steps in zip(workers, (2, 3), strict=True):
-        twin = torch.nn.DataParallel(network())
-        opt.center_into(twin)
-        assert twin.module[1].num_batches_tracked == steps
-        opt.center_into(model)
-        assert model[1].num_batches_tracked == steps
 
 
 def test_a_parameter_that_was_replaced_is_told_before_an_exchange():
