@@ -107,7 +107,6 @@ class HybridSGD(SyncGroup):
                 wire=wire,
             )
             self._parameters = self._root.flat
-            self._flat = [buffer for buffer, _ in self._root.pairs()]
         else:
             self._flatten(optimizer, model, Precision(center_dtype, wire))
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
@@ -136,27 +135,26 @@ class HybridSGD(SyncGroup):
         means = [] if model is None else float_buffers(model)
         self._statistics = FlatParameters(means, precision=precision) if means else None
         self._counts = [] if model is None else other_buffers(model)
-        self._flat = [*self._parameters.buffers]
-        self._flat += [] if self._statistics is None else self._statistics.buffers
 
     def _group_moves(
         self, name: str, timeout_s: float, group: dist.ProcessGroup | None
     ) -> None:
         """Open the way of the moves from the root to all ranks."""
         self._moves: GroupMoves
+        flat = self._parameters.buffers
         if group is not None:
-            self._moves = TorchMoves(group, self._flat, timeout_s)
+            self._moves = TorchMoves(group, flat, timeout_s)
         else:
             # A hidden exchange may begin as soon as the root has used the move of the last one
             # (at period 1 it does), and the others may still be reading that. Written to the
             # other of two sets it need not wait for them.
             sets = 2 if self._is_hidden else 1
-            self._moves = HostMoves(name, self.world, self._flat, timeout_s, sets=sets)
+            self._moves = HostMoves(name, self.world, flat, timeout_s, sets=sets)
         exchange: Exchange | None = None
         if self._root is not None:
             kind = ThreadedExchange if self._is_hidden else AtOnce
             exchange = kind(self._root)
-        self._overlap = Overlap(self._flat, self._moves, self._recorder, exchange)
+        self._overlap = Overlap(flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
         self._settle()

@@ -19,9 +19,13 @@ class HybridRoot(EASGD):
         """Leave it to the group, whose steps come before the root's exchanges."""
 
     def tell(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange with the center; the moves of all buffers come back in ``moves``."""
+        """Exchange with the center; the moves of the parameters come back in ``moves``.
+
+        Batch-norm buffers move here alone: the group takes them from its root at each step.
+        """
         with torch.no_grad(), self._exchanging(self.exchange_nbytes):
-            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
+            self._move_buffers(self.moving_rate)
+            self.ask([buffer.load() for buffer in self.flat.buffers], moves)
 
 
 class AtOnce:

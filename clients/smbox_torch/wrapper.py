@@ -19,14 +19,13 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.center import Center, Shared
+from smbox_torch.center import Center, Shared, center_of_buffers
 from smbox_torch.claim import claim
 from smbox_torch.filling import Filling
 from smbox_torch.flat import (
     FlatBuffer,
     FlatParameters,
     checked,
-    float_buffers,
     other_buffers,
 )
 from smbox_torch.joined import JoinedOptimizer
@@ -34,6 +33,7 @@ from smbox_torch.matching import names_of
 from smbox_torch.phase import Phase
 from smbox_torch.precision import Precision
 from smbox_torch.restoring import restore
+from smbox_torch.sparse_gradients import check_sparse
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.team import LEASE_S, Workers, check_workers
 from smbox_torch.wrapped import is_plain
@@ -104,17 +104,10 @@ class BoxOptimizer(JoinedOptimizer):
             self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
             self.phase = Phase(box, name)
             self.center = Center(box, name, self.flat)
-            self.buffers = self._buffer_center(model)
+            self.buffers = center_of_buffers(box, name, model, self._precision)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
         self._remember()
-
-    def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
-        tensors = float_buffers(model) if model is not None else []
-        if not tensors:
-            return None
-        flat = FlatParameters(tensors, precision=self._precision)
-        return Center(self.box, f"{self.name}.buffers", flat)
 
     # ------------------------------------------------------------------ the optimizer's part
 
@@ -156,6 +149,11 @@ class BoxOptimizer(JoinedOptimizer):
         self.flat.check()
         super()._demand_unchanged()
 
+    def _demand_gradients(self) -> None:
+        """Raise ConfigError if the optimizer inside would refuse a sparse gradient."""
+        if not self._flat_gradients:  # flat ones are dense
+            check_sparse(self.inner)
+
     def _demand_exchangeable(self) -> None:
         """Raise ConfigError if the model got other parameters or buffers since."""
         self._demand_unchanged()
@@ -175,10 +173,19 @@ class BoxOptimizer(JoinedOptimizer):
         if self.buffers is not None:
             yield self.buffers
 
-    def _average_buffers(self) -> None:
-        """Pull batch-norm buffers and their center together."""
+    def _move_buffers(self, moving_rate: float) -> None:
+        """Pull batch-norm buffers and their center together, at once.
+
+        Both sides then lie between what they were: no variance becomes negative.
+        """
         if self.buffers is not None:
-            self.buffers.elastic(self._default_rate())
+            self.phase.use()
+            self.buffers.elastic(moving_rate)
+
+    def _average_buffers(self) -> None:
+        """Move the buffers by the default rate, and count the bytes."""
+        self._move_buffers(self._default_rate())
+        if self.buffers is not None:
             self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:

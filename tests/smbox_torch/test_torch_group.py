@@ -20,7 +20,7 @@ with warnings.catch_warnings(record=True) as seen:
 for each in seen:
     print(each.category.__name__, each.message)
 """
-EACH_OWN = "EASGD(sgd, ModelBox(), 'run')"
+EACH_OWN = "EASGD(sgd, ModelBox(), 'run', workers=1)"
 GIVEN = "SyncGroup(sgd, group=dist.group.WORLD)"
 
 
