@@ -136,7 +136,8 @@ class Box:
             region: the parameters, floats.
             name: "momentum", "nesterov", "adagrad" or "adam"; workers that name the same
                 one share its state.
-            parameters: ``lr``, and by torch.optim's defaults momentum, eps, beta1, beta2.
+            parameters: ``lr``, and by torch.optim's defaults momentum, eps, beta1, beta2 and
+                initial_accumulator_value, which the first worker's decides.
 
         Raises:
             ConfigError: they make no sense together.

@@ -12,6 +12,7 @@ SGD use ``region.accumulate(gradient, scale=-lr)``.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -41,7 +42,8 @@ class Optimizer:
         paths: to the node, shared with the box.
         region: the parameters: a whole region of floats, of consistency "stripe".
         name: "momentum", "nesterov", "adagrad" or "adam".
-        given: its parameters by name: lr, momentum, eps, beta1, beta2.
+        given: its parameters by name: lr, momentum, eps, beta1, beta2,
+            initial_accumulator_value.
 
     Raises:
         ConfigError: name, parameters or region make no sense; nothing was created.
@@ -58,11 +60,13 @@ class Optimizer:
         self._paths = paths
         self._code = _code_of(name)
         self._parameters = tuple(complete(self._code, given).values())
+        initial = beginnings(self._code, given)
         _check_region(region)
+        _check_held(initial, region)
         paths.data(region.info)  # or the state would be made in another memory
         self.states = {
-            state: self._state(f"{region.name}/{name}.{state}")
-            for state in OPTIMIZERS[self._code].states
+            state: self._state(f"{region.name}/{name}.{state}", value)
+            for state, value in initial.items()
         }
 
     def step(
@@ -109,10 +113,10 @@ class Optimizer:
             with suppress(RegionFreedError):
                 control.free(state.info.address, timeout_s)
 
-    def _state(self, name: str) -> Region:
+    def _state(self, name: str, value: float) -> Region:
         info = self.region.info
         request = CreateRequest(
-            name, info.kind, info.dtype, info.shape, info.consistency, exist_ok=True
+            name, info.kind, info.dtype, info.shape, info.consistency, value, exist_ok=True
         )
         info = creating.create(self._paths, request, None, self._paths.timeout_s)
         return Region(self._paths, info)
@@ -129,22 +133,54 @@ def _code_of(name: str) -> OptimizerCode:
     return found
 
 
+def check_optimizer(name: str, given: dict[str, float]) -> None:
+    """Raise ConfigError if name and parameters make no sense together."""
+    code = _code_of(name)
+    complete(code, given)
+    beginnings(code, given)
+
+
 def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
-    """Return all parameters of an optimizer, in their order: as given, or by default.
+    """Return all parameters of an optimizer's step, in their order: as given, or by default.
 
     Raises:
         ConfigError: an unknown one, one out of range, or no ``lr``.
     """
     row = OPTIMIZERS[code]
     known = dict(zip(row.parameters[1:], row.defaults, strict=True)) | given
-    if set(given) - set(row.parameters) or "lr" not in given:
-        names = ", ".join(row.parameters)
+    takes = (*row.parameters, *(name for name, _, _ in row.initial))
+    if set(given) - set(takes) or "lr" not in given:
+        names = ", ".join(takes)
         raise ConfigError(
             f"{code.name.lower()} takes {names}; lr must be given", given=[*given]
         )
     parameters = {name: float(known[name]) for name in row.parameters}
     check_parameters(code, [*parameters.values()])
     return parameters
+
+
+def beginnings(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
+    """Return what each state of an optimizer begins as, where it is new.
+
+    Raises:
+        ConfigError: a value that is negative or not finite.
+    """
+    row = OPTIMIZERS[code]
+    values = dict.fromkeys(row.states, 0.0)
+    for name, state, default in row.initial:
+        values[state] = float(given.get(name, default))
+        if not 0 <= values[state] < math.inf:
+            raise ConfigError("out of range", optimizer=code.name, **{name: given[name]})
+    return values
+
+
+def _check_held(initial: dict[str, float], region: Region) -> None:
+    """Raise ConfigError if a state's first value is infinite in the region's dtype."""
+    dtype = np.dtype(region.dtype)
+    with np.errstate(over="ignore"):
+        lost = {state: x for state, x in initial.items() if not np.isfinite(dtype.type(x))}
+    if lost:
+        raise ConfigError("a state's first value does not fit", dtype=str(dtype), **lost)
 
 
 def _check_region(region: Region) -> None:

@@ -8,6 +8,7 @@ all begin with the winner's values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,10 +17,10 @@ import torch
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.flat import FlatBuffer, FlatParameters
-from smbox_torch.precision import Sender
+from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.precision import Precision, Sender
 
-__all__ = ["Center", "Shared"]
+__all__ = ["Center", "Shared", "center_of_buffers"]
 
 
 class Shared(Protocol):
@@ -142,3 +143,18 @@ class Center:
 
     def _version(self) -> int:
         return self.regions[0].version
+
+
+def center_of_buffers(
+    box: BoxLike, name: str, model: torch.nn.Module | None, precision: Precision
+) -> Center | None:
+    """Make the center ``NAME.buffers`` of a model's floating-point buffers; None: it has none.
+
+    They are sent exactly: what rounding left out of a large variance could make a small one
+    negative.
+    """
+    tensors = float_buffers(model) if model is not None else []
+    if not tensors:
+        return None
+    flat = FlatParameters(tensors, precision=replace(precision, is_exact=True))
+    return Center(box, f"{name}.buffers", flat)

@@ -12,13 +12,20 @@ x the weights of master or worker, g its gradient at whatever x was while it was
 
 A worker's x is a mixture of several of the master's, as old as the chunk's last turn.
 
+With ``model=`` the streamers carry the statistics of batch norms as well. They are no sums of
+gradients and a master may see no data, so they are averaged: r those of master or worker, q
+those in the memory, n and m their counts of batches:
+
+    streamer, a forward changed r since:  d = 0.9 / workers (r - q);  q = q + d;  r = r - d
+    streamer, none did:                   r = q
+    both:                                 m = n = max(m, n)             (each one atomic op)
+
 Variant: the paper streams over raw sockets and bears lost chunks; the memory's operations are
 exact, so every gradient arrives once. Chunks are stripes. The master may be on any host.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -32,8 +39,8 @@ from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.options import BoxOptions
+from smbox_torch.statistics_stream import StatisticsStream
 from smbox_torch.stream import Stream
-from smbox_torch.world import World
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["Dogwild"]
@@ -52,10 +59,10 @@ class Dogwild(BoxOptimizer):
         optimizer: does the master's steps; a worker's only names the parameters.
         box: the memory.
         name: of the run.
-        is_master: whether this is the one that steps; None: it is RANK 0.
+        is_master: whether this is the one that steps; None: rank 0 does.
         pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
             caller calls ``stream``.
-        options: workers: see BoxOptimizer.
+        options: model, workers: see BoxOptimizer. Statistics and batch counts are streamed.
     """
 
     def __init__(
@@ -70,14 +77,21 @@ class Dogwild(BoxOptimizer):
     ) -> None:
         if pause_s is not None and pause_s < 0:
             raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
+        if options.get("wire") is not None:
+            raise ConfigError("streams have the center's dtype: leave out wire=")
         super().__init__(optimizer, box, name, **options)
-        world = World.from_env(os.environ)
-        self.is_master = world.rank == 0 if is_master is None else is_master
+        self.is_master = self.rank == 0 if is_master is None else is_master
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
-        self._given = None  # the streamer changes x before the first step too
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
+        self._statistics = StatisticsStream(self.buffers, box, name, self._model)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
+
+    def _remember(self) -> None:
+        """Note nothing: the streamer changes x before the first step, too."""
+
+    def _demand_gradients(self) -> None:
+        """Return: a master steps along dense sums, a worker not at all."""
 
     # ------------------------------------------------------------------ the solver
 
@@ -97,6 +111,7 @@ class Dogwild(BoxOptimizer):
                 buffer.load()
             else:
                 buffer.store()
+        self._statistics.hand_over()
 
     def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
         """Take in what was streamed, or put the gradient where it is streamed from."""
@@ -120,8 +135,13 @@ class Dogwild(BoxOptimizer):
     # ------------------------------------------------------------------ the streamer
 
     def stream(self) -> None:
-        """Go once over all weights and gradients; the streamer does it again and again."""
-        began_s = time.monotonic()
+        """Go once over all weights and gradients; the streamer does it again and again.
+
+        Raises:
+            LeaseLostError: another process has this worker's rank; nothing was exchanged.
+        """
+        self.team.check()
+        began_s, steps = time.monotonic(), self.steps
         move = self._serve if self.is_master else self._work
         for (buffer, weights), (_, sums), pending in zip(
             self.center, self._sums, self._pending, strict=True
@@ -132,8 +152,11 @@ class Dogwild(BoxOptimizer):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
         moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
+        nbytes = moved * self.center.nbytes + self._statistics.stream(self._default_rate())
+        if steps != self._shared_steps:
+            self._note_shared(steps)
         took_s = time.monotonic() - began_s
-        self.recorder.exchange(took_s=took_s, nbytes=moved * self.center.nbytes)
+        self.recorder.exchange(took_s=took_s, nbytes=nbytes)
 
     def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
         """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""

@@ -14,13 +14,14 @@ does not depend on the number of workers.
 
 With ``overlap`` the exchange of the x of step t runs on an update thread during the gradient
 of step t + 1, and its d is subtracted when that gradient's step begins: x moves one step late,
-and the bound of the fused exchange is only approached, not kept.
+and the bound of the fused exchange is only approached, not kept. Buffers of batch norm move at
+once, before x goes out: a move that comes late could make a running variance negative.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Unpack
 
 import torch
@@ -47,7 +48,7 @@ class EASGD(BoxOptimizer):
         moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
             of those who are there at the exchange.
         overlap: hide the exchange behind the next gradient, on an update thread.
-        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
+        options: model, workers: see BoxOptimizer. Buffers never move late.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class EASGD(BoxOptimizer):
         return self._default_rate() if self._moving_rate is None else self._moving_rate
 
     def _overlapped(self) -> Overlap:
-        flat = [buffer for buffer, _ in self.pairs()]
+        flat = self.flat.buffers
         return Overlap(flat, OwnMoves(flat), self.recorder, ThreadedExchange(self))
 
     def _advance(self) -> None:
@@ -97,24 +98,33 @@ class EASGD(BoxOptimizer):
         self.recorder.behind(self.center.behind())
 
     def prepare(self) -> None:
-        """Raise ConfigError if x cannot be exchanged, LeaseLostError if it lost its rank."""
+        """Exchange the buffers, before x goes out.
+
+        Raises:
+            ConfigError: x cannot be exchanged.
+            LeaseLostError: another process has this worker's rank.
+        """
         self.team.check()
         self._demand_exchangeable()
+        began_s = time.monotonic()
+        self._move_buffers(self.moving_rate)
+        self.recorder.waited(time.monotonic() - began_s)
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Exchange copies of x with the center; their moves come back in ``moves``.
 
-        All of it that the memory answers is asked here, so that a worker whose exchanges run
+        All of x that the memory answers is asked here, so that a worker whose exchanges run
         on an update thread has answers kept for that thread alone.
 
         Args:
-            xs: one ``[P]`` per buffer, of the center's dtype; left alone.
+            xs: one ``[P]`` per dtype, of the center's dtype; left alone.
             moves: as many tensors of the same shapes and dtypes, on the CPU.
         """
         self.phase.use()
-        senders = chain.from_iterable(center.senders for center in self._centers())
-        for x, move, (_, region), sender in zip(xs, moves, self.pairs(), senders, strict=True):
-            region.elastic(sender.operand(x), self.moving_rate, delta=as_array(move))
+        for region, sent, move in zip(
+            self.center.regions, self.center.operands(xs), moves, strict=True
+        ):
+            region.elastic(sent, self.moving_rate, delta=as_array(move))
         self.recorder.behind(self.center.behind())
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:

@@ -51,7 +51,7 @@ def named_floats(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def named_counts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a model's integer buffers by name: batch norms count their batches there."""
-    return {n: b for n, b in model.named_buffers() if b.dtype in INTEGERS}
+    return {n: b for n, b in model.named_buffers() if b.dtype in INTEGERS and b.numel()}
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:

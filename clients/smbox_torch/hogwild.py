@@ -14,7 +14,8 @@ the rows it touches and to no other, so two workers seldom meet.
 
 Variant: steps of a torch optimizer on whole batches instead of the paper's single coordinates.
 Its state is ``shared`` (one momentum, one Adam ``step`` that counts everybody's steps) or
-``private``.
+``private``. With ``model=`` the statistics of batch norms are shared like the parameters: every
+forward changes the same running mean and variance, s = (1 - f) s + f (the batch's).
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ import torch
 
 from smbox.box import Box
 from smbox.errors import ConfigError
-from smbox_torch.flat import check_views, unique
-from smbox_torch.hogwild_state import SharedState, share
+from smbox_torch.claim import claim
+from smbox_torch.flat import check_views
+from smbox_torch.hogwild_model import ModelTensors, Places, tensors_of
+from smbox_torch.hogwild_state import SharedState
 from smbox_torch.phase import Phase
+from smbox_torch.sparse_gradients import check_sparse
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.wrapped import WrappedOptimizer
 
@@ -39,7 +43,8 @@ class Hogwild(WrappedOptimizer):
     """An optimizer whose parameters are the one model that all workers of a host change.
 
     The model begins as the first worker's; whoever comes later finds what it has become. It
-    cannot be moved to another device or dtype afterwards: ``step`` raises ConfigError then.
+    cannot be moved to another device or dtype, nor be loaded, afterwards: ``step`` raises
+    ConfigError then.
 
     Args:
         optimizer: does the steps, in place; its parameters must be on the CPU.
@@ -47,11 +52,17 @@ class Hogwild(WrappedOptimizer):
         name: of the run: prefix of the regions.
         state: whether the optimizer's state is one for all ("shared": SGD with momentum,
             Adagrad, Adam, AdamW) or each worker's own ("private").
+        model: share its buffers too, the statistics and batch counts of its batch norms; all
+            workers give it, or none. Names its parameters for ``center_into``.
 
     Raises:
-        ConfigError: this process cannot map the memory, a parameter is on another device, or
-            the state cannot be shared.
-        LayoutMismatchError: another model runs under this name.
+        ConfigError: this process cannot map the memory, a tensor is on another device or of a
+            dtype that regions lack, the model has none of the parameters, the state cannot be
+            shared, or another algorithm uses the name; the model is as it was. From ``step``:
+            the model was loaded, moved or got other tensors since, or a gradient is sparse that
+            the optimizer needs dense; nothing was stepped.
+        LayoutMismatchError: another model runs under this name, or the same one with or
+            without ``model=``; the model is as it was.
     """
 
     def __init__(
@@ -61,34 +72,48 @@ class Hogwild(WrappedOptimizer):
         name: str,
         *,
         state: Literal["shared", "private"] = "private",
+        model: torch.nn.Module | None = None,
     ) -> None:
         super().__init__(optimizer)
-        self._parameters = unique(p for g in optimizer.param_groups for p in g["params"])
-        if any(parameter.device.type != "cpu" for parameter in self._parameters):
-            raise ConfigError(
-                "Hogwild's parameters are mapped memory: keep the model on the CPU"
-            )
         if state not in {"shared", "private"}:
             raise ConfigError("state is 'shared' or 'private'", state=state)
+        self._tensors = tensors_of(optimizer, model)
+        self._owner = model
+        self._places = Places(model, self._tensors.every)
         self._views = self._share(box, name)
         self._state = (
             SharedState(box, f"{name}.state", optimizer) if state == "shared" else None
         )
         self._phase = Phase(box, name)
         self._recorder = Recorder()
-        self._install()
+        self._tensors.become(self._views)
+        self._written: list[int] | None = self._writes()
 
-    def _share(self, box: Box, name: str) -> list[torch.Tensor]:
-        """Return the model that the parameters become views of."""
-        return share(box, name, self._parameters)
+    def _share(self, box: Box, name: str) -> ModelTensors:
+        """Return the tensors that the model's become."""
+        claim(box, name, type(self).__name__, self._tensors.every)
+        (views,) = self._tensors.views(box, name)
+        return views
 
-    def _install(self) -> None:
-        """Make the parameters the views."""
-        for parameter, view in zip(self._parameters, self._views, strict=True):
-            parameter.data = view
+    def _writes(self) -> list[int]:
+        """Return how often this process wrote each parameter; others' writes count not."""
+        return [parameter._version for parameter in self._tensors.parameters]  # noqa: SLF001
+
+    def _check(self) -> None:
+        """Raise ConfigError if the model cannot be stepped, or is not what was wrapped."""
+        check_sparse(self.inner)
+        self._places.check()
+        check_views(self._tensors.every, self._views.every, "the shared memory")
+        if self._written not in (None, self._writes()):
+            raise ConfigError(
+                "the model was changed after the optimizer was wrapped, which overwrote what"
+                " all workers share: load the model before, or a checkpoint by load_state_dict"
+                " of the wrapped optimizer"
+            )
+        self._written = None
 
     def _advance(self) -> None:
-        check_views(self._parameters, self._views, "the shared memory")
+        self._check()
         self._phase.use()
         self.inner.step()
         self._recorder.steps += 1
@@ -97,11 +122,35 @@ class Hogwild(WrappedOptimizer):
         """Return what was counted: this worker's steps; nothing is exchanged."""
         return self._recorder.snapshot()
 
+    def _best(self) -> ModelTensors:
+        """Return what is evaluated: the shared model."""
+        return self._views
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the shared model into another one, to evaluate or save it.
+
+        Others may change it meanwhile: the copy is a mixture of moments.
+
+        Args:
+            model: of the same parameters, found by name where ``model=`` or the optimizer's
+                groups gave names, else by the order of the optimizer's one group; with
+                ``model=`` statistics and counts are copied too.
+
+        Raises:
+            ConfigError: the parameters differ, or of several groups without names the order
+                in the model is unknown; the model is as it was.
+        """
+        self._best().into(model, self._tensors, self.inner, self._owner)
+        self._written = self._written and self._writes()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the model and the optimizer's state as this worker sees them now."""
+        own = self._tensors.copies()
         return {
+            "algorithm": type(self).__name__,
             "inner": copy.deepcopy(self.inner.state_dict()),  # others go on changing it
-            "parameters": [parameter.detach().clone() for parameter in self._parameters],
+            "parameters": own.parameters,
+            "buffers": [*own.statistics, *own.counts],
             "origin": self._phase.origin,
         }
 
@@ -112,29 +161,38 @@ class Hogwild(WrappedOptimizer):
         step of any; the others wait for it.
 
         Raises:
-            ConfigError: it belongs to another algorithm; nothing was changed.
+            ConfigError: it belongs to another algorithm or model; nothing was changed.
             RequestTimeoutError: the worker that restores seems dead.
         """
-        if not {"inner", "parameters"} <= state_dict.keys() or "algorithm" in state_dict:
-            raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
-            )
+        saved = self._saved(state_dict)
         self.inner.load_state_dict(state_dict["inner"])
         self._adopt()
         restoring = self._phase.restoring(state_dict.get("origin"))
         with restoring as is_mine, torch.no_grad():
             if is_mine:
-                saved = state_dict["parameters"]
-                for parameter, values in zip(self._parameters, saved, strict=True):
-                    parameter.copy_(values)
+                for tensor, values in saved:
+                    tensor.copy_(values)
+                self._written = self._written and self._writes()
             if self._state is not None:
                 if is_mine:
                     self._state.store()
                 self._state.install()
 
+    def _saved(self, state_dict: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the tensors of the model, each with its saved values."""
+        if state_dict.get("algorithm") != type(self).__name__:
+            raise ConfigError(
+                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
+            )
+        own, saved = self._tensors.every, [*state_dict["parameters"], *state_dict["buffers"]]
+        shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
+        if shapes[0] != shapes[1]:
+            raise ConfigError("this state belongs to another model", shapes=shapes[1])
+        return list(zip(own, saved, strict=True))
+
     def close(self) -> None:
-        """Take a copy of the model and leave: from then on its parameters are private."""
-        self._views = [parameter.detach().clone() for parameter in self._parameters]
-        self._install()
+        """Take a copy of the model and leave: from then on its tensors are private."""
+        self._views = self._tensors.copies()
+        self._tensors.become(self._views)
         if self._state is not None:
             self._state.detach()

@@ -20,7 +20,8 @@ gradients of step t + 1, and all ranks subtract its d when that step begins, as 
 from __future__ import annotations
 
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -29,7 +30,7 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.hybrid_moves import TorchMoves, moves_of
+from smbox_torch.hybrid_exchange import GroupExchange
 from smbox_torch.hybrid_parts import (
     HybridMember,
     HybridRoot,
@@ -39,7 +40,6 @@ from smbox_torch.hybrid_parts import (
 from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
 from smbox_torch.options import BoxOptions
-from smbox_torch.overlap import Overlap
 from smbox_torch.stats import Stats
 from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
 from smbox_torch.world import World
@@ -126,32 +126,27 @@ class HybridSGD(SyncGroup):
             group=group,
         )
         self._recorder = self._part.recorder
-        self._is_hidden = overlap
-        flat = self._part.flat_buffers()
         try:
-            self._moves = moves_of(
-                group, f"{shared}-move", self.world, flat, timeout_s, overlap, self._host_mean
-            )
+            way = (self._part, group, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            self._exchange = GroupExchange(*way, is_hidden=overlap)
         except BaseException:
             self._rounds.close(in_order=False)
             raise
-        exchange = self._part.exchanges(is_hidden=overlap)
-        self._overlap = Overlap(flat, self._moves, self._recorder, exchange)
 
     def _step(self) -> None:
         is_due = self.steps % self.period == 0
-        if is_due or self._overlap.is_pending:
+        if is_due or self._exchange.is_pending:
             self._rounds.meet()
         self._settle()
         if is_due:
-            self._moves.due()
+            self._exchange.moves.due()
             self.exchange()
         super()._step()
         self.steps += 1
         self._recorder.steps += 1
 
     def _is_awaited(self) -> bool:
-        return self._moves.is_due()
+        return self._exchange.moves.is_due()
 
     def exchange(self) -> None:
         """Move group and center together now, whatever the period says; on all ranks.
@@ -163,15 +158,19 @@ class HybridSGD(SyncGroup):
         """
         self._demand_unchanged()
         self._settle()
-        self._overlap.begin()
+        with self._leaving_if_lost():
+            self._exchange.begin()
         self._shared_steps = self.steps
-        if not self._is_hidden:
-            self._settle()
 
     def _settle(self) -> None:
         """Move x by what the exchange under way was told; leave the group if that fails."""
+        with self._leaving_if_lost():
+            self._exchange.settle()
+
+    @contextmanager
+    def _leaving_if_lost(self) -> Iterator[None]:
         try:
-            self._overlap.settle()
+            yield
         except Exception:
             # The others do not know yet, and ranks that went on from here would differ.
             self._leave(in_order=False)
@@ -202,7 +201,7 @@ class HybridSGD(SyncGroup):
 
         Only the root's holds the center, and the move of an exchange that is under way.
         """
-        moves = self._overlap.state()  # before the center is read: it is in the center
+        moves = self._exchange.state()  # before the center is read: it is in the center
         self._part.steps = self.steps
         return {**self._part.state_dict(), "moves": moves}
 
@@ -229,9 +228,9 @@ class HybridSGD(SyncGroup):
             raise ConfigError(
                 "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
             )
-        self._overlap.finish()
+        self._exchange.finish()
         self._part.load_state_dict(state_dict, force=force)
-        self._overlap.load_state(state_dict["moves"])
+        self._exchange.load_state(state_dict["moves"])
         self._adopt()
         self.steps = state_dict["steps"]
         self._remember()
@@ -251,8 +250,9 @@ class HybridSGD(SyncGroup):
         """
         with torch.no_grad():
             self._share_rest()
-            self._overlap.load_state(self._part.meet(timeout_s))
-            self._settle()
+            self._part.meet(timeout_s)
+            with self._leaving_if_lost():
+                self._exchange.to_center()
         self._leave(in_order=True)
 
     def close(self, *, exchange: bool = True) -> None:
@@ -276,8 +276,7 @@ class HybridSGD(SyncGroup):
         self._settle()
 
     def _leave(self, *, in_order: bool) -> None:
-        self._overlap.close()
-        self._moves.close()
+        self._exchange.close()
         self._rounds.close(in_order=in_order)
         self._part.close(exchange=False)
 
@@ -292,7 +291,7 @@ class HybridSGD(SyncGroup):
             self.close()
             return
         # A broadcast that the other ranks do not come to would keep this one waiting.
-        if not isinstance(self._moves, TorchMoves):
+        if self._host_mean is not None:
             with suppress(WorkerLostError, StepMismatchError):  # the first error says more
                 self._settle()
         self._leave(in_order=False)

@@ -197,8 +197,9 @@ def moves_of(
     world: World,
     flat: Sequence[FlatBuffer],
     timeout_s: float,
-    is_hidden: bool,  # noqa: FBT001 - one of many
+    *,
     mean: HostMean | None,
+    is_hidden: bool = False,
 ) -> GroupMoves:
     """Open the way of the moves from the root to all ranks of a group, or of this host.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import torch
@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import smbox
 from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
 from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center
 from smbox_torch.easgd import EASGD
@@ -40,31 +41,54 @@ class HybridRoot(EASGD):
     def _remember(self) -> None:
         """Leave it to the group, whose steps come before the root's exchanges."""
 
-    def flat_buffers(self) -> list[FlatBuffer]:
-        """Return what is moved: parameters, then batch-norm buffers."""
-        return [buffer for buffer, _ in self.pairs()]
+    def prepare(self) -> None:
+        """Raise where x cannot be exchanged; the group exchanges the statistics itself."""
+        self.team.check()
+        self._demand_exchangeable()
+
+    def flat_buffers(self) -> Sequence[FlatBuffer]:
+        """Return the parameters."""
+        return self.flat.buffers
+
+    def flat_statistics(self) -> Sequence[FlatBuffer]:
+        """Return the batch-norm statistics, none without ``model=``."""
+        return () if self.buffers is None else self.buffers.flat.buffers
 
     def tell(self, moves: Sequence[torch.Tensor]) -> None:
-        """Exchange with the center; the moves of all buffers come back in ``moves``."""
+        """Exchange with the center; the moves of the parameters come back in ``moves``."""
         with torch.no_grad(), self._exchanging(self.exchange_nbytes):
-            self.ask([buffer.load() for buffer, _ in self.pairs()], moves)
+            self.ask([buffer.load() for buffer in self.flat.buffers], moves)
+
+    def tell_statistics(self, moves: Sequence[torch.Tensor]) -> None:
+        """Exchange the statistics, with moves of their own."""
+        self.prepare()
+        self.phase.use()
+        for (buffer, region), move in zip(self.buffers or (), moves, strict=True):
+            region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
 
     def exchanges(self, *, is_hidden: bool) -> Exchange:
         """Return how the root exchanges: at once, or hidden on an update thread."""
-        return ThreadedExchange(self) if is_hidden else AtOnce(self)
+        return ThreadedExchange(self) if is_hidden else AtOnce(self.tell)
 
-    def meet(self, timeout_s: float) -> list[torch.Tensor]:
-        """Wait for the other groups; return the moves that lead to the center.
+    def exchanges_of_statistics(self) -> Exchange:
+        """Return how the root exchanges the statistics."""
+        return AtOnce(self.tell_statistics)
+
+    def meet(self, timeout_s: float) -> None:
+        """Wait for the other groups.
 
         Raises:
             RequestTimeoutError: a group did not come; the error names its root.
         """
         self.team.meet("finish", timeout_s)
-        ends = [values for center in self._centers() for values in center.values().values()]
-        return [
-            buffer.master.values().cpu() - values
-            for buffer, values in zip(self.flat_buffers(), ends, strict=True)
-        ]
+
+    def distances(self) -> list[torch.Tensor]:
+        """Return the moves of the parameters that lead to the center."""
+        return _distances(self.center)
+
+    def distances_of_statistics(self) -> list[torch.Tensor]:
+        """Return those of the statistics."""
+        return [] if self.buffers is None else _distances(self.buffers)
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where a rank's ``state_dict`` was taken.
@@ -77,19 +101,26 @@ class HybridRoot(EASGD):
         super().load_state_dict(state_dict, force=force)
 
 
+def _distances(center: Center) -> list[torch.Tensor]:
+    return [
+        buffer.master.values().cpu() - values
+        for buffer, values in zip(center.flat.buffers, center.values().values(), strict=True)
+    ]
+
+
 class AtOnce:
     """Exchanges of a root that hides none: each is done when it has begun.
 
     Args:
-        root: whose they are.
+        tell: exchanges, and fills in the moves.
     """
 
-    def __init__(self, root: HybridRoot) -> None:
-        self._root = root
+    def __init__(self, tell: Callable[[Sequence[torch.Tensor]], None]) -> None:
+        self._tell = tell
 
     def begin(self, moves: Moves) -> None:
         """Do the whole exchange."""
-        self._root.tell(moves.tensors)
+        self._tell(moves.tensors)
         moves.tell()
 
     def finish(self) -> None:
@@ -139,10 +170,13 @@ class HybridMember:
         self._address = address
         self._own_box: smbox.Box | None = None
 
-    def flat_buffers(self) -> list[FlatBuffer]:
-        """Return what is moved: parameters, then batch-norm buffers."""
-        statistics = () if self._statistics is None else self._statistics.buffers
-        return [*self._parameters.buffers, *statistics]
+    def flat_buffers(self) -> Sequence[FlatBuffer]:
+        """Return the parameters."""
+        return self._parameters.buffers
+
+    def flat_statistics(self) -> Sequence[FlatBuffer]:
+        """Return the batch-norm statistics, none without ``model=``."""
+        return () if self._statistics is None else self._statistics.buffers
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the center into a model.
@@ -165,9 +199,17 @@ class HybridMember:
     def exchanges(self, *, is_hidden: bool) -> None:
         """Return None: a member only hears of exchanges."""
 
-    def meet(self, timeout_s: float) -> list[torch.Tensor]:  # noqa: ARG002 - the root waits
+    def exchanges_of_statistics(self) -> None:
+        """Return None, likewise."""
+
+    def meet(self, timeout_s: float) -> None:
+        """Return: the root waits, and this rank for the root."""
+
+    def distances(self) -> list[torch.Tensor]:
         """Return no moves: the root tells them."""
         return []
+
+    distances_of_statistics = distances
 
     def _connected(self) -> BoxLike:
         if self._box is not None:

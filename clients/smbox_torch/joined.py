@@ -80,10 +80,10 @@ class JoinedOptimizer(WrappedOptimizer):
         """Return 0.9 / workers, of those who are there now."""
         return default_moving_rate(self.team.workers)
 
-    def _note_shared(self) -> None:
-        """Tell that the memory has what this worker's steps so far did."""
-        self.team.tell(self.steps)
-        self._shared_steps = self.steps
+    def _note_shared(self, steps: int | None = None) -> None:
+        """Tell that the memory has what so many steps of this worker did; None: all so far."""
+        self._shared_steps = self.steps if steps is None else steps
+        self.team.tell(self._shared_steps)
 
     # ------------------------------------------------------------------ the end
 

@@ -12,6 +12,9 @@ elastic exchange of s = u / r moves v by d = r (s - v), which is momentum * v + 
 finds its v in the answer, (s - d / r) + d, and adds it to c with a second operation. Each is
 atomic, so no step is lost with any number of workers; only the order of additions to c may
 differ from the order of the velocities.
+
+v lives in the memory, and no worker keeps one of its own: whoever joins a run that is under way
+begins at x = c + momentum * v, with the v of that moment.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.center import Center, Shared
 from smbox_torch.downpour import Downpour
@@ -59,6 +63,17 @@ class MDownpour(Downpour):
         super().__init__(optimizer, box, name, **options)
         self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
+        self._look_ahead()
+        self._remember()
+
+    def _look_ahead(self) -> None:
+        """Move x from c, which it was set to, to c + momentum * v."""
+        velocities = self.velocity.values().values()
+        with self._moves.standing_still():
+            for buffer, v in zip(self.flat.buffers, velocities, strict=True):
+                x = buffer.load()
+                np.add(x, x.dtype.type(self.momentum) * as_array(v), out=x)
+                buffer.store()
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
         beside = self.velocity.sent_nbytes + self.velocity.nbytes

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import torch
 
-from smbox_torch.boxes import Array, RegionLike
-from smbox_torch.flat import FlatBuffer
+from smbox_torch.boxes import Array
+from smbox_torch.flat import FlatBuffer, FlatParameters
 from smbox_torch.stats import Recorder
 from smbox_torch.update_thread import UpdateThread
 
@@ -76,19 +76,18 @@ class Worker(Protocol):
 
     Attributes:
         recorder: counts exchanges.
+        flat: x.
     """
 
     recorder: Recorder
+    flat: FlatParameters
 
     @property
     def exchange_nbytes(self) -> int:
         """Bytes of an exchange, both directions."""
 
-    def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
-        """Return all buffers of x with their regions."""
-
     def prepare(self) -> None:
-        """Raise if x cannot be exchanged; runs where the exchange begins."""
+        """Do what must be done before x goes out; raise if it cannot be exchanged."""
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Exchange copies of x with the center; their moves come back in ``moves``."""
@@ -117,12 +116,12 @@ class ThreadedExchange:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._thread = UpdateThread()
-        self._copies = [buffer.host.copy() for buffer, _ in worker.pairs()]
+        self._copies = [buffer.host.copy() for buffer in worker.flat.buffers]
 
     def begin(self, moves: Moves) -> None:
         """Copy x and send it on its way."""
         self._worker.prepare()
-        for copy, (buffer, _) in zip(self._copies, self._worker.pairs(), strict=True):
+        for copy, buffer in zip(self._copies, self._worker.flat.buffers, strict=True):
             copy[:] = buffer.load()
         self._thread.begin(partial(self._run, moves, moves.tensors))
 

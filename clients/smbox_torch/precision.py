@@ -37,6 +37,7 @@ class Precision:
     Args:
         center_dtype: of the center, unless the model's is wider.
         wire: in which a worker sends and fetches; None: the model's.
+        is_exact: send and fetch in the center's dtype, whatever the wire.
 
     Raises:
         ConfigError: no dtype of floats.
@@ -44,6 +45,7 @@ class Precision:
 
     center_dtype: str = "float32"
     wire: str | None = None
+    is_exact: bool = False
 
     def __post_init__(self) -> None:
         for name in (self.center_dtype, self.wire or self.center_dtype):
@@ -61,6 +63,8 @@ class Precision:
             ConfigError: it is neither the center's nor a half of a float32 center.
         """
         center = self.center_of(dtype)
+        if self.is_exact:
+            return center
         wanted = dtype if self.wire is None else FLOATS[self.wire]
         if wanted == center or (center == torch.float32 and wanted in HALVES):
             return wanted

@@ -17,6 +17,9 @@ use. The read of Wg is never hidden: that would make it stale.
 Variant: the elastic move first, then the gradient at the *moved* W (EASGD of the NIPS paper
 takes it at the old one). Read and add are separate operations: see the bound in elastic.py.
 Here T5 opens a step and T1-T3 close it, every ``period`` steps (the paper: 1).
+Buffers of batch norm are no part of the paper's W. They move in a fused exchange between T2 and
+T3, after which both sides lie between the two values that they had. Moves of several workers
+from one Wg, added one after another, could make a running variance negative.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class SEASGD(BoxOptimizer):
         overlap: add on an update thread, as the paper does; False: add before step returns.
         increment: name of this worker's own increment region: the move is written there and
             added region to region, as in the paper. None: it travels in the request itself.
-        options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
+        options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
 
     Warns:
         StabilityWarning: workers * moving_rate is above the bound of separate read and add.
@@ -73,7 +76,9 @@ class SEASGD(BoxOptimizer):
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
-        self._exchange = ThreeSteps(self.pairs(), self.moving_rate, self._increments(increment))
+        self._exchange = ThreeSteps(
+            list(self.center), self.moving_rate, self._increments(increment)
+        )
         self._thread = UpdateThread() if overlap else None
 
     @property
@@ -92,7 +97,7 @@ class SEASGD(BoxOptimizer):
                 dtype=str(region.dtype),
                 exist_ok=True,
             )
-            for index, (buffer, region) in enumerate(self.pairs())
+            for index, (buffer, region) in enumerate(self.center)
         ]
 
     def _advance(self) -> None:
@@ -109,6 +114,7 @@ class SEASGD(BoxOptimizer):
             self._finish_add()
             self._exchange.moving_rate = self.moving_rate
             self._exchange.move()
+            self._move_buffers(self.moving_rate)
         if self._thread is None:
             self._add()
         took_s = time.monotonic() - began_s

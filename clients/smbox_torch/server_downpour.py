@@ -8,6 +8,12 @@ c the center, f the server's step with its state beside c (smbox/memory/kernels.
     after n_push steps:    c = f(c, a);        a = 0
     after n_fetch steps:   x = c
 
+Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    first s: 0.1
+
+Variant: with s = 0 at first, as in Duchi et al. and torch, the first push moves every weight by
+lr, however small its gradient. The paper warms up one worker alone instead; 0.1 is the value of
+its successor (TensorFlow's Adagrad).
+
 A step at the memory changes a stripe's parameters and their state in one commit, so no state
 is ever of another step than its parameters, however many workers push.
 """
@@ -15,12 +21,13 @@ is ever of another step than its parameters, however many workers push.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
 
 from smbox.errors import ConfigError
+from smbox.optimizer import check_optimizer
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.center import Shared
@@ -28,6 +35,9 @@ from smbox_torch.options import BoxOptions
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["ServerDownpour"]
+
+SETTINGS: Final[dict[str, dict[str, float]]] = {"adagrad": {"initial_accumulator_value": 0.1}}
+"""Of a server's optimizer, where they are not torch's."""
 
 
 class ServerDownpour(BoxOptimizer):
@@ -43,6 +53,8 @@ class ServerDownpour(BoxOptimizer):
         n_push: steps between two pushes; gradients add up between.
         n_fetch: steps between two fetches.
         settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
+            Adagrad's initial_accumulator_value, s at first: default 0.1. The settings of the
+            first worker decide it.
         options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
@@ -67,12 +79,14 @@ class ServerDownpour(BoxOptimizer):
             raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
+        chosen = SETTINGS.get(server, {}) | dict(settings or {})
+        check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
         super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
         self._lr = lr
         self._servers: list[OptimizerLike] = [
-            box.optimizer(region, server, lr=self.server_lr, **(settings or {}))
+            box.optimizer(region, server, lr=self.server_lr, **chosen)
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
@@ -84,10 +98,7 @@ class ServerDownpour(BoxOptimizer):
         Raises:
             ConfigError: the parameter groups have several, and none was given for the server.
         """
-        rates = {float(group["lr"]) for group in self.inner.param_groups}
-        if self._lr is None and len(rates) > 1:
-            raise ConfigError("several learning rates: give the server's lr", lr=sorted(rates))
-        return rates.pop() if self._lr is None else self._lr
+        return _server_lr(self.inner, self._lr)
 
     def _advance(self) -> None:
         self.flat.attach_gradients()
@@ -131,6 +142,14 @@ class ServerDownpour(BoxOptimizer):
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
             mine[...] = kept.numpy().view(mine.dtype)
+
+
+def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:
+    """Return the step size that was given, or else the only one of the optimizer's groups."""
+    rates = {float(group["lr"]) for group in optimizer.param_groups}
+    if lr is None and len(rates) > 1:
+        raise ConfigError("several learning rates: give the server's lr", lr=sorted(rates))
+    return rates.pop() if lr is None else lr
 
 
 class _State:

@@ -89,8 +89,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
             What the closure returned.
 
         Raises:
-            ConfigError: the model was changed after the optimizer was wrapped; nothing was
-                exchanged, and the model stays as it is.
+            ConfigError: the model was changed after the optimizer was wrapped, or a gradient
+                is sparse that the optimizer inside needs dense; nothing was exchanged, and
+                the model stays as it is.
         """
         if self._may_warn:
             self._may_warn = False
@@ -100,6 +101,7 @@ class WrappedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._demand_gradients()
         with torch.no_grad():
             self._advance()
         return loss
@@ -128,6 +130,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
                 optimizer=type(self).__name__,
             )
         self._given = None
+
+    def _demand_gradients(self) -> None:
+        """Raise ConfigError if the gradients are none that a step can be made along."""
 
     def _advance(self) -> None:
         """Do one step; gradients are in place."""

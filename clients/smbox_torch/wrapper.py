@@ -1,10 +1,8 @@
 """The base of all algorithms: an optimizer around an optimizer, for an unchanged training loop.
 
-A wrapper is a ``torch.optim.Optimizer``: schedulers and hooks take it as one, and so do
-gradient scalers, but where the step itself meets the other workers (SyncEASGD): a scaler that
-leaves out a step of one of them parts them. Its parameter groups
-and state are those of the optimizer inside. A subclass says in ``_advance`` what one step is: a
-local step and the exchanges that are due.
+A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers take it as one
+(but for SyncEASGD, whose steps meet: a scaler that leaves out one worker's step parts them).
+Groups and state are those of the optimizer inside. A subclass says in ``_advance`` what a step is.
 """
 
 from __future__ import annotations
@@ -19,22 +17,17 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.center import Center, Shared
+from smbox_torch.center import Center, Shared, center_of_buffers
 from smbox_torch.claim import claim
 from smbox_torch.evaluating import EvaluatingOptimizer
 from smbox_torch.filling import Filling
-from smbox_torch.flat import (
-    FlatBuffer,
-    FlatParameters,
-    checked,
-    float_buffers,
-    other_buffers,
-)
+from smbox_torch.flat import FlatBuffer, FlatParameters, checked, other_buffers
 from smbox_torch.matching import names_of
 from smbox_torch.own_values import OwnValues
 from smbox_torch.phase import Phase
 from smbox_torch.precision import Precision
 from smbox_torch.restoring import restore
+from smbox_torch.sparse_gradients import check_sparse
 from smbox_torch.stats import Recorder, Stats
 from smbox_torch.team import LEASE_S, Workers, check_workers
 from smbox_torch.wrapped import is_plain
@@ -105,18 +98,11 @@ class BoxOptimizer(EvaluatingOptimizer):
             self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
             self.phase = Phase(box, name)
             self.center = Center(box, name, self.flat)
-            self.buffers = self._buffer_center(model)
+            self.buffers = center_of_buffers(box, name, model, self._precision)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
         self._own = OwnValues([center.flat for center in self._centers()])
         self._remember()
-
-    def _buffer_center(self, model: torch.nn.Module | None) -> Center | None:
-        tensors = float_buffers(model) if model is not None else []
-        if not tensors:
-            return None
-        flat = FlatParameters(tensors, precision=self._precision)
-        return Center(self.box, f"{self.name}.buffers", flat)
 
     # ------------------------------------------------------------------ the optimizer's part
 
@@ -159,6 +145,11 @@ class BoxOptimizer(EvaluatingOptimizer):
         self.flat.check()
         super()._demand_unchanged()
 
+    def _demand_gradients(self) -> None:
+        """Raise ConfigError if the optimizer inside would refuse a sparse gradient."""
+        if not self._flat_gradients:  # flat ones are dense
+            check_sparse(self.inner)
+
     def _demand_exchangeable(self) -> None:
         """Raise ConfigError if the model got other parameters or buffers since."""
         self._demand_unchanged()
@@ -178,10 +169,16 @@ class BoxOptimizer(EvaluatingOptimizer):
         if self.buffers is not None:
             yield self.buffers
 
-    def _average_buffers(self) -> None:
-        """Pull batch-norm buffers and their center together."""
+    def _move_buffers(self, moving_rate: float) -> None:
+        """Pull batch-norm buffers and their center together: no variance becomes negative."""
         if self.buffers is not None:
-            self.buffers.elastic(self._default_rate())
+            self.phase.use()
+            self.buffers.elastic(moving_rate)
+
+    def _average_buffers(self) -> None:
+        """Move the buffers by the default rate, and count the bytes."""
+        self._move_buffers(self._default_rate())
+        if self.buffers is not None:
             self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
 
     def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:

@@ -27,6 +27,7 @@ of ``torch.optim``, so that a step here equals a step there.
     MOMENTUM  m = mu m + g;  p -= lr m                          (torch.optim.SGD, dampening 0)
     NESTEROV  m = mu m + g;  p -= lr (g + mu m)                 (the same with nesterov=True)
     ADAGRAD   s = s + g g;   p -= lr g / (sqrt(s) + eps)        (Duchi et al. 2011)
+              s begins as initial_accumulator_value
     ADAM      m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g       (Kingma and Ba, 1412.6980)
               p -= lr / (1-b1^t) m / (sqrt(v) / sqrt(1-b2^t) + eps)
 
@@ -219,17 +220,22 @@ class Optimizer:
         parameters: names of its parameters, in order, lr first; at most four.
         defaults: of all but lr, which must be given.
         states: names of its sibling regions, in order.
+        initial: parameters that a state begins as, where it is new: name, state and default.
+            They are no part of a step; states without one begin as zeros.
     """
 
     parameters: tuple[str, ...]
     defaults: tuple[float, ...]
     states: tuple[str, ...]
+    initial: tuple[tuple[str, str, float], ...] = ()
 
 
 OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
     OptimizerCode.MOMENTUM: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
     OptimizerCode.NESTEROV: Optimizer(("lr", "momentum"), (0.9,), ("momentum",)),
-    OptimizerCode.ADAGRAD: Optimizer(("lr", "eps"), (1e-10,), ("squares",)),
+    OptimizerCode.ADAGRAD: Optimizer(
+        ("lr", "eps"), (1e-10,), ("squares",), (("initial_accumulator_value", "squares", 0.0),)
+    ),
     OptimizerCode.ADAM: Optimizer(
         ("lr", "beta1", "beta2", "eps"), (0.9, 0.999, 1e-8), ("mean", "squares")
     ),

@@ -61,10 +61,12 @@ def check_optimizers(box: Any) -> None:
     begin, gradient = values(count, F32, 1), values(count, F32, 2)
     for code, row in OPTIMIZERS.items():
         by = dict(zip(row.parameters, (0.1, 0.5, 0.25, 1e-3), strict=False))
-        states = [np.zeros(count, np.float32) for _ in row.states]
+        begins = {state: 0.5 for _, state, _ in row.initial}
+        given = by | {name: 0.5 for name, _, _ in row.initial}
+        states = [np.full(count, begins.get(name, 0.0), np.float32) for name in row.states]
         wanted = begin
         with region_of(box, begin) as region:
-            optimizer = box.optimizer(region, code.name.lower(), **by)
+            optimizer = box.optimizer(region, code.name.lower(), **given)
             for step in (1, 2):
                 optimizer.step(gradient)
                 wanted, *states = stepped(code, wanted, states, gradient, [*by.values()], step)
@@ -88,6 +90,11 @@ def check_optimizers_that_do_not_fit(box: Any) -> None:
             box.optimizer(region, "adam", lr=0.1, momentum=0.9)
         with raises(ConfigError):
             box.optimizer(region, "adam", lr=-1.0)
+        for value in (-0.1, float("inf"), 1e39):
+            with raises(ConfigError):
+                box.optimizer(region, "adagrad", lr=1.0, initial_accumulator_value=value)
+        with raises(ConfigError):
+            box.optimizer(region, "adam", lr=1.0, initial_accumulator_value=0.1)
         optimizer = box.optimizer(region, "momentum", lr=0.5)
         with raises(LayoutMismatchError):
             optimizer.step(np.zeros(5, np.float32))

@@ -21,8 +21,8 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
-from smbox.memory.kernels import OPTIMIZERS, OptimizerCode
-from smbox.optimizer import complete
+from smbox.memory.kernels import OptimizerCode
+from smbox.optimizer import beginnings, complete
 from smbox.testing.model_optimizer import ModelOptimizer
 from smbox.testing.model_region import ModelRegion, Stored
 
@@ -129,20 +129,22 @@ class ModelBox:
     def optimizer(self, region: ModelRegion, name: str, **parameters: float) -> ModelOptimizer:
         """Let a region take training steps by itself."""
         code = OptimizerCode[name.upper()]
+        by = complete(code, parameters)
         states = {
             state: self.create(
                 f"{region.name}/{name}.{state}",
                 shape=region.shape,
                 dtype=region.dtype,
+                init=value,
                 exist_ok=True,
             )
-            for state in OPTIMIZERS[code].states
+            for state, value in beginnings(code, parameters).items()
         }
         return ModelOptimizer(
             self.store,
             lambda op: self.store.log.append(Entry(self.name, op, region.name)),
             code,
-            complete(code, parameters),
+            by,
             self.store.regions[region.name],
             states,
             [self.store.regions[state.name] for state in states.values()],

@@ -154,10 +154,10 @@ world = World.from_env(os.environ)
 box = smbox.connect(timeout_s=60)
 x = torch.nn.Parameter(torch.ones(100))
 with EASGD(torch.optim.SGD([x], lr=0.01), box, "run", period=1) as optimizer:
-    for step in range(20):
+    while optimizer.steps < 20:
         x.grad = torch.ones(100)
         optimizer.step()
-        if (world.rank, world.worker_restart, step) == (1, 0, 10):
+        if (world.rank, world.worker_restart, optimizer.steps) == (1, 0, 11):
             os.kill(os.getpid(), signal.SIGKILL)
 print("steps", world.rank, world.worker_restart, optimizer.steps, optimizer.workers, flush=True)
 box.close()

@@ -35,8 +35,19 @@ def test_defaults_are_torchs():
     torch = pytest.importorskip("torch")
     adam = torch.optim.Adam([torch.zeros(1)]).defaults
     adagrad = torch.optim.Adagrad([torch.zeros(1)]).defaults
+    ((name, _, value),) = OPTIMIZERS[OptimizerCode.ADAGRAD].initial
     assert OPTIMIZERS[OptimizerCode.ADAM].defaults == (*adam["betas"], adam["eps"])
     assert OPTIMIZERS[OptimizerCode.ADAGRAD].defaults == (adagrad["eps"],)
+    assert adagrad[name] == value
+
+
+def test_the_first_worker_decides_what_the_accumulator_begins_as(box, region):
+    first = box.optimizer(region, "adagrad", lr=1.0, initial_accumulator_value=0.25)
+    assert (first.states["squares"].get() == np.float32(0.25)).all()
+    box.optimizer(region, "adagrad", lr=1.0, initial_accumulator_value=4.0)
+    first.step(np.full(STRIPE + 3, 0.5, np.float32))
+    expected = -np.float32(0.5) / (np.sqrt(np.float32(0.5)) + np.float32(1e-10))
+    assert (region.get() == expected).all()  # without one it would be -1, whatever the gradient
 
 
 def test_a_held_state_makes_the_step_wait_and_happen_once(box, region, held):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import smbox
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.testing.model_box import ModelBox
 from smbox_torch import EASGD, Downpour
@@ -37,3 +38,41 @@ def test_another_algorithm_or_dtype_under_a_name_creates_nothing():
             EASGD(torch.optim.SGD([other], lr=0.1), box, "run", workers=1)
     assert [region.name for region in box.regions()] == before
     assert box.attach("run.float32").get().tolist() == center.tolist()
+
+
+def test_whoever_is_refused_has_not_joined():
+    with smbox.local("32MiB") as box:
+        sgd = torch.optim.SGD([parameter()], lr=0.1)
+        first = EASGD(sgd, box, "run", workers=2)
+        others = (
+            lambda: Downpour(torch.optim.SGD([parameter()], lr=0.1), box, "run", workers=2),
+            lambda: EASGD(torch.optim.SGD([parameter(4)], lr=0.1), box, "run", workers=2),
+        )
+        for other in others:
+            with pytest.raises((ConfigError, LayoutMismatchError)) as refused:
+                other()
+            assert first.member.look().count == 1
+            del refused
+        first.close()
+
+
+def test_whoever_finds_another_center_has_left():
+    with smbox.local("32MiB") as box:
+        watcher = smbox.join(box, "run")
+        box.create("run.float32", shape=7, dtype="float32")
+        with pytest.raises(LayoutMismatchError) as refused:
+            EASGD(torch.optim.SGD([parameter()], lr=0.1), box, "run", workers=2)
+        assert watcher.look().count == 1
+        del refused
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lease_s": 0.0}, {"workers": 0}, {"rank": 1}, {"workers": 10**6}, {"wire": "int8"}],
+)
+def test_impossible_arguments_create_nothing(settings):
+    with smbox.local("32MiB") as box:
+        settings = {"workers": 1} | settings
+        with pytest.raises(ConfigError):
+            EASGD(torch.optim.SGD([parameter()], lr=0.1), box, "run", **settings)
+        assert box.regions() == []

@@ -21,11 +21,9 @@ MASTER = 0
 def made(box: ModelBox, number: int, **options: Any) -> Descent:
     """Worker of a number; 0 is the master."""
     x = torch.nn.Parameter(torch.from_numpy(start() + np.float32(number)))
-    options = {"is_master": number == MASTER, "pause_s": None} | options
+    options = {"is_master": number == MASTER, "pause_s": None, "workers": 1} | options
     sgd = torch.optim.SGD([x], lr=LR)
-    return Descent(
-        number, x, Dogwild(sgd, box.client(f"w{number}"), "run", workers=1, **options)
-    )
+    return Descent(number, x, Dogwild(sgd, box.client(f"w{number}"), "run", **options))
 
 
 class Replay:
@@ -195,11 +193,63 @@ def test_a_frozen_parameter_of_the_master_is_not_decayed():
     assert q.tolist() == [0.25, 0.25]
 
 
+def normed(box: ModelBox, number: int, **options: Any) -> tuple[torch.nn.Module, Dogwild]:
+    torch.manual_seed(number)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    options = {"is_master": number == MASTER, "pause_s": None, "workers": 2} | options
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+    return net, Dogwild(sgd, box.client(f"w{number}"), "run", model=net, **options)
+
+
+def batch(t: int) -> torch.Tensor:
+    return 5 + torch.randn(16, 3, generator=torch.Generator().manual_seed(t))
+
+
+def test_a_master_without_data_evaluates_with_the_workers_statistics():
+    box = ModelBox()
+    (net, master), (worked, worker) = normed(box, MASTER), normed(box, 1)
+    for t in range(60):
+        worker.zero_grad()
+        worked(batch(t)).square().mean().backward()
+        for each in (worker, master):
+            each.step()
+            each.stream()
+    master.step()
+    assert net[1].num_batches_tracked.item() == 60
+    plain = torch.nn.Sequential(net[0], torch.nn.BatchNorm1d(4, momentum=0.1))
+    with torch.no_grad():
+        for t in range(60):
+            plain(batch(t))
+    judged, _ = normed(ModelBox(), 7)
+    worker.center_into(judged)
+    for norm in (net[1], judged[1]):
+        torch.testing.assert_close(norm.running_mean, plain[1].running_mean, rtol=0.1, atol=0.1)
+        torch.testing.assert_close(norm.running_var, plain[1].running_var, rtol=0.3, atol=0.1)
+    assert judged[1].num_batches_tracked.item() == 60
+    out = judged.eval()(batch(99)).detach()
+    assert out.mean(dim=0).abs().max() < 0.5  # as a batch norm leaves them
+
+
+def test_streamed_variances_are_never_negative():
+    box = ModelBox()
+    team = [normed(box, number, pause_s=0.0) for number in range(2)]
+    for t in range(40):
+        for number, (net, optimizer) in enumerate(team):
+            optimizer.zero_grad()
+            net(batch(t) * (1000.0 if number else 1e-3)).square().mean().backward()
+            optimizer.step()
+            assert (net[1].running_var >= 0).all()
+            assert (box.attach("run.buffers.float32").get()[4:] >= 0).all()
+    for _, optimizer in team:
+        optimizer.close()
+
+
 def test_rank_0_is_the_master(monkeypatch):
     for rank, is_master in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("WORLD_SIZE", "2")
-        assert made(ModelBox(), 0, is_master=None).optimizer.is_master is is_master
+        one = made(ModelBox(), 0, is_master=None, workers=None)
+        assert one.optimizer.is_master is is_master
 
 
 def test_a_negative_pause_is_refused():

@@ -203,3 +203,34 @@ def test_impossible_settings_create_nothing():
             worker(0, box, **settings)
     assert smbox_torch.EASGD is EASGD
     assert box.regions() == []
+
+
+class Statistics(torch.nn.Module):
+    """A parameter, and a running variance that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = torch.nn.Parameter(torch.ones(2))
+        self.register_buffer("running_var", torch.ones(3))
+
+
+@pytest.mark.parametrize("wire", [None, "bfloat16"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_variance_that_falls_between_two_exchanges_never_becomes_negative(overlap, wire):
+    box, rng = ModelBox(), np.random.default_rng(4)
+    models, team = [Statistics(), Statistics()], []
+    for number, model in enumerate(models):
+        sgd, client = torch.optim.SGD(model.parameters(), lr=0.1), box.client(f"w{number}")
+        options = {"period": 1, "moving_rate": 0.9, "overlap": overlap, "wire": wire}
+        team.append(EASGD(sgd, client, "run", model=model, workers=2, **options))
+    for _ in range(200):
+        number = int(rng.integers(2))
+        model, optimizer = models[number], team[number]
+        with torch.no_grad():  # a batch whose variance is far from the one before
+            model.running_var.fill_(float(10.0 ** rng.integers(-4, 4)))
+        model.x.grad = torch.zeros(2)
+        optimizer.step()
+        assert (model.running_var >= 0).all()
+        assert (box.attach("run.buffers.float32").get() >= 0).all()
+    for optimizer in team:
+        optimizer.close()

@@ -231,3 +231,25 @@ def test_a_wire_that_the_center_cannot_take_creates_nothing():
     with pytest.raises(ConfigError, match="wire"):
         wrapped(EASGD, x, box, wire="bfloat16")
     assert box.regions() == []
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16"])
+def test_finish_leaves_the_exact_center_in_the_model(wire: str):
+    box, x = ModelBox(), torch.nn.Parameter(torch.full((3,), 1 / 3))
+    opt = wrapped(EASGD, x, box, wire=wire, lr=0.1)
+    run(opt, x, 3, gradient=1.0)
+    opt.finish()
+    center = box.attach("run.float32").get()
+    assert (center != center.astype(NUMPY[wire]).astype(np.float32)).all()
+    np.testing.assert_array_equal(x.detach().numpy(), center)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_closing_shares_the_rest_of_a_narrow_model(half: torch.dtype, overlap: bool):
+    box, x = ModelBox(), torch.nn.Parameter(torch.ones(2, dtype=half))
+    opt = wrapped(EASGD, x, box, period=10, moving_rate=0.5, overlap=overlap, lr=0.25)
+    run(opt, x, 3, gradient=1.0)
+    opt.close()
+    assert box.attach(f"run.{name_of(half)}").get().tolist() == [0.625, 0.625]
+    assert x.tolist() == [0.625, 0.625]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -146,8 +147,12 @@ def test_memory_that_cannot_be_mapped_is_refused():
     class Far:
         """A box on another host."""
 
-        def create(self, *_: object, **__: object) -> Far:
+        def create(self, *_: object, init: np.ndarray | None = None, **__: object) -> Far:
+            self.init = init
             return self
+
+        def get(self) -> np.ndarray:
+            return self.init
 
         def local(self) -> None:
             raise ConfigError("no local view: the node is on another host")

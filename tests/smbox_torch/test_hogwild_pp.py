@@ -60,6 +60,26 @@ def test_the_weights_of_the_ring_solve_their_equations(clusters: int):
     assert lambda_ == pytest.approx(1 - beta ** (clusters - 1), abs=1e-12)
 
 
+@pytest.mark.parametrize(("moves", "travels"), [(2e-3, True), (5e-4, False)])
+def test_the_default_tolerance_is_the_measured_one(open_box, moves: float, travels: bool):
+    xs = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    team = [
+        HogwildPP(
+            torch.optim.SGD([x], lr=1.0),
+            open_box(),
+            "run",
+            clusters=2,
+            world=World(rank, rank, 2, 2),
+        )
+        for rank, x in enumerate(xs)
+    ]
+    xs[0].grad = torch.full((1,), moves)
+    team[0].step()
+    assert (xs[1].item() != 0) is travels
+    for each in team:
+        each.close()
+
+
 def test_the_token_is_kept_for_as_long_as_in_the_papers_code():
     assert [default_update_delay(n) for n in (2, 4, 5, 10, 11)] == [64, 64, 16, 16, 4]
 
@@ -170,12 +190,12 @@ def test_workers_at_once_bring_all_clusters_to_the_goal(open_box):
     for one in team:
         assert (one.x - goal).abs().max() < 0.05
     latest = torch.nn.ParameterList([torch.zeros(SIZE)])
-    team[3].optimizer.latest_into(latest)
+    team[3].optimizer.center_into(latest)
     assert (latest[0] - goal).abs().max() < 0.05
     close(team)
 
 
-def test_the_latest_model_is_matched_by_name_not_by_the_order_of_groups(open_box):
+def test_the_center_is_matched_by_name_not_by_the_order_of_groups(open_box):
     model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.LayerNorm(4))
     named = list(model.named_parameters())
     sgd = torch.optim.SGD([{"params": named[0::2]}, {"params": named[1::2]}], lr=LR)
@@ -184,9 +204,9 @@ def test_the_latest_model_is_matched_by_name_not_by_the_order_of_groups(open_box
         with torch.no_grad():
             for number, (_, parameter) in enumerate(named):
                 parameter.fill_(number)
-        optimizer.latest_into(other)
+        optimizer.center_into(other)
         with pytest.raises(ConfigError):
-            optimizer.latest_into(torch.nn.Linear(4, 4))
+            optimizer.center_into(torch.nn.Linear(4, 4))
     assert [p[0].item() for p in other.parameters()] == [0, 1, 2, 3]
 
 

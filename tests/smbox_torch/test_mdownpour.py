@@ -76,6 +76,22 @@ def test_a_checkpoint_holds_the_velocity():
     np.testing.assert_array_equal(rest.values(), whole.values())
 
 
+def test_who_joins_late_begins_ahead_of_the_center_by_the_shared_velocity():
+    box = ModelBox()
+    one = worker(0, box)
+    one.run(5)
+    late = worker(1, box)
+    c, v = (box.attach(name).get() for name in ("run.float32", "run.velocity.float32"))
+    assert np.abs(v).max() > 0.1
+    np.testing.assert_allclose(late.values(), c + np.float32(0.9) * v, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(late.values(), one.values(), rtol=0, atol=1e-6)
+    late.run(1)  # its lead is no step of its own
+    expected = np.float32(0.9) * v - np.float32(LR) * gradient(1)(one.values(), 0)
+    np.testing.assert_allclose(
+        box.attach("run.velocity.float32").get(), expected, rtol=0, atol=1e-6
+    )
+
+
 def test_momentum_is_below_one():
     with pytest.raises(ConfigError):
         worker(0, ModelBox(), momentum=1.0)

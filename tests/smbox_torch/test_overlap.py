@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smbox.errors import WorkerLostError
-from smbox_torch.flat import FlatBuffer
+from smbox_torch.flat import FlatParameters
 from smbox_torch.hybrid_moves import HostMoves
 from smbox_torch.overlap import Overlap, OwnMoves, ThreadedExchange
 from smbox_torch.stats import Recorder
@@ -19,13 +19,11 @@ class Worker:
 
     def __init__(self) -> None:
         self.recorder = Recorder()
-        self.buffer = FlatBuffer([torch.ones(3)])
+        self.flat = FlatParameters([torch.ones(3)])
+        (self.buffer,) = self.flat.buffers
         self.exchange_nbytes = 2 * self.buffer.host.nbytes
         self.gate = threading.Event()
         self.prepared = 0
-
-    def pairs(self) -> list:
-        return [(self.buffer, None)]
 
     def prepare(self) -> None:
         self.prepared += 1

@@ -105,6 +105,118 @@ def test_the_main_thread_computes_on_while_the_add_runs_and_blocks_before_the_ne
     assert one.optimizer.stats().exchanges == 2
 
 
+class TurnBox(ModelBox):
+    """Verbs of the clients happen one at a time, in an order drawn from a seed.
+
+    Every client runs in a thread of its own, and pauses before each verb until it is drawn.
+    """
+
+    VERBS = ("get", "accumulate", "elastic")
+
+    def __init__(self, client: str = "", store=None, turns=None) -> None:
+        super().__init__(client, store)
+        self.turns = turns or Turns()
+
+    def client(self, name: str) -> TurnBox:
+        return TurnBox(name, self.store, self.turns)
+
+    def create(self, *args, **kwargs):
+        region = super().create(*args, **kwargs)
+        for verb in self.VERBS:
+            setattr(region, verb, self._in_turn(getattr(region, verb)))
+        return region
+
+    def _in_turn(self, verb):
+        def call(*args, **kwargs):
+            self.turns.pause(self.name)
+            return verb(*args, **kwargs)
+
+        return call
+
+
+class Turns:
+    """Lets one of several threads run at a time, from one pause to its next."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.paused: set[str] = set()
+        self.drawn: str | None = None
+        self.is_on = False
+
+    def pause(self, name: str) -> None:
+        with self.changed:
+            if not self.is_on:
+                return
+            self.paused.add(name)
+            self.drawn = None
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: self.drawn == name, timeout=30)
+            self.paused.remove(name)
+
+    def run(self, work: dict, seed: int, look) -> None:
+        random, self.is_on, left = np.random.default_rng(seed), True, set(work)
+
+        def finish(name: str) -> None:
+            self.pause(name)
+            work[name]()
+            with self.changed:
+                left.remove(name)
+                self.drawn = None
+                self.changed.notify_all()
+
+        threads = [threading.Thread(target=finish, args=(name,)) for name in work]
+        for thread in threads:
+            thread.start()
+        with self.changed:
+            while left:
+                is_quiet = lambda: self.drawn is None and self.paused == left  # noqa: E731
+                assert self.changed.wait_for(is_quiet, timeout=30)
+                if left:
+                    look()
+                    self.drawn = str(random.choice(sorted(left)))
+                    self.changed.notify_all()
+        for thread in threads:
+            thread.join()
+        self.is_on = False
+
+
+def test_no_order_of_the_workers_makes_a_running_variance_negative():
+    lows, orders = [], set()
+    for seed in range(30):
+        box = TurnBox()
+        nets = [torch.nn.BatchNorm1d(2) for _ in range(3)]
+        team = {
+            f"w{i}": SEASGD(
+                torch.optim.SGD(net.parameters(), lr=0.1),
+                box.client(f"w{i}"),
+                "run",
+                moving_rate=0.5,
+                workers=3,
+                overlap=False,
+                model=net,
+            )
+            for i, net in enumerate(nets)
+        }
+        for i, net in enumerate(nets):
+            net.running_var.fill_(1e-3 * i)  # the center still holds 1
+
+        def look(box=box, nets=nets) -> None:
+            shared = box.store.regions["run.buffers.float32"].data
+            lows.append(min(shared[2:].min(), *(float(net.running_var.min()) for net in nets)))
+
+        def work(one: SEASGD) -> None:
+            for _ in range(3):
+                one.exchange()
+
+        began = len(box.log)
+        tasks = {name: (lambda one=one: work(one)) for name, one in team.items()}
+        box.turns.run(tasks, seed, look)
+        look()
+        orders.add(tuple(entry.client for entry in box.log[began:]))
+    assert len(orders) > 20  # the orders differ
+    assert min(lows) >= 0
+
+
 def test_a_rate_beyond_the_bound_is_warned_of():
     with pytest.warns(StabilityWarning, match=r"1\.88"):
         worker(0, ModelBox(), workers=16, overlap=False)

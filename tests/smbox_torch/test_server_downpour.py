@@ -22,9 +22,9 @@ def worker(number: int, box: object, **settings) -> Descent:
     return Descent(number, x, ServerDownpour(sgd, box, "run", **({"workers": 1} | settings)))
 
 
-def adagrad():
+def adagrad(initial: float = 0.1):
     """Adagrad in plain numpy, with its sum of squares."""
-    squares = np.zeros_like(start())
+    squares = np.full_like(start(), initial)
 
     def step(c, g):
         squares[:] += g * g
@@ -70,7 +70,7 @@ def test_several_workers_equal_the_replay_of_their_order():
 TORCH = {
     "momentum": (torch.optim.SGD, {"momentum": 0.5}),
     "nesterov": (torch.optim.SGD, {"momentum": 0.5, "nesterov": True}),
-    "adagrad": (torch.optim.Adagrad, {}),
+    "adagrad": (torch.optim.Adagrad, {"initial_accumulator_value": 0.1}),
     "adam": (torch.optim.Adam, {}),
 }
 
@@ -86,6 +86,40 @@ def test_one_worker_with_a_real_memory_is_torchs_optimizer(server: str):
     other = Descent(0, x, make([x], lr=LR, **settings))
     other.run(6)
     np.testing.assert_allclose(one.values(), other.values(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("initial", [0.0, 0.5])
+def test_adagrads_first_sum_is_a_setting(initial: float):
+    box, settings = ModelBox(), {"initial_accumulator_value": initial}
+    one = worker(0, box, settings=settings)
+    one.run(6)
+    assert list(box.attach("run.float32/adagrad.squares").shape) == [len(start())]
+    x, c = start(), start()
+    by = {"steps": 6, "lr": LR, "n_push": 1, "n_fetch": 1, "server": adagrad(initial)}
+    oracles.run(oracles.server_downpour(x, c, gradient(0), **by))
+    np.testing.assert_array_equal(one.values(), x)
+    torchs = torch.nn.Parameter(torch.from_numpy(start()))
+    other = Descent(0, torchs, torch.optim.Adagrad([torchs], lr=LR, **settings))
+    other.run(6)
+    np.testing.assert_allclose(one.values(), other.values(), rtol=0, atol=1e-6)
+
+
+def test_a_tiny_first_gradient_moves_the_center_little():
+    x = torch.nn.Parameter(torch.zeros(3))
+    opt = ServerDownpour(torch.optim.SGD([x], lr=0.5), ModelBox(), "run", workers=1)
+    x.grad = torch.tensor([1e-3, 0.0, 1.0])
+    opt.step()
+    expected = [-0.5 * g / (0.1 + g * g) ** 0.5 for g in (1e-3, 0.0, 1.0)]
+    assert x.tolist() == pytest.approx(expected)  # without the 0.1 the first is -0.5
+
+
+def test_a_later_worker_finds_the_sum_as_it_is():
+    box = ModelBox()
+    one = worker(0, box)
+    one.run(3)
+    squares = box.attach("run.float32/adagrad.squares").get()
+    worker(1, box, settings={"initial_accumulator_value": 9.0})
+    np.testing.assert_array_equal(box.attach("run.float32/adagrad.squares").get(), squares)
 
 
 @pytest.mark.parametrize("server", ["adagrad", "nesterov"])
@@ -164,9 +198,18 @@ def test_other_dtypes_are_saved_and_resumed(tmp_path):
 
 
 def test_impossible_settings_are_refused():
-    for settings in ({"n_push": 0}, {"n_fetch": 0}):
+    box = ModelBox()
+    for settings in (
+        {"n_push": 0},
+        {"n_fetch": 0},
+        {"server": "lbfgs"},
+        {"lr": -1.0},
+        {"settings": {"momentum": 0.5}},
+        {"settings": {"initial_accumulator_value": -1.0}},
+    ):
         with pytest.raises(ConfigError):
-            worker(0, ModelBox(), **settings)
+            worker(0, box, **settings)
+    assert box.regions() == []
 
 
 def test_who_maximizes_is_refused():

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smbox.testing.model_box import ModelBox
+from smbox_torch import HybridSGD
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_statistics_of_a_group_stay_equal_and_never_become_negative(run_ranks, overlap: bool):
+    box = ModelBox()
+
+    def work(world) -> list[float]:
+        model = torch.nn.Sequential(
+            torch.nn.BatchNorm1d(3, momentum=1.0), torch.nn.Linear(3, 1)
+        )
+        generator, found = torch.Generator().manual_seed(world.rank), []
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        settings = {"period": 1, "moving_rate": 0.9, "overlap": overlap, "groups": 1}
+        with HybridSGD(sgd, box, "run", model=model, world=world, **settings) as optimizer:
+            for t in range(8):
+                optimizer.zero_grad()
+                scale = 1e-3 if t % 2 else 1e3
+                model(scale * torch.randn(4, 3, generator=generator)).sum().backward()
+                optimizer.step()
+                found += model[0].running_var.tolist()
+        return found + model[0].running_var.tolist()
+
+    first, second = run_ranks(2, work)
+    assert first == second
+    assert min(first) >= 0
+    assert box.attach("run.buffers.float32").get()[3:].min() >= 0
