@@ -2,7 +2,8 @@
 
 A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers take it as one
 (but for SyncEASGD, whose steps meet: a scaler that leaves out one worker's step parts them).
-Groups and state are those of the optimizer inside. A subclass says in ``_advance`` what a step is.
+Groups and state are those of the optimizer inside. A subclass says in ``_advance`` what one
+step is.
 """
 
 from __future__ import annotations
