@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import stat
 import tomllib
 from dataclasses import dataclass
 from enum import IntEnum
@@ -41,6 +42,9 @@ NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 KEY_LENGTH: Final = 40  # Z85 of 32 bytes
 SECRET_MODE: Final = 0o600
+FILE_NBYTES_MAX: Final = 64 * 1024
+"""Of a key file, which takes some hundred bytes."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -221,21 +225,23 @@ def _authorised(told: dict[str, Any], path: Path) -> Authorised:
 
 def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no pipe blocks
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ConfigError("this is no regular file, as keys are", key=str(path))
             if is_secret and mode & 0o077:
                 raise ConfigError(
                     f"others may read this key: chmod 600 {path}",
                     key=str(path),
-                    mode=f"{mode:o}",
+                    mode=f"{mode & 0o777:o}",
                 )
-            return tomllib.load(file)
+            return tomllib.loads(file.read(FILE_NBYTES_MAX).decode())
     except OSError as error:
         raise ConfigError(
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or nested without end
         raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
 
 
