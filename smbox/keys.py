@@ -226,23 +226,28 @@ def _authorised(told: dict[str, Any], path: Path) -> Authorised:
 def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no pipe blocks
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise ConfigError("this is no regular file, as keys are", key=str(path))
-            if is_secret and mode & 0o077:
-                raise ConfigError(
-                    f"others may read this key: chmod 600 {path}",
-                    key=str(path),
-                    mode=f"{mode & 0o777:o}",
-                )
-            return tomllib.loads(file.read(FILE_NBYTES_MAX).decode())
+            _check_mode(path, os.fstat(file.fileno()).st_mode, is_secret=is_secret)
+            found = file.read(FILE_NBYTES_MAX)
     except OSError as error:
         raise ConfigError(
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
+    try:
+        return tomllib.loads(found.decode())
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or nested without end
         raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
+
+
+def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigError("this is no key file, but one of another kind", key=str(path))
+    if is_secret and mode & 0o077:
+        raise ConfigError(
+            f"others may read this key: chmod 600 {path}",
+            key=str(path),
+            mode=f"{mode & 0o777:o}",
+        )
 
 
 def _text(told: dict[str, Any], name: str, path: str | Path) -> str:
