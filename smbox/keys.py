@@ -225,7 +225,7 @@ def _authorised(told: dict[str, Any], path: Path) -> Authorised:
 
 def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # no pipe blocks
+        with open(path, "rb", opener=_open_at_once) as file:
             _check_mode(path, os.fstat(file.fileno()).st_mode, is_secret=is_secret)
             found = file.read(FILE_NBYTES_MAX)
     except OSError as error:
@@ -237,6 +237,10 @@ def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
         return tomllib.loads(found.decode())
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or nested without end
         raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
 
 
 def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
