@@ -1,4 +1,4 @@
-"""Looks at nodes that do not answer as they should; tests/integration/test_keys.py has others."""
+"""Looks at nodes that do not answer as they should."""
 
 from __future__ import annotations
 
