@@ -163,11 +163,12 @@ def _addresses(request: Request) -> Iterator[int]:
 
 def _state(folder: Path) -> object:
     """Return something that differs once a file of the folder does."""
-    found = []
+    found: list[tuple[object, ...]] = []
     for path in sorted((folder / "clients").glob("*.toml")):
         try:
             stat = path.stat()
-        except FileNotFoundError:  # it is just being removed
+        except OSError as error:  # it is just being removed, or a link that leads nowhere
+            found.append((path.name, error.errno))
             continue
         found.append((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return found

@@ -1,7 +1,8 @@
 """ZAP (RFC 27 of ZeroMQ): ZeroMQ asks here whether a client's CURVE key is authorised.
 
 It asks once for each handshake, after the key has been proven. Whoever is refused costs an
-answer and no memory. Handshakes beyond a rate are put off: the client's ZeroMQ tries again.
+answer and no memory. Handshakes of strangers beyond a rate are put off: their ZeroMQ tries
+again. Authorised clients are always let in, or strangers could keep them out.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ VERSION: Final = b"1.0"
 FRAMES: Final = 7  # version, request id, domain, address, identity, mechanism, credentials
 
 RATE: Final = 200.0
-"""Handshakes a second that are answered on average."""
+"""Handshakes of strangers a second that are answered on average."""
 
 BURST: Final = 1000.0
-"""And at once: a large run starts with one connection for each thread of each worker."""
+"""And at once: a large run may start before its keys are in the folder."""
 
 REFUSED_NOTE_S: Final = 10.0
 """The log tells of refusals at most so often."""
@@ -61,15 +62,15 @@ class ZapHandler:
         self.socket.send_multipart([VERSION, request, status, text, user, b""])
 
     def _judge(self, asked: list[bytes], now_s: float) -> tuple[bytes, bytes, bytes]:
+        is_curve = len(asked) == FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
+        user = z85.encode(asked[6]) if is_curve else b""
+        if is_curve and self._access.find(user.decode()) is not None:
+            return b"200", b"", user
         self._allowed = min(BURST, self._allowed + RATE * (now_s - self._filled_s))
         self._filled_s = now_s
         if self._allowed < 1:
             return b"300", b"too many handshakes: later", b""
         self._allowed -= 1
-        is_curve = len(asked) == FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
-        user = z85.encode(asked[6]) if is_curve else b""
-        if is_curve and self._access.find(user.decode()) is not None:
-            return b"200", b"", user
         self._note(asked[3].decode(errors="replace") if len(asked) > 3 else "?", now_s)
         return b"400", b"this key is not authorised", b""
 

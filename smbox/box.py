@@ -247,9 +247,11 @@ class Box:
 
     def close(self) -> None:
         """Let go of everything; regions stay at the node, local views stay valid."""
-        while self._at_close:
-            self._at_close.popitem()[0]()
-        self._paths.close()
+        try:
+            while self._at_close:
+                self._at_close.popitem()[0]()
+        finally:
+            self._paths.close()
 
     def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
         wanted = GlobalAddress(address)

@@ -1,7 +1,8 @@
-"""The one thread of a process that renews its leases, for as long as there are any.
+"""The threads of a process that renew its leases: one for each memory, while there are any.
 
-It is a daemon and keeps no process alive. What it renews leaves its place when the interpreter
-exits. A forked child has no such thread, and renews nothing of its parent's.
+A node that does not answer delays no renewal at another node. The threads are daemons and keep
+no process alive. Their leases leave their places when the interpreter exits. A forked child has
+no such threads, and renews nothing of its parent's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import threading
 import time
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from smbox.errors import SmboxError
 
@@ -25,6 +27,10 @@ class Beating(Protocol):
     """What needs to be done something for again and again."""
 
     @property
+    def memory(self) -> object:
+        """The box whose memory the leases lie in."""
+
+    @property
     def interval_s(self) -> float:
         """Seconds between two beats."""
 
@@ -36,7 +42,7 @@ class Beating(Protocol):
 
 
 class Heartbeat:
-    """The thread and what it renews; the module has one for the process."""
+    """The thread and what it renews; the module has one for each memory."""
 
     def __init__(self) -> None:
         self._due_s: dict[Beating, float] = {}
@@ -74,7 +80,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         while (beating := self._next()) is not None:
-            beating.beat()
+            try:
+                beating.beat()
+            except Exception:  # noqa: BLE001 -- what goes wrong with one lease ends no other
+                _LOG.exception("a lease could not be renewed, and will be tried again")
 
     def _next(self) -> Beating | None:
         """Wait until something is due and return it; None, at the thread's end, if all left."""
@@ -90,28 +99,38 @@ class Heartbeat:
             return None
 
 
-_HEARTBEAT = Heartbeat()
+_HEARTBEATS: WeakKeyDictionary[object, Heartbeat] = WeakKeyDictionary()
+_MUTEX = threading.Lock()
 
 
 def keep(beating: Beating) -> None:
-    """Renew something from now on, on the thread of this process."""
-    _HEARTBEAT.keep(beating)
+    """Renew something from now on, on the thread of its memory."""
+    with _MUTEX:
+        heartbeat = _HEARTBEATS.setdefault(beating.memory, Heartbeat())
+    heartbeat.keep(beating)
     atexit.unregister(_leave_all)  # last registered, first called: before nodes are ended
     atexit.register(_leave_all)
 
 
 def drop(beating: Beating) -> None:
     """Renew it no more. Idempotent."""
-    _HEARTBEAT.drop(beating)
+    with _MUTEX:
+        heartbeat = _HEARTBEATS.get(beating.memory)
+    if heartbeat is not None:
+        heartbeat.drop(beating)
 
 
 def _leave_all() -> None:
-    _HEARTBEAT.leave_all()
+    with _MUTEX:
+        heartbeats = list(_HEARTBEATS.values())
+    for heartbeat in heartbeats:
+        heartbeat.leave_all()
 
 
 def _begin_anew() -> None:
-    global _HEARTBEAT  # noqa: PLW0603 - the parent's thread does not run in a forked child
-    _HEARTBEAT = Heartbeat()
+    global _MUTEX  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _MUTEX = threading.Lock()
+    _HEARTBEATS.clear()  # the parent's threads do not run in a forked child
 
 
 os.register_at_fork(after_in_child=_begin_anew)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import stat
 import tomllib
 from dataclasses import dataclass
 from enum import IntEnum
@@ -41,6 +42,9 @@ NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 KEY_LENGTH: Final = 40  # Z85 of 32 bytes
 SECRET_MODE: Final = 0o600
+FILE_NBYTES_MAX: Final = 64 * 1024
+"""Of a key file, which takes some hundred bytes."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -221,22 +225,33 @@ def _authorised(told: dict[str, Any], path: Path) -> Authorised:
 
 def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            if is_secret and mode & 0o077:
-                raise ConfigError(
-                    f"others may read this key: chmod 600 {path}",
-                    key=str(path),
-                    mode=f"{mode:o}",
-                )
-            return tomllib.load(file)
+        with open(path, "rb", opener=_open_at_once) as file:
+            _check_mode(path, os.fstat(file.fileno()).st_mode, is_secret=is_secret)
+            found = file.read(FILE_NBYTES_MAX)
     except OSError as error:
         raise ConfigError(
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    try:
+        return tomllib.loads(found.decode())
+    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or nested without end
         raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
+
+
+def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
+    if not stat.S_ISREG(mode):
+        raise ConfigError("this is no key file, but one of another kind", key=str(path))
+    if is_secret and mode & 0o077:
+        raise ConfigError(
+            f"others may read this key: chmod 600 {path}",
+            key=str(path),
+            mode=f"{mode & 0o777:o}",
+        )
 
 
 def _text(told: dict[str, Any], name: str, path: str | Path) -> str:

@@ -3,10 +3,13 @@
 A place is one row of int64 words: the lease word, then values of the holder. Each word is
 ``generation << 40 | number`` and changes by one operation only, an atomic maximum:
 
-    take     (generation + 1) << 40 | 1    who finds the old generation in the answer holds it
-    renew    generation << 40 | beats      the answer shows whether somebody has taken it since
-    expire   generation << 40 | EXPIRED    an observer, once the word stood still for lease_s
+    take     (generation + 1) << 40        who finds the old generation in the answer holds it
+    renew    generation << 40 | 2 * beats  the answer shows whether somebody has taken it since
+    expire   word | 1                      an observer, once the word stood still for lease_s
     leave    generation << 40 | LEFT
+
+An odd number has no holder. A renewal is larger than the mark of an observer that did not see
+it: nobody takes the place of a holder that renewed before the mark was set.
 
 The generation is the holder's token: the words of a successor are larger, so nothing that an
 earlier holder writes, however late, changes them. No clock is shared: each observer measures
@@ -44,7 +47,12 @@ NUMBER_MAX: Final = (1 << NUMBER_BITS) - 1
 """Largest value of a holder; the word's generation stands above it."""
 
 LEFT: Final = NUMBER_MAX
-EXPIRED: Final = NUMBER_MAX - 1
+EXPIRED: Final = 1
+"""Bit of the lease word: the holder did not renew in time."""
+
+BEAT: Final = 2
+"""What a renewal adds to the lease word."""
+
 RENEWALS: Final = 4
 """Renewals, and looks of an observer, in one lease."""
 
@@ -72,21 +80,32 @@ def numbers(words: I64) -> I64:
 
 def is_held(words: I64) -> NDArray[np.bool_]:
     """Tell which places have a holder that neither left nor was found expired."""
-    return (words > 0) & (numbers(words) < EXPIRED)
+    found: NDArray[np.bool_] = (words > 0) & (words & EXPIRED == 0)
+    return found
 
 
-def expire(row: Region, word: int) -> None:
-    """Tell everybody that a place is free, unless somebody has taken it since.
+def expire(row: Region, word: int, *, timeout_s: float | None = None) -> bool:
+    """Tell everybody that a place is free, unless its word has changed since.
 
     A holder that is alive after all takes it again at its next renewal.
 
     Args:
         row: the place, ``i64[1, k]``.
         word: its lease word as it stood still.
+        timeout_s: to wait for the node; None: the box's.
+
+    Returns:
+        Whether it is free; False: its holder has renewed, or somebody has taken it.
     """
     mark = np.zeros(row.shape, np.int64)
-    mark[0, 0] = word >> NUMBER_BITS << NUMBER_BITS | EXPIRED
-    row.accumulate(mark, op="max")
+    mark[0, 0] = word | EXPIRED
+    old = row.fetch_and_op(mark, "max", timeout_s=timeout_s)
+    return int(old[0, 0]) | EXPIRED == word | EXPIRED
+
+
+def _clock_s() -> float:
+    """Return seconds that pass while the host is suspended, too; other hosts' clocks run on."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
@@ -141,12 +160,12 @@ class Lease:
             return True
 
     def _take(self, generation: int, values: list[int], timeout_s: float | None) -> bool:
-        began_s = time.monotonic()
-        old = self._raise(generation + 1, [1, *values], timeout_s)
+        began_s = _clock_s()
+        old = self._raise(generation + 1, [0, *values], timeout_s)
         if int(old[0] >> NUMBER_BITS) != generation:
             return False
         self.generation = generation + 1
-        self._values, self._beats = values, 1
+        self._values, self._beats = values, 0
         self._renewed_s = began_s
         return True
 
@@ -207,12 +226,12 @@ class Lease:
 
     def _renew(self, timeout_s: float | None) -> None:
         self._check()
-        self._beats += 1
-        began_s = time.monotonic()
+        self._beats += BEAT
+        began_s = _clock_s()
         old = self._raise(self.generation, [self._beats, *self._values], timeout_s)
         if int(old[0] >> NUMBER_BITS) != self.generation:
             self._lose()
-        if int(numbers(old)[0]) == EXPIRED:
+        if int(old[0]) & EXPIRED:
             self._retake(timeout_s)
         self._renewed_s = began_s
 
@@ -220,6 +239,9 @@ class Lease:
         """Hold the same place in the next generation."""
         if not self._take(self.generation, self._values, timeout_s):
             self._lose()
+        if self._lost:  # left by another thread, which marked the generation before
+            self._raise(self.generation, [LEFT, *self._values], timeout_s)
+            self._check()
 
     def _lose(self) -> None:
         self.lose(
@@ -234,7 +256,7 @@ class Lease:
     def check(self) -> None:
         """Raise LeaseLostError if the place is lost; ask the node if the lease has passed."""
         self._check()
-        if time.monotonic() - self._renewed_s > self.lease_s:
+        if _clock_s() - self._renewed_s > self.lease_s:
             self.renew()
 
     def _check(self) -> None:

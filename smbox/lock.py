@@ -10,7 +10,9 @@ the lock. So what it guards should refuse old holders: ``fence`` grows with ever
 
 from __future__ import annotations
 
+import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -22,6 +24,8 @@ from smbox.member_record import Record
 from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory
 
 __all__ = ["Lock"]
+
+_LOG = logging.getLogger(__name__)
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
@@ -53,9 +57,10 @@ class Lock:
         self.name = name
         self.timeout_s = timeout_s
         self.interval_s = check_lease(lease_s) / RENEWALS
-        self._memory = memory
+        self.memory = memory
         self._roster = Roster(memory, f"{name}.lock", lease_s, capacity=1)
         self._lease = Lease(self._roster.place(_PLACE), lease_s)
+        self._record = Record.own(lease_s=lease_s, launch=0)
 
     @property
     def fence(self) -> int:
@@ -95,7 +100,7 @@ class Lock:
         lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
         while True:
             version = self._roster.version
-            view = self._roster.look()
+            view = self._roster.watch(_PLACE)
             left_s = deadline_s - time.monotonic()
             if view.is_free(_PLACE):
                 if lease.take(int(generations(view.words[_PLACE, LEASE])), [0, 0]):
@@ -105,11 +110,20 @@ class Lock:
             else:
                 self._roster.wait(version, min(left_s, self._roster.lease_s(_PLACE) / RENEWALS))
         self._lease = lease
-        record = Record.own(lease_s=lease.lease_s, launch=0)
-        self._roster.write(_PLACE, replace(record, generation=lease.generation))
-        heartbeat.keep(self)
-        self._memory.before_close(self.leave)
+        self._record = Record.own(lease_s=lease.lease_s, launch=0)
+        try:
+            self._introduce()
+            heartbeat.keep(self)
+            self.memory.before_close(self.leave)
+        except BaseException:
+            self.leave()
+            raise
         return lease.generation
+
+    def _introduce(self, timeout_s: float | None = None) -> None:
+        """Write down who holds the lock, and for how long it is kept."""
+        record = replace(self._record, generation=self._lease.generation)
+        self._roster.write(_PLACE, record, timeout_s=timeout_s)
 
     def check(self) -> None:
         """Raise LeaseLostError unless this object holds the lock.
@@ -129,19 +143,34 @@ class Lock:
         self._lease.check()
         self._lease.leave()
 
-    def leave(self, *, timeout_s: float | None = None) -> None:
-        """Let go without a word of it, when the box closes or the interpreter exits."""
+    def leave(self, *, timeout_s: float | None = heartbeat.LEAVE_TIMEOUT_S) -> None:
+        """Let go without a word of it, when the box closes or the interpreter exits.
+
+        Where the node does not answer, the lock is free when the lease has passed.
+        """
         self._drop()
-        self._lease.leave(timeout_s=timeout_s)
+        with suppress(SmboxError):
+            self._lease.leave(timeout_s=timeout_s)
 
     def _drop(self) -> None:
         heartbeat.drop(self)
-        self._memory.not_before_close(self.leave)
+        self.memory.not_before_close(self.leave)
 
     def beat(self) -> None:
-        """Renew the lease; the heartbeat's thread calls this."""
+        """Renew the lease; the heartbeat's thread calls this.
+
+        A lease that was found expired has another generation then, of which nobody knows yet
+        how long it is kept.
+        """
         if not self._lease.try_to_renew(self.interval_s):
             heartbeat.drop(self)
+            return
+        try:
+            view = self._roster.look(mine=_PLACE, timeout_s=self.interval_s)
+            if view.record(_PLACE) is None:
+                self._introduce(self.interval_s)
+        except SmboxError as error:
+            _LOG.debug("who holds the lock could not be written down: %s", error)
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -12,7 +12,7 @@ import hashlib
 import os
 import socket
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Final, Self
@@ -27,6 +27,9 @@ _HOST_WORD: Final = 8
 _HOST_NBYTES: Final = 8 * (WORDS - _HOST_WORD)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _MICRO: Final = 1_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SINCE_MAX: Final = 250_000_000_000 * _MICRO
+"""In the year 9892; a row may hold anything, and later ones are no dates of Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Record:
         """Read a row, ``i64[WORDS]``."""
         generation, pid, started, where, since, lease, launch = map(int, row[:7])
         host = row[_HOST_WORD:].tobytes().rstrip(b"\0").decode(errors="replace")
-        joined = datetime.fromtimestamp(since / _MICRO, tz=UTC)
+        joined = _EPOCH + timedelta(microseconds=min(max(since, 0), _SINCE_MAX))
         return cls(generation, host, pid, started, where, joined, lease / _MICRO, launch)
 
     def row(self) -> NDArray[np.int64]:

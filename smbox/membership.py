@@ -51,6 +51,7 @@ class Member:
         self.late = late
         self.lease_s = lease.lease_s
         self.interval_s = lease.lease_s / RENEWALS
+        self.memory = roster.memory
         self._roster = roster
         self._lease = lease
         self._record = Record.own(lease_s=lease.lease_s, launch=launch)
@@ -176,13 +177,14 @@ class Member:
             self._roster.ask_node(self.interval_s)
             view = self._roster.look(mine=self._held_rank(), timeout_s=self.interval_s)
             if view.record(self.rank) is None:
-                self._introduce()
+                self._introduce(self.interval_s)
         except SmboxError as error:
             _LOG.debug("the others could not be looked for: %s", error)
 
-    def _introduce(self) -> None:
+    def _introduce(self, timeout_s: float | None = None) -> None:
         """Write down who holds this rank."""
-        self._roster.write(self.rank, replace(self._record, generation=self._lease.generation))
+        record = replace(self._record, generation=self._lease.generation)
+        self._roster.write(self.rank, record, timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         return self

@@ -13,14 +13,17 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.lease import I64, LEFT, expire, generations, is_held, numbers
+from smbox.errors import RequestTimeoutError, SmboxError, TransportError
+from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, numbers
 from smbox.member_record import WORDS, Record
 from smbox.region import Region
 from smbox.watch import Watch
 
 CAPACITY: Final = 1024
 """Ranks of one run."""
+
+ANSWER_S: Final = 1.0
+"""Longest wait for a node by a process that waits for a place."""
 
 LEASE, PROGRESS, MEETINGS = range(3)
 """Columns of a place: the lease word and its values, see smbox/lease.py."""
@@ -150,13 +153,14 @@ class Roster:
         capacity: how many places there are.
 
     Attributes:
+        memory: the box.
         seen: the last look.
     """
 
     def __init__(
         self, box: SharedMemory, name: str, lease_s: float, *, capacity: int = CAPACITY
     ) -> None:
-        self._box = box
+        self.memory = box
         self._places = box.create(
             f"{name}.members", shape=(capacity, COLUMNS), dtype="int64", init=0, exist_ok=True
         )
@@ -182,9 +186,9 @@ class Roster:
         """Return the place of a rank, ``i64[1, COLUMNS]``."""
         return self._places[rank : rank + 1]
 
-    def write(self, rank: int, record: Record) -> None:
+    def write(self, rank: int, record: Record, *, timeout_s: float | None = None) -> None:
         """Write down who holds a place."""
-        self._rows[rank : rank + 1].put(record.row()[None])
+        self._rows[rank : rank + 1].put(record.row()[None], timeout_s=timeout_s)
 
     def look(self, *, mine: int | None = None, timeout_s: float | None = None) -> View:
         """Read all places now.
@@ -204,6 +208,16 @@ class Roster:
                 raise
             return self.seen
 
+    def watch(self, rank: int) -> View:
+        """Look for a place that somebody else had at the last look, until it is free.
+
+        A place is measured only while the node answers: its holder may be on another host.
+        """
+        if not self.seen.is_free(rank):
+            with suppress(RequestTimeoutError, TransportError):
+                self.ask_node(min(ANSWER_S, self.lease_s(rank) / RENEWALS))
+        return self.look()
+
     def ask_node(self, timeout_s: float) -> None:
         """Ask the node for an answer, where looks do not, because the memory is mapped.
 
@@ -213,7 +227,7 @@ class Roster:
             SmboxError: it did not answer; all measures begin anew.
         """
         try:
-            self._box.attach(self._places.name, timeout_s=timeout_s)
+            self.memory.attach(self._places.name, timeout_s=timeout_s)
         except SmboxError:
             with self._mutex:
                 self._watch.forget()
@@ -230,8 +244,9 @@ class Roster:
         is_held_now = is_held(words[:, LEASE])
         if mine is not None:
             is_gone[mine] = False
-        for gone in np.flatnonzero(is_held_now & is_gone):
-            expire(self.place(int(gone)), int(words[gone, LEASE]))
+        for gone in map(int, np.flatnonzero(is_held_now & is_gone)):
+            word = int(words[gone, LEASE])
+            is_gone[gone] = expire(self.place(gone), word, timeout_s=timeout_s)
         return View(words, is_held_now & ~is_gone, dict(self._records))
 
     def _read_records(self, words: I64, timeout_s: float | None) -> None:

@@ -141,7 +141,7 @@ def worker_env(
     """Return the environment of one worker: smbox's variables and, if asked for, torchrun's.
 
     Torchrun's variables in ``base`` are about the launcher and not about the worker, so they
-    are left out.
+    are left out. So is SMBOX_KEY where the run has a node of its own, which asks for none.
 
     Args:
         plan: of the run.
@@ -172,6 +172,8 @@ def worker_env(
         for name, value in base.items()
         if name not in TORCHRUN and not name.startswith(TORCHELASTIC)
     }
+    if plan.address is None:
+        env.pop("SMBOX_KEY", None)
     env |= {name: str(value) for name, value in told.items()}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
     if plan.nodes > 1:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from smbox import keys
 from smbox.errors import ConfigError
+
+DAYS_MAX: Final = 365_000
+"""A thousand years: the calendar of Python ends with the year 9999."""
 
 
 def keygen(
@@ -36,8 +39,8 @@ def keygen(
     """
     if role.upper() not in keys.Role.__members__:
         raise ConfigError("a role is read, write or admin", role=role)
-    if days is not None and days < 1:
-        raise ConfigError("a key is valid for a day at least", days=days)
+    if days is not None and not 1 <= days <= DAYS_MAX:
+        raise ConfigError(f"a key is valid for 1 to {DAYS_MAX} days", days=days)
     expires = None if days is None else keys.today() + dt.timedelta(days=days)
     if keys.make_node_key(folder):
         print(f"made the node's key in {folder}; start it with: memnode --keys {folder}")

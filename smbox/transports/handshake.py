@@ -62,11 +62,12 @@ def why_refused(address: str, key: ClientKey | None) -> SmboxError | None:
 def _mechanism_at(address: str) -> bytes | None:
     """Return how the other end authenticates; None if it does not say."""
     host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
-    greeting = b""
+    greeting, deadline_s = b"", time.monotonic() + LOOK_S
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_S) as peer:
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
+                peer.settimeout(max(deadline_s - time.monotonic(), 1e-3))
                 part = peer.recv(GREETING_NBYTES - len(greeting))
                 if not part:
                     return None

@@ -24,7 +24,7 @@ from smbox.testing.chaos.proxy import Proxy
 WAIT_S = 60.0
 SOON_S = 10.0
 MEMNODE = (sys.executable, "-m", "memnode", "--json", "--memory", "64MiB")
-MEMNODE += ("--bind", "tcp://127.0.0.1:0")
+MEMNODE += ("--bind",)
 
 
 class Place:
@@ -120,14 +120,24 @@ class Guarded:
         self.folder, self._stack = folder, stack
         self.name = f"keys-{secrets.token_hex(4)}"
         make_node_key(folder)
+        self.address = "tcp://127.0.0.1:0"
+        self._start()
+        stack.callback(self.stop)
+
+    def _start(self):
         self.process = subprocess.Popen(
-            [*MEMNODE, "--name", self.name, "--keys", str(folder)],
+            [*MEMNODE, self.address, "--name", self.name, "--keys", str(self.folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        stack.callback(self.stop)
         self.address = json.loads(self.process.stdout.readline())["address"]
+
+    def restart(self):
+        """Kill the node and start it again."""
+        self.process.kill()
+        self.process.communicate(timeout=60)
+        self._start()
 
     def key(self, name, role=Role.ADMIN, prefix=""):
         return add_client(self.folder, Authorised(name, role, prefix))

@@ -63,8 +63,12 @@ def test_the_key_comes_from_the_environment_and_through_a_restart(guarded, monke
     key = guarded.key("worker")
     guarded.box(key).create("a", init=ONES)
     monkeypatch.setenv("SMBOX_KEY", str(key))
-    with smbox.connect(guarded.address, transport="tcp") as box:
-        assert box.attach("a").get().tolist() == ONES.tolist()
+    with smbox.connect(guarded.address, transport="tcp", timeout_s=60.0) as box:
+        region = box.attach("a")
+        region.accumulate(ONES)
+        guarded.restart()
+        region.accumulate(ONES)
+        assert region.get().tolist() == (3 * ONES).tolist()
 
 
 def test_strangers_do_not_hinder_a_client(guarded):

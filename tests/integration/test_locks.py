@@ -108,3 +108,24 @@ def test_a_process_that_ends_or_closes_its_box_leaves_no_lock(place):
     box.lock("door", lease_s=600.0).acquire(timeout_s=WAIT_S)
     box.close()
     place.box().lock("door").acquire(timeout_s=5.0)
+
+
+def test_a_waiter_at_the_nodes_host_takes_no_lock_while_the_node_is_away(place):
+    """The holder, on another host, cannot renew its lease meanwhile."""
+    lock = place.box("shm").lock("door", lease_s=LEASE_S)
+    holder = Holder(place, "tcp")
+    place.node.kill()
+    with pytest.raises(RequestTimeoutError):
+        lock.acquire(timeout_s=4 * LEASE_S)
+    place.node.start_and_wait()
+    assert holder.ask("check") == "held"
+
+
+def test_a_box_with_a_lock_closes_soon_when_its_node_is_away(place):
+    box = place.box("tcp")
+    box.lock("door", lease_s=600.0).acquire()
+    place.node.kill()
+    began_s = time.monotonic()
+    box.close()
+    assert time.monotonic() - began_s < WAIT_S / 4
+    place.node.start_and_wait()

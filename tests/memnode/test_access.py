@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from smbox.keys import Role
+from memnode.access import Access
+from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 from smbox.wire.messages import Attach, Empty, Free, Publish
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
@@ -54,3 +57,45 @@ def test_a_key_that_nobody_authorises_is_denied_all(guarded_bench):
     stranger = bench.peer(user="x" * 40)
     assert stranger.ask(Op.PING, body=Empty()).status is Status.ACCESS_DENIED
     assert stranger.create("w").status is Status.ACCESS_DENIED
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_loop(path):
+    path.symlink_to(path.name)
+
+
+def make_folder(path):
+    path.mkdir()
+
+
+def make_device(path):
+    path.symlink_to("/dev/zero")
+
+
+def make_nest(path):
+    path.write_text("a = " + "[" * 10_000)
+
+
+def make_number(path):
+    path.write_text("a = " + "9" * 10_000)
+
+
+@pytest.mark.parametrize(
+    "make", [make_pipe, make_loop, make_folder, make_device, make_nest, make_number]
+)
+def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, make):
+    make_node_key(tmp_path)
+    users = {
+        name: read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).pair.public
+        for name in ("kept", "gone")
+    }
+    make(tmp_path / "clients" / "broken.toml")
+    access = Access(tmp_path)
+    assert all(access.find(user) for user in users.values())
+    (tmp_path / "clients" / "gone.toml").unlink()
+    access.refresh()
+    assert access.find(users["kept"])
+    assert access.find(users["gone"]) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -85,6 +86,50 @@ def test_a_mark_that_comes_late_does_not_expire_a_successor(row):
     taken(row, generation=1)
     expire(row, stood_still)
     assert is_held(words(row)[:1])[0]
+
+
+def test_a_mark_that_comes_after_a_renewal_expires_nobody(row):
+    lease = taken(row)
+    stood_still = int(words(row)[0])
+    lease.renew()
+    assert not expire(row, stood_still)
+    assert is_held(words(row)[:1])[0]
+    assert expire(row, int(words(row)[0]))
+    assert not is_held(words(row)[:1])[0]
+
+
+class Meddled:
+    """A place where something else happens before the answer to each change arrives."""
+
+    def __init__(self, row):
+        self._row, self.shape, self.name = row, row.shape, row.name
+        self.meddle = lambda: None
+
+    def fetch_and_op(self, *arguments, **settings):
+        old = self._row.fetch_and_op(*arguments, **settings)
+        meddle, self.meddle = self.meddle, lambda: None
+        meddle()
+        return old
+
+
+def test_a_place_left_during_a_renewal_is_not_taken_again(row):
+    meddled = Meddled(row)
+    lease = taken(meddled)
+    expire(row, int(words(row)[0]))
+    meddled.meddle = lease.leave
+    with pytest.raises(LeaseLostError, match="left"):
+        lease.renew()
+    assert not is_held(words(row)[:1])[0]
+
+
+def test_a_holder_asks_the_node_after_its_host_was_suspended(row, monkeypatch):
+    lease = taken(row)
+    taken(row, generation=1)
+    lease.check()  # renewed within its lease
+    clock_s = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: clock_s(clock) + 2 * LEASE_S)
+    with pytest.raises(LeaseLostError, match="took its place"):
+        lease.check()
 
 
 def test_a_renewal_changes_the_word(row):
@@ -177,5 +222,6 @@ def test_a_failed_look_begins_anew():
     assert look(watch, 7, 2.0)
 
 
-def test_the_marks_are_above_every_count_of_renewals():
-    assert EXPIRED < LEFT == NUMBER_MAX
+def test_the_mark_of_who_left_is_above_every_count_of_renewals():
+    assert LEFT == NUMBER_MAX
+    assert LEFT & EXPIRED

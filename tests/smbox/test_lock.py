@@ -11,6 +11,8 @@ import pytest
 
 from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
+from smbox.lease import expire
+from smbox.lock import Lock
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -149,3 +151,61 @@ def test_a_lease_is_a_positive_time(box, lease_s):
 def test_a_timeout_is_a_time(box, timeout_s):
     with pytest.raises(ConfigError):
         box.lock("door", timeout_s=timeout_s)
+
+
+def places_of(box):
+    return box.attach("door.lock.members")
+
+
+def test_a_lock_found_expired_is_kept_for_its_own_lease(box):
+    """Its next generation is as well known as the first one: a waiter's lease is not its."""
+    holder = lock_of(box, lease_s=2.0)
+    fence = holder.acquire()
+    expire(places_of(box), int(places_of(box).get()[0, 0]))
+    deadline_s = time.monotonic() + WAIT_S
+    while holder.fence == fence:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    with pytest.raises(RequestTimeoutError) as raised:
+        lock_of(box, lease_s=0.1).acquire(timeout_s=2.0)
+    assert raised.value.facts["pid"] == os.getpid()
+    holder.release()
+
+
+class Unwritable:
+    """A box in whose regions nothing can be put."""
+
+    def __init__(self, box):
+        self._box = box
+
+    def create(self, *arguments, **settings):
+        return Unput(self._box.create(*arguments, **settings))
+
+    def __getattr__(self, name):
+        return getattr(self._box, name)
+
+
+class Unput:
+    """A region where nothing can be put."""
+
+    def __init__(self, region):
+        self._region = region
+
+    def __getitem__(self, key):
+        return Unput(self._region[key])
+
+    def put(self, *_arguments, **_settings):
+        raise RequestTimeoutError("the node did not answer", op="put", outcome="unknown")
+
+    def __getattr__(self, name):
+        return getattr(self._region, name)
+
+
+def test_an_acquire_that_fails_half_way_holds_nothing(box):
+    lock = Lock(Unwritable(box), "door", lease_s=600.0, timeout_s=WAIT_S)
+    with pytest.raises(RequestTimeoutError, match="did not answer"):
+        lock.acquire()
+    assert not lock.is_held
+    other = lock_of(box)
+    other.acquire(timeout_s=WAIT_S)
+    other.release()

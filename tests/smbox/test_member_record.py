@@ -6,7 +6,10 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from smbox.member_record import Record, hash_of
+import numpy as np
+import pytest
+
+from smbox.member_record import WORDS, Record, hash_of
 
 
 def own():
@@ -39,3 +42,10 @@ def test_only_a_pid_of_this_domain_can_be_known_dead():
 def test_equal_texts_have_equal_hashes():
     assert hash_of("one") == hash_of("one") != hash_of("two")
     assert hash_of("") == 0
+
+
+@pytest.mark.parametrize("word", [-(1 << 63), -1, (1 << 63) - 1])
+def test_a_row_of_garbage_is_read_all_the_same(word):
+    found = Record.of(np.full(WORDS, word, np.int64))
+    assert 1970 <= found.since.year <= 9999
+    found.is_known_dead()

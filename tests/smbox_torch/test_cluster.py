@@ -108,3 +108,9 @@ def test_several_nodes_need_an_address_that_they_reach():
 
 def test_a_free_port_is_one():
     assert 0 < free_port() < 65536
+
+
+@pytest.mark.parametrize("address", [None, "tcp://10.0.0.1:7070"])
+def test_only_a_node_that_was_there_before_is_shown_a_key(address: str | None):
+    env = worker_env(Plan(["x"], address=address), {"SMBOX_KEY": "a.key"}, 0, run=RUN)
+    assert ("SMBOX_KEY" in env) == (address is not None)

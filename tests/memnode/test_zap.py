@@ -1,0 +1,51 @@
+"""Who is let in, asked as ZeroMQ asks."""
+
+from __future__ import annotations
+
+import pytest
+import zmq
+from zmq.utils import z85
+
+from memnode.access import Access
+from memnode.zap import BURST, ENDPOINT, ZapHandler
+from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
+
+OK, LATER, REFUSED = b"200", b"300", b"400"
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Ask of a key, at one moment; return the status."""
+    make_node_key(tmp_path)
+    key = read_client_key(add_client(tmp_path, Authorised("known", Role.READ)))
+    known = z85.decode(key.pair.public)
+    context = zmq.Context()
+    handler = ZapHandler(context, Access(tmp_path), 0.0)
+    asking = context.socket(zmq.REQ)
+    asking.connect(ENDPOINT)
+
+    def ask(public=known, mechanism=b"CURVE"):
+        asking.send_multipart([b"1.0", b"7", b"smbox", b"10.0.0.9", b"", mechanism, public])
+        handler.answer(0.0)
+        version, request, status, *_ = asking.recv_multipart()
+        assert (version, request) == (b"1.0", b"7")
+        return status
+
+    yield ask
+    asking.close(linger=0)
+    handler.close()
+    context.term()
+
+
+def test_only_authorised_keys_are_let_in(ask):
+    assert ask() == OK
+    assert ask(bytes(32)) == REFUSED
+    assert ask(bytes(31)) == REFUSED
+    assert ask(b"", b"NULL") == REFUSED
+
+
+def test_a_flood_of_strangers_keeps_no_authorised_client_out(ask):
+    found = [ask(bytes(32)) for _ in range(int(BURST) + 10)]
+    assert found.count(REFUSED) == int(BURST)
+    assert found[-1] == LATER
+    assert ask() == OK

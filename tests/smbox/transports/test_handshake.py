@@ -1,0 +1,38 @@
+"""Looks at nodes that do not answer as they should."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from smbox.transports.handshake import LOOK_S, why_refused
+
+
+@pytest.fixture
+def dripping():
+    """The address of a server that greets with a byte now and then."""
+    ended = threading.Event()
+
+    def drip():
+        with contextlib.suppress(OSError):
+            peer = server.accept()[0]
+            with peer:
+                while not ended.wait(0.2):
+                    peer.sendall(b"\xff")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        ended.set()
+        thread.join()
+
+
+def test_a_greeting_that_comes_byte_by_byte_is_not_waited_for(dripping):
+    began_s = time.monotonic()
+    assert why_refused(dripping, None) is None
+    assert time.monotonic() - began_s < 2 * LOOK_S
