@@ -18,14 +18,14 @@ from smbox.errors import ConfigError
 from smbox_torch.buckets import LOW_PRECISION
 from smbox_torch.mean import Follow, GradientViews
 from smbox_torch.packed import Packed, packed_nbytes
-from smbox_torch.steps import behind, step_mismatch
+from smbox_torch.steps import behind, leads, step_mismatch
 
 __all__ = ["FLAGS", "Sum", "SummedMean", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
 IN_STEP: Final = 2  # 1: before a collective inside a step; 0: before a round
-JOINED: Final = 3  # 1: this rank has no batches left
+JOINED: Final = 3  # 1 + its steps by then: this rank has no batches left; else 0
 FLAGS: Final = 4  # columns before the flags
 
 
@@ -107,6 +107,7 @@ class SummedMean:
         self._by = by
         self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64)
         self._table: torch.Tensor | None = None
+        self._is_leader: bool | None = None
         self.nbytes = by.nbytes(self._flats)
 
     def begin(self, weight: float) -> None:
@@ -171,7 +172,7 @@ class SummedMean:
 
     def join(self) -> None:
         """Note it; the next row tells the others."""
-        self._row[JOINED] = 1.0
+        self._row[JOINED] = 1.0 + self._row[STEPS]
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:  # noqa: ARG002 - rows tell it
         """Learn from the others' rows whether they have stepped, and what they do now."""
@@ -185,7 +186,12 @@ class SummedMean:
             return Follow.ROUND
         self._table = None
         self._row[JOINED] = 0.0
+        self._is_leader = leads(self._by.rank, table[:, JOINED].tolist())
         return Follow.END
+
+    def is_leader(self) -> bool | None:
+        """Tell what the last rows said."""
+        return self._is_leader
 
     def close(self, *, steps: int | None) -> None:
         """Leave."""

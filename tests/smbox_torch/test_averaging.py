@@ -189,6 +189,30 @@ def test_weights_no_sync_and_join_mean_the_same(run_ranks, wrap: Wrap):
     assert int(counts) == 2 * RANKS
 
 
+def test_what_a_loop_does_to_gradients_before_a_step_counts_on_ranks_that_follow(
+    run_ranks, wrap: Wrap
+):
+    """Rank r has r + 1 steps with clipped gradients; then each has one step more."""
+
+    def work(world: World):
+        net = model()
+        inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        optimizer = wrap(world, inner, net)
+        for steps in (world.rank + 1, 1):
+            with optimizer.join():
+                for step in range(steps):
+                    optimizer.zero_grad()
+                    backward(net, world.rank, step)
+                    torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+                    optimizer.step()
+        optimizer.close()
+        momenta = [inner.state[each]["momentum_buffer"].tolist() for each in net.parameters()]
+        return state(net), momenta
+
+    first, *others = run_ranks(RANKS, work)
+    assert all(other == first for other in others)
+
+
 def test_buffers_are_in_step_on_all_ranks(run_ranks, wrap: Wrap):
     def work(world: World):
         net = model()
