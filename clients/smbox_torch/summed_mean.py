@@ -9,18 +9,19 @@ are summed in float32. Without gradients the same rows also serve to meet in a s
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.buckets import LOW_PRECISION
+from smbox_torch.buckets import LOW_PRECISION, described
 from smbox_torch.mean import Follow, GradientViews
 from smbox_torch.packed import Packed, packed_nbytes
 from smbox_torch.steps import behind, leads, step_mismatch
 
-__all__ = ["FLAGS", "Sum", "SummedMean", "flat_gradients"]
+__all__ = ["FLAGS", "Sum", "SummedMean", "check_alike", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
@@ -80,6 +81,22 @@ def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         )
         for dtype in dict.fromkeys(each.dtype for each in parameters)
     ]
+
+
+def check_alike(tensors: Sequence[torch.Tensor], by: Sum) -> None:
+    """Compare dtypes and shapes with the other ranks'.
+
+    Raises:
+        ConfigError: on all ranks: those of some differ; the tensors are as they were.
+    """
+    digest = zlib.crc32(described(tensors, (), 0).encode())
+    row = torch.tensor([digest], dtype=torch.float64)
+    found = by.table(row, (), torch.empty(0, dtype=torch.uint8))
+    if (found != found[0]).any():
+        raise ConfigError(
+            "the ranks' models differ: give all ranks the same model and the same arguments",
+            digests=[int(each) for each in found.flatten()],
+        )
 
 
 class SummedMean:
