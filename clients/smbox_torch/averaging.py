@@ -91,8 +91,9 @@ class AveragingOptimizer(WrappedOptimizer):
         """Let ranks run out of batches at different times.
 
         A rank that is through its loop follows the others' rounds with weight 0, and their
-        steps, until all are through, so all end with the same parameters. Every rank's loop
-        must be inside.
+        steps, until all are through. Then all take the parameters, and the optimizer's tensors
+        of parameters' shapes and dtypes, of the rank whose loop did the most steps: only that
+        loop did what it does to gradients before a step. Every rank's loop must be inside.
 
         Raises:
             StepMismatchError: a rank skipped a step that others did.
@@ -101,6 +102,7 @@ class AveragingOptimizer(WrappedOptimizer):
         yield
         with torch.no_grad():
             self._rounds.follow(self._step, self._is_awaited)
+            self._rounds.agree(self.inner.state)
 
     def _is_awaited(self) -> bool:
         """Tell whether another rank is in the middle of a step that needs this one."""

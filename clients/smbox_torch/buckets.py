@@ -7,7 +7,7 @@ while backward still runs.
     rows      one per rank: its gradients, bucket after bucket; then their mean, in their place
     flags     u8[ranks, parameters]: which parameters a rank has a gradient for
     weights   f64[ranks]: how much a rank's gradients count
-    joined    u64[ranks]: how many times a rank has run out of batches
+    joined    u64[ranks]: how many times a rank has run out of batches; its steps at the last
     state     buffers of the model, from the rank that has the say
 """
 

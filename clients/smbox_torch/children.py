@@ -21,6 +21,12 @@ from smbox.memory import process
 from smbox_torch.reporter import REPORT_FD
 
 CHUNK_NBYTES: Final = 1 << 16
+TURN_NBYTES: Final = 4 * CHUNK_NBYTES
+"""Read from one pipe before others get their turn, however fast it fills."""
+
+PIPE_NBYTES_MAX: Final = 1 << 20
+"""What a pipe can hold (fs.pipe-max-size): no more is left of a process that has ended."""
+
 LINE_NBYTES_MAX: Final = 1 << 16
 """Output without a newline is shown in pieces of this size."""
 
@@ -80,9 +86,9 @@ class Pipe:
         self.fd = fd
         self._sink = sink
 
-    def read(self) -> bool:
-        """Take what has come; returns False once nothing more can come."""
-        while True:
+    def read(self, nbytes_max: int = TURN_NBYTES) -> bool:
+        """Take what has come, so much at most; returns False once nothing more can come."""
+        for _ in range(nbytes_max // CHUNK_NBYTES):
             try:
                 chunk = os.read(self.fd, CHUNK_NBYTES)
             except BlockingIOError:
@@ -90,10 +96,11 @@ class Pipe:
             if not chunk:
                 return False
             self._sink.feed(chunk)
+        return True
 
     def close(self) -> None:
-        """Take what is left, and close."""
-        self.read()
+        """Take what is left, and close; a process that escaped may still write."""
+        self.read(PIPE_NBYTES_MAX)
         self._sink.end()
         os.close(self.fd)
 

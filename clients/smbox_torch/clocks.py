@@ -90,7 +90,8 @@ class Clocks:
         """Wait until no clock is below ``at_least``; return the slowest.
 
         Raises:
-            RequestTimeoutError: one stayed behind, which the error names; nothing changed.
+            RequestTimeoutError: one stayed behind or never came; the error names it. Nothing
+                changed.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -102,9 +103,12 @@ class Clocks:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0.0:
                 rank = min(behind, key=clocks.__getitem__)
+                found = self._team.describe(rank)
                 raise RequestTimeoutError(
-                    "a worker stays behind: is it alive?",
-                    **self._team.describe(rank),
+                    f"rank {rank} never came: start as many workers as workers= says"
+                    if found.get("pid", ...) is None
+                    else f"rank {rank} stays behind: is it alive?",
+                    **found,
                     clock=clocks[rank],
                     awaited=at_least,
                     timeout_s=timeout_s,

@@ -11,7 +11,7 @@ Every round compares how many steps the ranks have done.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,7 @@ class GradientRounds:
         recorder: Recorder | None = None,
         demand: Callable[[], None] | None = None,
     ) -> None:
+        self._parameters = list(parameters)
         self._mean = mean
         self._demand = demand
         self._homes = [] if model is None else _homes(model, parameters)
@@ -158,11 +159,56 @@ class GradientRounds:
         finally:
             self.weight = weight
 
+    def agree(self, state: Mapping[torch.Tensor, Mapping[str, Any]]) -> None:
+        """Give all ranks what the one holds whose loop did the most steps; after ``follow``.
+
+        A rank that followed did not do what that loop did to gradients before a step (clip,
+        unscale). Nothing is done where all loops did equally many steps; else gradients are
+        None afterwards.
+
+        Args:
+            state: of the optimizer; its tensors that are like their parameter are given, too.
+        """
+        is_leader = self._mean.is_leader()
+        if is_leader is None:
+            return
+        weight, self.weight = self.weight, float(is_leader)
+        try:
+            self._share(self._parameters)
+            for key in dict.fromkeys(
+                k for each in self._parameters for k in state.get(each, ())
+            ):
+                own = [_like(each, state.get(each, {}).get(key)) for each in self._parameters]
+                if any(tensor is not None for tensor in own):
+                    self._share(own)
+        finally:
+            self.weight = weight
+
+    def _share(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        """Replace tensors, one for each parameter, by their mean: a round of its own."""
+        pairs = list(zip(self._parameters, tensors, strict=True))
+        for parameter, tensor in pairs:
+            parameter.grad = None if tensor is None else tensor.detach().clone()
+        self.finish()
+        for parameter, tensor in pairs:
+            if tensor is not None and parameter.grad is not None:
+                tensor.copy_(parameter.grad)
+            parameter.grad = None
+        self.is_synced = False
+
     def close(self, *, in_order: bool = True) -> None:
         """Leave the other ranks; gradients stay, hooks go."""
         for hook in self._hooks:
             hook.remove()
         self._mean.close(steps=self.steps if in_order and not self._is_broken else None)
+
+
+def _like(parameter: torch.Tensor, found: object) -> torch.Tensor | None:
+    """Return a tensor of a parameter's shape and dtype, or None for anything else."""
+    if not isinstance(found, torch.Tensor) or found.shape != parameter.shape:
+        return None
+    is_like = found.dtype == parameter.dtype and found.device == parameter.device
+    return found if is_like else None
 
 
 def _homes(

@@ -25,7 +25,7 @@ from smbox_torch.host_memory import HostMemory
 from smbox_torch.mean import Follow, GradientViews
 from smbox_torch.packed import Packed, packed_nbytes
 from smbox_torch.rendezvous import Rendezvous
-from smbox_torch.steps import behind
+from smbox_torch.steps import behind, leads
 from smbox_torch.world import World
 
 __all__ = ["HostMean"]
@@ -34,6 +34,8 @@ WRITTEN: Final = 0
 REDUCED: Final = 1
 STEPPED: Final = 2
 """Counters of the rendezvous: buckets, buckets and steps."""
+STEPS_BITS: Final = 40
+"""Of a word of ``joined``: steps in the lower bits, the number of joins above."""
 
 
 class HostMean:
@@ -170,14 +172,14 @@ class HostMean:
 
     def join(self) -> None:
         """Tell the others that this rank's loop is over once more."""
-        self._joins += 1
-        self.rows.joined[self.rank] = self._joins
+        self._joins += 1 << STEPS_BITS
+        self.rows.joined[self.rank] = self._joins + self.rendezvous.counters(STEPPED)[self.rank]
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:
         """Wait until another rank is ahead of this one, or all have joined."""
         joined = self.rows.joined
 
-        def leads(counter: int) -> bool:
+        def is_led(counter: int) -> bool:
             counters = self.rendezvous.counters(counter)
             return max(counters) > counters[self.rank]
 
@@ -186,17 +188,25 @@ class HostMean:
 
         while True:
             self.rendezvous.wait_until(
-                lambda: leads(WRITTEN) or leads(STEPPED) or is_awaited() or is_over(),
+                lambda: is_led(WRITTEN) or is_led(STEPPED) or is_awaited() or is_over(),
                 lambda rank: bool(joined[rank] < self._joins),
             )
             # A rank steps, then writes the next round or joins: the last is read first.
-            over, writes = is_over(), leads(WRITTEN)
-            if leads(STEPPED) or is_awaited():
+            over, writes = is_over(), is_led(WRITTEN)
+            if is_led(STEPPED) or is_awaited():
                 return Follow.STEP
             if over:
                 return Follow.END  # whoever writes has begun what comes after the loops
             if writes:
                 return Follow.ROUND
+
+    def is_leader(self) -> bool | None:
+        """Compare the steps at which the ranks joined.
+
+        A rank that joins once more meanwhile has met this one before, or did as many steps.
+        """
+        steps = [int(word) % (1 << STEPS_BITS) for word in self.rows.joined]
+        return leads(self.rank, steps)
 
     def close(self, *, steps: int | None) -> None:
         """Leave the memory."""

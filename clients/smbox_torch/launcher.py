@@ -85,16 +85,22 @@ class Launcher:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Make SIGTERM end what is inside like an interrupt, so that its ``finally`` runs."""
+    """Make signals that end a process end what is inside like an interrupt: ``finally`` runs.
+
+    SIGHUP comes when the terminal is closed; under ``nohup`` it stays ignored.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
 
 
 @contextmanager

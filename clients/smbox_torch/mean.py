@@ -68,6 +68,13 @@ class Mean(Protocol):
             is_awaited: whether another rank waits for this one in the middle of a step.
         """
 
+    def is_leader(self) -> bool | None:
+        """Tell, after END, whether this rank's loop did the most steps, as the first that did.
+
+        Returns:
+            None where all loops did equally many.
+        """
+
     def close(self, *, steps: int | None) -> None:
         """Leave, after so many steps; None: not in order."""
 

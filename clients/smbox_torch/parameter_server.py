@@ -40,6 +40,9 @@ BARRIER_TIMEOUT_S = 300.0
 class ParameterServer(AveragingOptimizer, BoxOptimizer):
     """Synchronous SGD by a sum in the memory; all workers take part to the end.
 
+    Where a worker died, left or stopped, ``backward`` and ``step`` of the others raise
+    RequestTimeoutError after ``timeout_s``; the parameters are then as before the step.
+
     Args:
         optimizer: steps with the mean gradient, on every worker alike.
         box: the memory.
@@ -105,9 +108,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; after an error the others learn that this worker has left."""
-        if error is not None:
-            self._rounds.close(in_order=False)
+        """Close; others that still wait for this worker time out."""
         BoxOptimizer.__exit__(self, kind, error, trace)
 
     def stats(self) -> Stats:

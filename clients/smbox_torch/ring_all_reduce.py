@@ -30,7 +30,7 @@ from smbox_torch.gradient_rounds import GradientRounds
 from smbox_torch.mean import averaged
 from smbox_torch.packed import Packed, packed_nbytes
 from smbox_torch.ring import Exchange, Ring
-from smbox_torch.summed_mean import SummedMean
+from smbox_torch.summed_mean import SummedMean, check_alike
 from smbox_torch.sync_group import TIMEOUT_S, world_or_default
 from smbox_torch.world import World
 
@@ -106,8 +106,8 @@ class RingAllReduce(AveragingOptimizer):
         timeout_s: until a worker that says nothing is given up, in seconds.
 
     Raises:
-        ConfigError: a parameter has no mean, or several workers have neither ``exchange`` nor a
-            master; nothing happened.
+        ConfigError: a parameter has no mean, the workers' models differ, or several workers
+            have neither ``exchange`` nor a master; nothing happened.
         WorkerLostError: a worker never came.
     """
 
@@ -136,6 +136,7 @@ class RingAllReduce(AveragingOptimizer):
         try:
             by = RingSum(ring)
             mean = SummedMean(parameters, buffers, by)
+            check_alike([*parameters, *self._frozen, *buffers], by)
             _begin_alike([*parameters, *self._frozen, *buffers], by)
         except BaseException:
             ring.close()

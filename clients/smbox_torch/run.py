@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -98,6 +100,8 @@ def command(
         memory=memory,
         grace_s=grace_s,
     )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # workers may print what its encoding lacks
     board = Board(
         [rank // per_node for rank in range(plan.workers)],
         Console(highlight=False),

@@ -128,8 +128,9 @@ class Screen:
         if self._new_lines > PATIENCE * self._held:
             self._held = 0
         while self._at > self._held:
-            self._give_away(self._rows.pop(0))
+            row = self._rows.pop(0)
             self._at -= 1
+            self._give_away(row)  # last: it may raise where nobody reads any more
 
     def _give_away(self, row: Row) -> None:
         text = row.text.rstrip() if row.is_bar else row.text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smbox.errors import StepMismatchError
 
-__all__ = ["behind", "finished_early", "step_mismatch"]
+__all__ = ["behind", "finished_early", "leads", "step_mismatch"]
 
 
 def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
@@ -19,6 +19,16 @@ def behind(counted: Sequence[int], present: Sequence[bool]) -> list[int]:
     most = max((n for n, here in zip(counted, present, strict=True) if here), default=0)
     both = enumerate(zip(counted, present, strict=True))
     return [rank for rank, (n, here) in both if here and n < most]
+
+
+def leads(rank: int, counted: Sequence[int]) -> bool | None:
+    """Tell whether a rank is the first that did the most steps; None if all did equally many.
+
+    Args:
+        rank: index in ``counted``.
+        counted: steps of each rank.
+    """
+    return None if min(counted) == max(counted) else counted.index(max(counted)) == rank
 
 
 def step_mismatch(ranks: Sequence[int], counted: Sequence[int] = ()) -> StepMismatchError:

@@ -9,23 +9,24 @@ are summed in float32. Without gradients the same rows also serve to meet in a s
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.buckets import LOW_PRECISION
+from smbox_torch.buckets import LOW_PRECISION, described
 from smbox_torch.mean import Follow, GradientViews
 from smbox_torch.packed import Packed, packed_nbytes
-from smbox_torch.steps import behind, step_mismatch
+from smbox_torch.steps import behind, leads, step_mismatch
 
-__all__ = ["FLAGS", "Sum", "SummedMean", "flat_gradients"]
+__all__ = ["FLAGS", "Sum", "SummedMean", "check_alike", "flat_gradients"]
 
 WEIGHT: Final = 0
 STEPS: Final = 1
 IN_STEP: Final = 2  # 1: before a collective inside a step; 0: before a round
-JOINED: Final = 3  # 1: this rank has no batches left
+JOINED: Final = 3  # 1 + its steps by then: this rank has no batches left; else 0
 FLAGS: Final = 4  # columns before the flags
 
 
@@ -82,6 +83,22 @@ def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
+def check_alike(tensors: Sequence[torch.Tensor], by: Sum) -> None:
+    """Compare dtypes and shapes with the other ranks'.
+
+    Raises:
+        ConfigError: on all ranks: those of some differ; the tensors are as they were.
+    """
+    digest = zlib.crc32(described(tensors, (), 0).encode())
+    row = torch.tensor([digest], dtype=torch.float64)
+    found = by.table(row, (), torch.empty(0, dtype=torch.uint8))
+    if (found != found[0]).any():
+        raise ConfigError(
+            "the ranks' models differ: give all ranks the same model and the same arguments",
+            digests=[int(each) for each in found.flatten()],
+        )
+
+
 class SummedMean:
     """One rank's end of the mean.
 
@@ -107,6 +124,7 @@ class SummedMean:
         self._by = by
         self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64)
         self._table: torch.Tensor | None = None
+        self._is_leader: bool | None = None
         self.nbytes = by.nbytes(self._flats)
 
     def begin(self, weight: float) -> None:
@@ -171,7 +189,7 @@ class SummedMean:
 
     def join(self) -> None:
         """Note it; the next row tells the others."""
-        self._row[JOINED] = 1.0
+        self._row[JOINED] = 1.0 + self._row[STEPS]
 
     def follow(self, is_awaited: Callable[[], bool]) -> Follow:  # noqa: ARG002 - rows tell it
         """Learn from the others' rows whether they have stepped, and what they do now."""
@@ -185,7 +203,12 @@ class SummedMean:
             return Follow.ROUND
         self._table = None
         self._row[JOINED] = 0.0
+        self._is_leader = leads(self._by.rank, table[:, JOINED].tolist())
         return Follow.END
+
+    def is_leader(self) -> bool | None:
+        """Tell what the last rows said."""
+        return self._is_leader
 
     def close(self, *, steps: int | None) -> None:
         """Leave."""

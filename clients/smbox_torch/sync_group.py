@@ -27,7 +27,7 @@ from smbox_torch.gradient_rounds import GradientRounds
 from smbox_torch.host_mean import HostMean
 from smbox_torch.mean import Mean, averaged
 from smbox_torch.packed import share
-from smbox_torch.summed_mean import SummedMean
+from smbox_torch.summed_mean import SummedMean, check_alike
 from smbox_torch.torch_sum import TorchSum
 from smbox_torch.world import World
 
@@ -92,6 +92,7 @@ class SyncGroup(AveragingOptimizer):
         if group is not None:
             by = TorchSum(group, parameters[0].device)
             mean = SummedMean(parameters, buffers, by)
+            check_alike(alike, by)
             by.begin_alike(alike)
         else:
             mean = self._host_mean = HostMean(

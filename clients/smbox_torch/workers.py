@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -160,8 +161,11 @@ class Workers:
 def readable_stdin() -> int:
     """Return this process's standard input, or DEVNULL where it must not be read.
 
-    That is where it is closed, or a terminal that belongs to another job of the shell.
+    That is where it is closed, or a terminal that belongs to another job of the shell. Where it
+    was closed when this process began, its number is that of another file by now.
     """
+    if sys.__stdin__ is None:
+        return subprocess.DEVNULL
     try:
         if os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp():
             return subprocess.DEVNULL

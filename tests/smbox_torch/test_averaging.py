@@ -161,11 +161,12 @@ def test_a_step_that_one_rank_skips_is_an_error_on_all_that_names_it(run_ranks, 
 
 
 def test_weights_no_sync_and_join_mean_the_same(run_ranks, wrap: Wrap):
-    """Rank r has r + 1 steps of two batches each, of weight r + 1."""
+    """Rank r has r + 1 steps of two batches each, of weight r + 1, with clipped gradients."""
 
     def work(world: World):
         net = model()
-        optimizer = wrap(world, torch.optim.SGD(net.parameters(), lr=0.1), net)
+        inner = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        optimizer = wrap(world, inner, net)
         optimizer.weight = world.rank + 1
         with optimizer.join():
             for step in range(world.rank + 1):
@@ -178,9 +179,11 @@ def test_weights_no_sync_and_join_mean_the_same(run_ranks, wrap: Wrap):
                     not torch.equal(p.grad, old)
                     for p, old in zip(net.parameters(), before, strict=True)
                 )
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
                 optimizer.step()
         optimizer.close()
-        return state(net), net
+        momenta = [inner.state[each]["momentum_buffer"].tolist() for each in net.parameters()]
+        return (state(net), str(momenta)), net
 
     results = run_ranks(RANKS, work)
     assert len({found for found, _ in results}) == 1

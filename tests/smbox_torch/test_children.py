@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from smbox_torch.children import Child, Lines, described, end_all
+from smbox_torch.children import Child, Lines, Pipe, described, end_all
 
 LONG_S = 60.0
 
@@ -54,6 +54,33 @@ def test_lines_of_both_streams_and_the_exit_code_arrive(start):
     assert lines == ["out", "err", "no end"]
     assert child.exit_code == 3
     assert child.reap()
+
+
+class Refill:
+    """Writes what it takes to the pipe again, as a process does that never stops printing."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.taken = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self.taken += 1
+        assert self.taken < 1000, "one pipe keeps the launcher from everything else"
+        os.write(self._fd, chunk)
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_pipe_that_never_runs_dry_leaves_others_their_turn():
+    read_end, write_end = os.pipe()
+    refill = Refill(write_end)
+    pipe = Pipe(read_end, refill)
+    os.write(write_end, b"more")
+    assert pipe.read()
+    assert refill.taken
+    pipe.close()
+    os.close(write_end)
 
 
 def test_reports_come_on_a_pipe_of_their_own(start):

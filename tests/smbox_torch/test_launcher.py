@@ -201,7 +201,12 @@ def test_a_node_that_is_there_is_used(run, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("sign", "code", "processes"),
-    [(signal.SIGINT, HELPED, 5), (signal.SIGTERM, HELPED, 5), (signal.SIGKILL, HANG, 3)],
+    [
+        (signal.SIGINT, HELPED, 5),
+        (signal.SIGTERM, HELPED, 5),
+        (signal.SIGHUP, HELPED, 5),
+        (signal.SIGKILL, HANG, 3),
+    ],
 )
 def test_nothing_outlives_a_launcher_that_is_ended(
     tmp_path: Path, sign: signal.Signals, code: str, processes: int

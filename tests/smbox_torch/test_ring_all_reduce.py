@@ -105,6 +105,26 @@ def test_workers_equal_the_replay_and_each_other():
     )  # both directions, two thirds twice
 
 
+def test_models_that_differ_in_shape_alone_are_refused_on_all_workers():
+    met, addresses = threading.Barrier(2), ["", ""]
+
+    def refused(rank: int) -> torch.Tensor:
+        def exchange(address: str) -> list[str]:
+            addresses[rank] = address
+            met.wait(LONG_S)
+            return addresses
+
+        weight = torch.nn.Parameter(torch.full((2 + rank, 3 - rank), float(rank)))
+        sgd, world = torch.optim.SGD([weight], lr=LR), World(rank, rank, 2, 2)
+        with pytest.raises(ConfigError, match="models differ"):
+            RingAllReduce(sgd, world=world, exchange=exchange, timeout_s=LONG_S)
+        return weight
+
+    with ThreadPoolExecutor(2) as pool:
+        weights = list(pool.map(refused, range(2)))
+    assert [float(weight.detach().mean()) for weight in weights] == [0.0, 1.0]
+
+
 def test_workers_that_nobody_told_a_master_are_told_what_to_do():
     with pytest.raises(ConfigError, match="exchange="):
         train(World(world_size=2), None)

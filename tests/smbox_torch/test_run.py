@@ -127,6 +127,28 @@ def test_rank_0_alone_reads_standard_input(script):
     ]
 
 
+def test_a_standard_input_that_is_closed_is_empty(script):
+    code = "import os, sys\nprint(os.readlink('/proc/self/fd/0'), sys.stdin.read())\n"
+    closed = [
+        "bash",
+        "-c",
+        'exec "$@" <&-',
+        "bash",
+        *RUN,
+        script(code),
+    ]  # with a node of its own
+    done = subprocess.run(
+        closed, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.stdout == "[rank 0] /dev/null \n"
+
+
+def test_what_the_output_cannot_encode_ends_no_run():
+    # Bytes that are no UTF-8 show as U+FFFD, which Latin-1 lacks.
+    done = run("printf", r"caf\351\n", env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    assert (done.stdout, done.returncode) == ("[rank 0] caf?\n", 0)
+
+
 TORCHRUN_ALIKE = """
 import os
 from accelerate import PartialState

@@ -138,3 +138,18 @@ def test_bars_of_rich_are_few_lines():
     assert len(told) <= 7
     assert [line.split()[1] for line in told[-3:]] == ["0", "1", "2"]
     assert all("100%" in line for line in told[-3:])
+
+
+def test_a_line_that_nobody_takes_leaves_the_screen_usable():
+    taken: list[str] = []
+
+    def take(line: str) -> None:
+        if line == "lost":
+            raise BrokenPipeError
+        taken.append(line)
+
+    screen = Screen(take)
+    with pytest.raises(BrokenPipeError):
+        screen.feed(b"lost\n")
+    screen.feed(b"next\n")
+    assert taken == ["next"]

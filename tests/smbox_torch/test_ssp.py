@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import smbox
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
@@ -71,6 +72,17 @@ def test_nobody_runs_further_ahead_than_the_staleness():
     slow.run(2)
     fast.optimizer.clock()
     assert fast.optimizer.clocks.mine == 4
+
+
+@pytest.mark.shares
+def test_a_worker_that_never_came_is_named(node: smbox.Box):
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    settings = {"workers": 2, "rank": 0, "staleness": 0, "timeout_s": 0.01}
+    with SSP(sgd, node, "run", **settings) as alone:
+        x.grad = torch.zeros_like(x)
+        with pytest.raises(RequestTimeoutError, match="rank 1 never came"):
+            alone.step()
 
 
 def test_reads_see_ones_own_writes():

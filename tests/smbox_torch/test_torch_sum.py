@@ -161,3 +161,18 @@ except StepMismatchError as error:
 def test_a_root_of_a_group_that_skips_an_exchange_is_named(run_gloo):
     """The others would wait for its broadcast, and it for their gradients."""
     assert run_gloo(SKIPPED) == [["[0]"], ["[0]"]]
+
+
+DIFFERENT = """
+from smbox.errors import ConfigError
+from smbox_torch.sync_group import SyncGroup
+weight = torch.nn.Parameter(torch.full((2 + rank, 3 - rank), float(rank)))
+try:
+    SyncGroup(torch.optim.SGD([weight], lr=0.5), group=dist.group.WORLD)
+except ConfigError as error:
+    print("models differ" in str(error), weight.mean().item() == rank)
+"""
+
+
+def test_models_that_differ_in_shape_alone_are_refused_by_all_ranks_of_a_group(run_gloo):
+    assert [lines[-1] for lines in run_gloo(DIFFERENT)] == ["True True"] * 2
