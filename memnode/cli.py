@@ -60,6 +60,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="most bytes to take, for example 8GiB (default: from what /dev/shm has free)",
     )
+    add(
+        "--node-id",
+        type=int,
+        default=0,
+        metavar="N",
+        help="upper 16 bits of its addresses (default 0); nodes that clients use together"
+        " have ids that differ",
+    )
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
     add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
@@ -89,6 +97,7 @@ def config_of(options: argparse.Namespace) -> NodeConfig:
         insecure=options.insecure,
         keys=options.keys,
         parent_pid=options.parent_pid,
+        node_id=options.node_id,
     )
 
 
