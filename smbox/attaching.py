@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from smbox import head
 from smbox.errors import ConfigError
-from smbox.head import decode, may_be_head
 from smbox.memory.layout import RegionKind
 from smbox.paths.pair import PathPair
 from smbox.region import Region
@@ -20,12 +20,12 @@ def attach(
     """
     info = paths.control().attach(name, RegionKind.ARRAY, timeout_s, answer_s)
     region = Region(paths, info)
-    head = decode(region.get()) if may_be_head(info) else None
-    if head is not None:
+    found = head.read(info, lambda nbytes: region[:nbytes].get())
+    if found is not None:
         raise ConfigError(
             "this region is striped over several nodes: connect to all of them, for example"
             " by SMBOX_ADDRESS=tcp://a:7070,tcp://b:7070",
             region=name,
-            nodes=[part.node for part in head.parts],
+            nodes=[part.node for part in found.parts],
         )
     return region

@@ -8,6 +8,7 @@ creators of one name race for it as for any other region. Its contents never cha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -79,10 +80,23 @@ class Described(Protocol):
         """Row-major."""
 
 
-def may_be_head(info: Described) -> bool:
-    """Tell whether a region has a head's dtype and shape; only its contents tell for sure."""
+def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
+    """Read a region if it is a head; None: it is another one, of which a page is read at most.
+
+    Args:
+        info: of the region.
+        get: returns as many of its first bytes, ``u8[n]``.
+
+    Raises:
+        ConfigError: it is a head that was overwritten.
+    """
     is_bytes = info.dtype.name == DTYPE and len(info.shape) == 1
-    return is_bytes and info.shape[0] > 0 and info.shape[0] % UNIT_NBYTES == 0
+    if not is_bytes or info.shape[0] == 0 or info.shape[0] % UNIT_NBYTES:
+        return None
+    page = get(UNIT_NBYTES)
+    if not page.tobytes().startswith(MAGIC):
+        return None
+    return _decode(page if info.shape[0] == UNIT_NBYTES else get(info.shape[0]))
 
 
 def encode(head: Head) -> NDArray[np.uint8]:
@@ -94,15 +108,8 @@ def encode(head: Head) -> NDArray[np.uint8]:
     return array
 
 
-def decode(contents: NDArray[np.uint8]) -> Head | None:
-    """Read the contents of a region; None: it is no head.
-
-    Raises:
-        ConfigError: it is one that was overwritten.
-    """
+def _decode(contents: NDArray[np.uint8]) -> Head:
     text = contents.tobytes()
-    if not text.startswith(MAGIC):
-        return None
     limit = _BEGIN + int.from_bytes(text[len(MAGIC) : _BEGIN], "little")
     try:
         return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)

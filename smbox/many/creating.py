@@ -33,12 +33,18 @@ from smbox.memory.region_header import check_limits, check_name, check_same_layo
 from smbox.paths.base import CreateRequest
 from smbox.paths.work import RegionInfo
 
-_PART: Final = re.compile(r".+#[0-9a-f]{16}", re.DOTALL)
+_PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
 
 
-def is_part_name(name: str) -> bool:
-    """Tell whether parts of striped regions have such a name."""
-    return _PART.fullmatch(name) is not None
+def _part_name(name: str, home: int) -> str:
+    """Name the parts of a region: never as others of its name, and with the head's node."""
+    return f"{name}#{secrets.token_hex(6)}{home:04x}"
+
+
+def home_of_part(name: str) -> int | None:
+    """Return the id of the node where the head of a part is, or None: no name of a part."""
+    found = _PART.fullmatch(name)
+    return None if found is None else int(found[1], 16)
 
 
 def create(
@@ -58,7 +64,7 @@ def create(
         SmboxError: a node refused or did not answer; no part is left at those that answer.
     """
     home = nodes[home_of(request.name, nodes)]
-    part_name = f"{request.name}#{secrets.token_hex(8)}"
+    part_name = _part_name(request.name, home.id)
     check_limits(request)
     check_name(part_name)
     found = _existing(nodes, home, request)
@@ -187,7 +193,7 @@ def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
 
 def check_no_part_name(name: str) -> None:
     """Raise ConfigError for a name that only parts have."""
-    if is_part_name(name):
+    if home_of_part(name) is not None:
         raise ConfigError(
             "names that end in # and 16 hexadecimal digits are of parts of striped regions",
             name=name,

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 
 from smbox.box import Box
-from smbox.head import Head, decode, may_be_head
-from smbox.many.creating import is_part_name
+from smbox.errors import AddressRangeError, RegionFreedError
+from smbox.head import Head, read
+from smbox.many.creating import home_of_part
 from smbox.memory.layout import RegionKind
 from smbox.paths.work import RegionInfo
 
 
 def part_name_of(info: RegionInfo) -> str | None:
     """Return the name of the part that a region is, or that its state is of; None: of none."""
-    name = info.name.partition("/")[0]
-    for candidate in (info.name, name):
-        if info.kind == RegionKind.ARRAY and is_part_name(candidate):
-            return candidate
+    for name in (info.name, info.name.partition("/")[0]):
+        if info.kind == RegionKind.ARRAY and home_of_part(name) is not None:
+            return name
     return None
 
 
 def heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
-    """Read the heads among regions, by address."""
+    """Read the heads among regions, by address; one that is freed meanwhile is none."""
     found: dict[int, Head] = {}
     for info in infos:
-        if info.kind == RegionKind.ARRAY and may_be_head(info):
-            head = decode(box.get(info.address, info.nbytes))
+        with suppress(RegionFreedError, AddressRangeError):
+            head = read(info, partial(box.get, info.address))
             if head is not None:
                 found[int(info.address)] = head
     return found
@@ -34,9 +36,15 @@ def heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
 def find(box: Box) -> list[RegionInfo]:
     """List the parts, and the optimizers' states beside them, that no head names.
 
+    Only parts whose head would lie on a node of this box: of others nobody here can tell.
     Parts are listed before heads are looked at, so that a region that is published meanwhile
-    loses none; one that is being created just now is still listed.
+    loses none; one that is being created just now is listed.
     """
-    parts = [info for info in box.regions() if part_name_of(info) is not None]
-    owned = {head.part_name for head in heads(box, box.regions()).values()}
-    return [info for info in parts if part_name_of(info) not in owned]
+    known = {node.node_id for node in box.nodes}
+    parts: list[tuple[RegionInfo, str]] = []
+    for info in box.regions():
+        name = part_name_of(info)
+        if name is not None and home_of_part(name) in known:
+            parts.append((info, name))
+    owned = {head.part_name for head in heads(box, box.regions()).values()} if parts else {}
+    return [info for info, name in parts if name not in owned]

@@ -17,7 +17,7 @@ from smbox.errors import (
     PeerLostError,
     RegionFreedError,
 )
-from smbox.head import Head, HeadPart, decode, may_be_head
+from smbox.head import Head, HeadPart, read
 from smbox.many.node import Node
 from smbox.memory.layout import RegionKind
 from smbox.paths.pair import PathPair
@@ -99,8 +99,9 @@ def _rows_of(part: Placed, first_row: int, limit_row: int) -> Placed:
 
 def read_head(home: Node, info: RegionInfo) -> Head | None:
     """Read what may be a head; None: an ordinary region."""
+    region = home.region(info)
     with home.named():
-        return decode(home.region(info).get()) if may_be_head(info) else None
+        return read(info, lambda nbytes: region[:nbytes].get())
 
 
 def head_striping(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -> Striping:

@@ -35,13 +35,19 @@ def test_a_create_that_a_node_refuses_leaves_nothing(box, team):
 def test_parts_that_no_head_names_are_found_and_removed(box, team):
     kept = box.create("kept", init=X, layout="striped")
     half = [
-        team.alone(node_id).create("w#0123456789abcdef", shape=3).address for node_id in (0, 1)
+        team.alone(node_id).create("w#0123456789ab0005", shape=3).address for node_id in (0, 1)
     ]
     assert [info.address for info in orphans.find(box)] == half
     for info in orphans.find(box):
         box.free(info)
     assert orphans.find(box) == []
     assert kept.get().tolist() == X.tolist()
+
+
+def test_parts_whose_head_may_be_elsewhere_are_nobodys_orphans(box, team):
+    box.create(team.name_on(5), init=X, layout="striped")
+    assert orphans.find(team.box(order=(0, 1))) == []
+    assert orphans.find(team.alone(0)) == []
 
 
 def test_a_create_at_a_lost_node_names_it(team):
