@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -250,11 +250,22 @@ class ManyBox(Box):
         """Return a box on the one node that a name belongs to."""
         return self._home(name).box
 
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the box closes, as long as all nodes can be asked."""
+        self._first.before_close(end)
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Have it called no more. Idempotent."""
+        self._first.not_before_close(end)
+
     def close(self) -> None:
-        """Let go of all nodes; see ``Box.close``."""
-        super().close()
+        """Let go of all nodes; see ``Box.close``. The first one's begins with what is due."""
         for node in self._by_id.values():
             node.box.close()
+
+    @property
+    def _first(self) -> Box:
+        return next(iter(self._by_id.values())).box
 
     def _home(self, name: str) -> Node:
         return self._by_id[home_of(str(name), self._by_id)]

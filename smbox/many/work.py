@@ -182,8 +182,12 @@ class ManyWork:
                 "node": share.node.id,
                 "node_address": share.node.address,
             }
-        parts = {share.node.id: share.outcome() for share in self._shares}
-        return facts | {"parts": parts}
+        failed = {
+            share.node.id: str(share.error) for share in self._shares if share.error is not None
+        }
+        if failed:
+            facts["failed"] = failed
+        return facts | {"parts": {share.node.id: share.outcome() for share in self._shares}}
 
     def cancel(self) -> None:
         """End all shares; see Work."""

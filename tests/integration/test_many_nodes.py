@@ -18,6 +18,7 @@ import pytest
 import smbox
 from smbox.box import Box
 from smbox.errors import ConfigError, ConnectError, RegionNotFoundError
+from smbox.keys import Authorised, Role, add_client, make_node_key
 from smbox.many import orphans
 from smbox.many.box import ManyBox
 
@@ -184,3 +185,15 @@ def test_kept_memory_of_another_node_id_is_refused():
         with smbox.connect(address, timeout_s=WAIT_S) as box:
             assert box.attach("w").get().tolist() == X.tolist()
         stop(process)
+
+
+def test_one_key_leads_to_all_nodes_of_one_folder(tmp_path):
+    folder = tmp_path / "keys"
+    make_node_key(folder)
+    key = add_client(folder, Authorised("worker", Role.ADMIN, ""))
+    options = ("--nodes", "2", "--bind", "tcp://127.0.0.1:0", "--keys", str(folder))
+    with (
+        memnode(*options) as ready,
+        smbox.connect(ready["address"], key=key, timeout_s=WAIT_S) as box,
+    ):
+        assert box.create("w", init=X, layout="striped").get().tolist() == X.tolist()

@@ -58,6 +58,21 @@ def test_counters_barriers_and_locks_lie_on_the_node_of_their_name(box, team):
     assert {info.address.node for info in box.regions()} == {5}
 
 
+def test_closing_leaves_locks_and_runs_on_every_node(team):
+    box = team.box()
+    names = [team.name_on(node_id) for node_id in team.nodes]
+    members = [smbox.join(box, name, rank=0) for name in names]
+    for name in names:
+        box.lock(name).acquire(timeout_s=30.0)
+    box.close()
+    other = team.box()
+    assert len(members) == 3
+    for name in names:
+        assert other.lock(name).holder() is None
+        with other.lock(name, timeout_s=0.0), smbox.join(other, name) as member:
+            assert member.rank == 0
+
+
 def test_raw_addresses_go_to_their_node(box):
     region = box.create("w", init=X, layout="striped")
     for part in region.parts:
@@ -192,6 +207,6 @@ def public(kind):
 
 
 def test_no_verb_goes_to_one_node_only():
-    assert public(Box) - public(ManyBox) == {"before_close", "not_before_close"}
+    assert public(Box) - public(ManyBox) == set()
     assert public(Batch) - public(ManyBatch) == {"send_nb"}
     assert public(Optimizer) - public(StripedOptimizer) == set()

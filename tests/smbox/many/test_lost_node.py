@@ -98,6 +98,16 @@ def test_a_batch_names_the_node_that_is_lost(hasty, region, team):
     assert region[:8].get().tolist() == [0] * 8
 
 
+def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
+    freed = region.parts[0].address
+    hasty.free(next(info for info in hasty.regions() if info.address == freed))
+    team.nodes[5].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.put(X)
+    assert "freed" in caught.value.facts["failed"][0]
+    assert caught.value.facts["parts"][1] == "all"
+
+
 def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
