@@ -59,7 +59,10 @@ TorchrunEnv = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
 Memory = Annotated[
-    str | None, typer.Option(help="Memory of the node that is started, e.g. 1GiB.")
+    str | None, typer.Option(help="Memory of each memory node that is started, e.g. 1GiB.")
+]
+MemoryNodes = Annotated[
+    int, typer.Option(help="Memory nodes to start, as one address space.", min=1)
 ]
 Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
 
@@ -76,6 +79,7 @@ def command(
     torchrun_env: TorchrunEnv = False,
     address: Address = None,
     memory: Memory = None,
+    memory_nodes: MemoryNodes = 1,
     grace_s: Grace = GRACE_S,
 ) -> None:
     """Start a memory node and NODES x PER_NODE workers of a script, module or program.
@@ -96,6 +100,7 @@ def command(
         torchrun_env=torchrun_env,
         address=address,
         memory=memory,
+        memory_nodes=memory_nodes,
         grace_s=grace_s,
     )
     board = Board(
