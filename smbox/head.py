@@ -114,4 +114,7 @@ def _decode(contents: NDArray[np.uint8]) -> Head:
     try:
         return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)
     except msgspec.DecodeError as error:
-        raise ConfigError("the head of a striped region was overwritten") from error
+        raise ConfigError(
+            "the head of a striped region was overwritten: free it on its node"
+            " (box.home_of(name).free(info)), then its parts (smbox gc --address)"
+        ) from error

@@ -21,6 +21,7 @@ from smbox.errors import (
     RegionNotFoundError,
     SmboxError,
 )
+from smbox.handle import check_seconds
 from smbox.lock import LEASE_S, Lock
 from smbox.many import creating as striped
 from smbox.many.batch import ManyBatch
@@ -134,7 +135,7 @@ class ManyBox(Box):
             RegionFreedError: a part was freed by itself.
         """
         home = self._home(name)
-        limit_s = time.monotonic() + timeout_s
+        limit_s = time.monotonic() + check_seconds(timeout_s)
         while True:
             info = home.find(name, max(0.0, limit_s - time.monotonic()) if timeout_s else 0.0)
             try:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from smbox.config import ClientConfig
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, SmboxError
 from smbox.many.box import ManyBox
 from smbox.many.node import Node
 from smbox.paths.pair import PathPair
@@ -24,7 +24,7 @@ def connect_all(config: ClientConfig, addresses: tuple[str, ...]) -> ManyBox:
         for address in addresses:
             paths = PathPair(replace(config, address=address))
             opened.callback(paths.close)
-            node_id = paths.open().control.node.node_id
+            node_id = _id_of(paths, address)
             if node_id in nodes:
                 raise ConfigError(
                     "two addresses lead to nodes of one id: start each memory node with a"
@@ -35,3 +35,12 @@ def connect_all(config: ClientConfig, addresses: tuple[str, ...]) -> ManyBox:
             nodes[node_id] = Node(paths, node_id)
         opened.pop_all()
     return ManyBox([*nodes.values()])
+
+
+def _id_of(paths: PathPair, address: str) -> int:
+    """Connect and return the node's id; what fails names the address."""
+    try:
+        return paths.open().control.node.node_id
+    except SmboxError as error:
+        error.facts.setdefault("address", address)
+        raise

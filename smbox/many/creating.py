@@ -157,14 +157,14 @@ def free(striping: Striping, home: Node) -> None:
     """Free a striped region: its head, then its parts, as many as can be.
 
     Raises:
-        RegionFreedError: the head was freed before; parts that were left are gone now.
+        RegionFreedError, PeerLostError: the head was gone before; so are the parts now.
         SmboxError: a node did not answer; its part is an orphan.
     """
     first_error: SmboxError | None = None
     if striping.head is not None:
         try:
             home.free(striping.head)
-        except RegionFreedError as error:
+        except (RegionFreedError, PeerLostError) as error:  # it is gone: the parts go, too
             first_error = error
     try:
         free_parts((part.node, part.region.info) for part in striping.parts)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from memnode.node import Node
+import memnode.node
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox
+from smbox.many.node import Node
 from smbox.memory.node_memory import NodeMemory
+from smbox.paths.pair import PathPair
 from smbox.testing.contract import CHECKS
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle
@@ -49,7 +55,7 @@ def nodes_here(count, kind):
             name = f"contract-{secrets.token_hex(4)}"
             memory = NodeMemory.open(name, MEMORY_NBYTES, node_id)
             stack.callback(memory.close, keep=False)
-            node = Node(memory, now_s=time.monotonic())
+            node = memnode.node.Node(memory, now_s=time.monotonic())
             stack.callback(node.close)
             transports[node_id] = InprocHub(partial(handle, node)).connect
         yield stack.enter_context(inproc_many(transports, CONFIG, kind))
@@ -61,9 +67,30 @@ def single(request):
         yield box
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+@contextlib.contextmanager
+def mapped_nodes(count):
+    """Run nodes in processes of their own; yield a striping box that maps their memory."""
+    command = [sys.executable, "-m", "memnode", "--json", "--nodes", str(count)]
+    command += ["--name", f"contract-{secrets.token_hex(4)}", "--bind", "tcp://127.0.0.1:0"]
+    command += ["--memory", str(MEMORY_NBYTES)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            addresses = json.loads(process.stdout.readline())["addresses"]
+            config = ClientConfig(transport="shm", timeout_s=TIMEOUT_S)
+            paths = [PathPair(replace(config, address=address)) for address in addresses]
+            with StripingBox([Node(pair, index) for index, pair in enumerate(paths)]) as box:
+                yield box
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT_S)
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, "2 mapped"])
 def striped(request):
-    with nodes_here(request.param, StripingBox) as box:
+    is_mapped = request.param == "2 mapped"
+    made = mapped_nodes(2) if is_mapped else nodes_here(request.param, StripingBox)
+    with made as box:
+        assert box.transport == ("shm" if is_mapped else "inproc")
         yield box
 
 

@@ -80,6 +80,10 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert caught.value.facts["node"] == 1
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
+    with pytest.raises(PeerLostError) as caught:
+        box.free(regions[1])
+    assert caught.value.facts["node"] == 1
+    assert [info for info in fresh.regions() if info.name.startswith(f"{names[1]}#")] == []
     for node_id in (0, 5):
         with pytest.raises(PeerLostError) as caught:
             fresh.attach(names[node_id])
@@ -88,6 +92,21 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
         again = fresh.create(names[node_id], init=X, layout="striped")
         assert again.get().tolist() == X.tolist()
     assert fresh.create(names[1], init=X, layout="striped").get().tolist() == X.tolist()
+
+
+def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
+    region = team.box().create("w", init=np.zeros(12, np.float32), layout="striped")
+    was_cut = []
+    for nth in range(1, 1200, 61):
+        value = np.full(12, nth, np.float32)
+        _, cut = interrupted(nth, lambda value=value: region.put(value))
+        was_cut.append(cut)
+        for part in region.parts:
+            found = region[part.first_row : part.limit_row].get()
+            assert len(set(found.tolist())) == 1
+        region.put(value)
+        assert region.get().tolist() == value.tolist()
+    assert was_cut.count(True) > 5
 
 
 def test_a_batch_names_the_node_that_is_lost(hasty, region, team):
