@@ -93,20 +93,12 @@ class ManyBox(Box):
         layout: str = "single",
         timeout_s: float | None = None,
     ) -> Region:
-        """Create a region on the node of its name, or striped over all; see ``Box.create``.
+        """Create a region on the node of its name, or striped over all nodes.
 
-        Args:
-            name: as there; names that end in # and 16 hexadecimal digits are of parts.
-            shape: as there.
-            dtype: as there.
-            init: as there.
-            exist_ok: as there; the layout must be the same, too.
-            consistency: as there.
-            layout: "single"; or "striped": one part of consecutive rows on each node.
-            timeout_s: as there, of each node.
-
-        Raises:
-            SmboxError: as there; names the node.
+        Arguments and errors are those of ``Box.create``; an error names its node. A striped
+        region has one part of consecutive rows on each node, made one after the other, and
+        ``timeout_s`` is of each. With ``exist_ok`` the layout must be the same, too. Names
+        that end in # and 16 hexadecimal digits are of parts: ConfigError.
         """
         check_layout(layout)
         striped.check_no_part_name(name)
