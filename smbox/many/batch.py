@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +16,6 @@ from smbox.handle import Handle
 from smbox.many.region import StripedRegion
 from smbox.many.striping import Nodes, Placed
 from smbox.many.work import ManyWork, Share
-from smbox.paths.requests import nothing
 from smbox.region import Region
 
 
@@ -90,8 +88,14 @@ class ManyBatch(Batch):
         return region.extent
 
     def _placed(self, region: Region) -> tuple[Placed, ...]:
-        if isinstance(region, StripedRegion):
-            return region.placed
+        """Return the region's rows by node, unless one is lost: all of a change or nothing."""
+        placed = region.placed if isinstance(region, StripedRegion) else self._whole(region)
+        for each in placed:
+            with each.node.named():
+                each.node.paths.data(each.region.info)
+        return placed
+
+    def _whole(self, region: Region) -> tuple[Placed, ...]:
         node = self._nodes.get(region.address.node)
         if node is None:
             raise AddressRangeError(
@@ -116,12 +120,17 @@ class ManyBatch(Batch):
     ) -> None:
         """Send to all nodes and wait; raises the first failure, or RequestTimeoutError."""
         self._is_over = True
-        if kind is None and self._batches:
-            shares = [
-                Share(self._nodes[node_id], 0, partial(batch.send_nb))
-                for node_id, batch in self._batches.items()
-            ]
-            handle = Handle("batch", ManyWork(shares), nothing, self._paths.timeout_s)
-            handle.finish(self._timeout_s)
-            for target, found in self._fetched:
-                target[...] = found
+        if kind is None and len(self):
+            self._handle().finish(self._timeout_s)
+
+    def _handle(self) -> Handle[None]:
+        shares = [
+            Share(self._nodes[node_id], 0, batch.send_nb)
+            for node_id, batch in self._batches.items()
+            if len(batch)
+        ]
+        return Handle("batch", ManyWork(shares), self._fill, self._paths.timeout_s)
+
+    def _fill(self) -> None:
+        for target, found in self._fetched:
+            target[...] = found

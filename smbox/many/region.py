@@ -101,7 +101,6 @@ class StripedRegion(Region):
 
     def put(self, x: Any, *, timeout_s: float | None = None) -> None:
         """Replace the contents by ``x``; atomic by stripe."""
-        self._paths.seconds(timeout_s)
         self._put(x).finish(timeout_s)
 
     def put_nb(self, x: Any) -> Handle[None]:
@@ -122,7 +121,6 @@ class StripedRegion(Region):
         """
         if snapshot:
             return self._only("snapshot").region.get(out, snapshot=True, timeout_s=timeout_s)
-        self._paths.seconds(timeout_s)
         return self._get(out).finish(timeout_s)
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
@@ -142,7 +140,6 @@ class StripedRegion(Region):
         self, x: Any, scale: float = 1.0, op: str = "sum", *, timeout_s: float | None = None
     ) -> None:
         """Combine ``x`` into the contents; see ``Region.accumulate``."""
-        self._paths.seconds(timeout_s)
         self._accumulate(x, scale, op).finish(timeout_s)
 
     def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
@@ -165,7 +162,6 @@ class StripedRegion(Region):
         timeout_s: float | None = None,
     ) -> Any:
         """Exchange elastically with the contents; see ``Region.elastic``."""
-        self._paths.seconds(timeout_s)
         return self._elastic(x, moving_rate, delta).finish(timeout_s)
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
@@ -191,7 +187,6 @@ class StripedRegion(Region):
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
-        self._paths.seconds(timeout_s)
         return self._fetch(x, op, scale).finish(timeout_s)
 
     def fetch_and_op_nb(
@@ -233,7 +228,6 @@ class StripedRegion(Region):
         Raises:
             ConfigError: the parts of the two do not lie on the same nodes, row by row.
         """
-        self._paths.seconds(timeout_s)
         self._from(source, scale, op).finish(timeout_s)
 
     def accumulate_from_nb(

@@ -177,6 +177,17 @@ def test_a_batch_is_split_by_node(box, team):
         batch.put("w", X)
 
 
+def test_a_batch_can_be_begun_and_waited_for(box, team):
+    region = box.create("w", init=X, layout="striped")
+    batch = box.batch()
+    old = batch.fetch_and_op(region, X)
+    batch.send_nb().result()
+    assert old.tolist() == X.tolist()
+    assert region.get().tolist() == (2 * X).tolist()
+    with pytest.raises(ConfigError, match="has been sent"):
+        batch.put(region, X)
+
+
 def test_an_optimizer_keeps_its_state_beside_the_parts(box):
     region = box.create("w", init=X, layout="striped")
     optimizer = box.optimizer(region, "momentum", lr=0.5, momentum=0.5)
@@ -208,5 +219,5 @@ def public(kind):
 
 def test_no_verb_goes_to_one_node_only():
     assert public(Box) - public(ManyBox) == set()
-    assert public(Batch) - public(ManyBatch) == {"send_nb"}
+    assert public(Batch) - public(ManyBatch) == {"send_nb"}  # through a hook
     assert public(Optimizer) - public(StripedOptimizer) == set()

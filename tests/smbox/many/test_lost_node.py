@@ -49,13 +49,16 @@ def test_the_outcome_is_settled_when_the_node_is_back(region, team):
     assert done == (found == "all")
 
 
-def test_an_nb_verb_goes_on_when_the_node_is_back(region, team):
-    team.nodes[1].is_down = True
+@pytest.mark.parametrize("lost", [(1,), (0, 1, 5)])
+def test_an_nb_verb_goes_on_when_the_node_is_back(region, team, lost):
+    for node_id in lost:
+        team.nodes[node_id].is_down = True
     handle = region.accumulate_nb(X)
     with pytest.raises(RequestTimeoutError):
         handle.wait(timeout_s=SHORT_S)
     assert not handle.done()
-    team.nodes[1].is_down = False
+    for node_id in lost:
+        team.nodes[node_id].is_down = False
     handle.wait(timeout_s=30.0)
     assert handle.outcome() == "all"
     assert region.get().tolist() == (2 * X).tolist()
@@ -80,6 +83,9 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert caught.value.facts["node"] == 1
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
+    with pytest.raises(PeerLostError) as caught, box.batch() as batch:
+        batch.put(regions[0], X)
+    assert caught.value.facts["node"] == 1
     with pytest.raises(PeerLostError) as caught:
         box.free(regions[1])
     assert caught.value.facts["node"] == 1
