@@ -50,7 +50,7 @@ class StripedOptimizer(Optimizer):
         for part in region.placed:
             with part.node.named():
                 self._each.append(part.node.box.optimizer(part.region, name, **given))
-        self.states = {state: self._state(state) for state in self._each[0].states}
+        self.states = {state: self._whole(state) for state in self._each[0].states}
 
     def step(
         self, gradient: Any, *, lr: float | None = None, timeout_s: float | None = None
@@ -84,7 +84,7 @@ class StripedOptimizer(Optimizer):
         timeout_s = region.striping.paths.timeout_s
         return Handle("step", ManyWork(shares), nothing, timeout_s)
 
-    def _state(self, state: str) -> StripedRegion:
+    def _whole(self, state: str) -> StripedRegion:
         """Return the parts' state of this name as one region."""
         striping = self._striped.striping
         parts = tuple(
