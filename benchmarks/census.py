@@ -52,6 +52,7 @@ SECTIONS = {
     "smbox/transports": "frames in, frames out",
     "smbox/client": "the client's end of the wire",
     "smbox/paths": "from a verb to mapped memory or to a channel",
+    "smbox/many": "several nodes as one address space",
     "smbox/cli": "the command line",
     "smbox/cli/bench": "the benchmark",
     "smbox/testing": "what tests and third parties compare a memory with",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from memnode.config import Bind, NodeConfig, parse_size
+from memnode.group import NodeGroup, StartError, members
 from memnode.server import NodeServer
 from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
 from smbox.native import library
@@ -60,6 +61,21 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="most bytes to take, for example 8GiB (default: from what /dev/shm has free)",
     )
+    add(
+        "--node-id",
+        type=int,
+        default=0,
+        metavar="N",
+        help="upper 16 bits of its addresses (default 0); nodes that clients use together"
+        " have ids that differ",
+    )
+    add(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="start so many nodes, one process each, with ids, ports and names one after the"
+        " other; --memory is of each",
+    )
     add("--json", action="store_true", help="print the ready line as a JSON object")
     add("--keep", action="store_true", help="leave the memory in place on a clean stop")
     add("--insecure", action="store_true", help="allow addresses that other hosts can reach")
@@ -89,15 +105,27 @@ def config_of(options: argparse.Namespace) -> NodeConfig:
         insecure=options.insecure,
         keys=options.keys,
         parent_pid=options.parent_pid,
+        node_id=options.node_id,
     )
 
 
-def ready_line(addresses: Sequence[str], name: str, *, as_json: bool) -> str:
-    """Word the one line that says that the node serves."""
+def ready_line(
+    addresses: Sequence[str], name: str, *, as_json: bool, address: str | None = None
+) -> str:
+    """Word the one line that says that the node serves.
+
+    Args:
+        addresses: all.
+        name: of the node.
+        as_json: as an object.
+        address: to connect to; None: the first.
+    """
     if not as_json:
-        return f"memnode {name} is ready at {' '.join(addresses)} (pid {os.getpid()})"
-    ready = {"event": "ready", "address": addresses[0], "addresses": list(addresses)}
-    return json.dumps(ready | {"pid": os.getpid(), "name": name})
+        shown = address or " ".join(addresses)
+        return f"memnode {name} is ready at {shown} (pid {os.getpid()})"
+    ready = {"event": "ready", "address": address or addresses[0]}
+    facts = {"addresses": list(addresses), "pid": os.getpid(), "name": name}
+    return json.dumps(ready | facts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,7 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
+        if options.nodes is not None:
+            return _serve_group(options)
         return _serve(config_of(options), as_json=options.json)
+    except StartError as error:
+        print(f"memnode: {error}", file=sys.stderr)
+        return error.status
     except SmboxError as error:
         print(f"memnode: {error}", file=sys.stderr)
         return next(status for kind, status in EXITS if isinstance(error, kind))
@@ -133,3 +166,20 @@ def _serve(config: NodeConfig, *, as_json: bool) -> int:
         print(ready_line(server.addresses, server.name, as_json=as_json), flush=True)
         server.run()
     return EXIT_CLEAN
+
+
+def _serve_group(options: argparse.Namespace) -> int:
+    config = config_of(options)
+    group = NodeGroup(
+        members(config, options.nodes), options.log_level, parent_pid=options.parent_pid
+    )
+    with group.opened():
+        line = ready_line(
+            group.addresses,
+            config.name or "group",
+            as_json=options.json,
+            address=",".join(group.addresses),
+        )
+        print(line, flush=True)
+        status = group.run()
+    return EXIT_CLEAN if status is None else max(status, EXIT_FAILED)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from smbox.address import NODE_MAX
 from smbox.config import TCP_FORM, is_host
 from smbox.errors import ConfigError
 from smbox.memory.layout import OFFSET_BITS
@@ -101,6 +102,8 @@ class NodeConfig:
         insecure: allow addresses that other hosts can reach.
         keys: folder of keys; every tcp address then asks its clients for one.
         parent_pid: stop when this process ends; None never.
+        node_id: the upper 16 bits of the node's addresses; differs among the nodes that a
+            client connects to at once.
     """
 
     binds: tuple[Bind, ...]
@@ -110,6 +113,7 @@ class NodeConfig:
     insecure: bool = False
     keys: Path | None = None
     parent_pid: int | None = None
+    node_id: int = 0
 
     def __post_init__(self) -> None:
         if not self.binds:
@@ -124,6 +128,8 @@ class NodeConfig:
             )
         if self.parent_pid is not None and self.parent_pid <= 0:
             raise ConfigError("not a process id", parent_pid=self.parent_pid)
+        if not 0 <= self.node_id <= NODE_MAX:
+            raise ConfigError(f"a node id is 0 to {NODE_MAX}", node_id=self.node_id)
         for bind in self.binds:
             if not bind.is_private and not self.insecure and self.keys is None:
                 raise ConfigError(

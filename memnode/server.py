@@ -125,7 +125,7 @@ class NodeServer:
             self._listen(stack)
             name = _fresh_name(self.addresses[0].rpartition(":")[2])
         self.name = name
-        memory = NodeMemory.open(name, self._memory_nbytes(name))
+        memory = NodeMemory.open(name, self._memory_nbytes(name), self.config.node_id)
         try:
             if not self._listeners:
                 self._listen(stack)

@@ -10,14 +10,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import sync
+from smbox import attaching, sync
 from smbox.address import GlobalAddress
+from smbox.affinity import check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import RegionKind
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
 from smbox.paths.base import NodeInfo
@@ -52,6 +52,11 @@ class Box:
         return self._paths.control().node
 
     @property
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """All nodes of this box, by id; this one has one."""
+        return (self.node,)
+
+    @property
     def transport(self) -> str:
         """How bytes travel: "shm", "tcp", "ipc" or "inproc"."""
         return self._paths.data().transport
@@ -70,6 +75,7 @@ class Box:
         *,
         exist_ok: bool = False,
         consistency: str = "stripe",
+        layout: str = "single",
         timeout_s: float | None = None,
     ) -> Region:
         """Create a region; of two that race for a name, one wins, whole.
@@ -83,6 +89,7 @@ class Box:
                 an error; its contents stay.
             consistency: "stripe": each stripe changes at once; "none": no locks, no journal,
                 atomic by word only.
+            layout: "single", or "striped" over all nodes of the box: on one node the same.
             timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
                 long as some of ``init`` gets through.
 
@@ -94,6 +101,7 @@ class Box:
             OutOfMemoryError: no room; nothing is left of it.
             RequestTimeoutError: not done in time, and maybe done: call again by ``exist_ok``.
         """
+        check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         request = replace(request, exist_ok=exist_ok)
         info = creating.create(self._paths, request, values, timeout_s)
@@ -104,9 +112,9 @@ class Box:
 
         Raises:
             RegionNotFoundError: nobody did, within ``timeout_s``.
+            ConfigError: it is striped over several nodes: connect to all of them.
         """
-        info = self._paths.control().attach(name, RegionKind.ARRAY, timeout_s)
-        return Region(self._paths, info)
+        return attaching.attach(self._paths, name, timeout_s)
 
     def counter(self, name: str, init: int = 0) -> Counter:
         """Return the counter ``name``; the first to ask creates it with the value ``init``.
@@ -159,13 +167,14 @@ class Box:
             region: the region (no slice), or its name; a counter; or what ``regions()`` told.
 
         Raises:
-            ConfigError: a slice, which is a part of a region; nothing changed.
+            ConfigError: a slice, which is a part of a region, or the name of a striped region
+                (connect to all its nodes); nothing changed.
             RegionNotFoundError: no region has this name.
             RegionFreedError: it was freed already.
         """
         timeout_s = self._paths.timeout_s
         if isinstance(region, str):
-            info = self._paths.control().attach(region, RegionKind.ARRAY, 0.0, timeout_s)
+            info = attaching.attach(self._paths, region, 0.0, timeout_s).info
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
@@ -236,6 +245,10 @@ class Box:
             ConfigError: impossible arguments; nothing was acquired.
         """
         return Lock(self, name, lease_s=lease_s, timeout_s=timeout_s)
+
+    def home_of(self, name: str) -> Box:  # noqa: ARG002 - there is one node
+        """Return a box on the one node that a name belongs to: this one."""
+        return self
 
     def before_close(self, end: Callable[[], None]) -> None:
         """Have something called once when the box closes, as long as its verbs still work."""

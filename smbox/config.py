@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
@@ -22,7 +23,8 @@ class ClientConfig:
     """Settings of a client; every one has an environment variable.
 
     Args:
-        address: of the memory node, ``tcp://host:port`` or ``ipc://path``; ``$SMBOX_ADDRESS``.
+        address: of the memory node, ``tcp://host:port`` or ``ipc://path``; of several nodes
+            with a comma between two; ``$SMBOX_ADDRESS``.
         transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
             ``$SMBOX_TRANSPORT``.
         key: file of the client's key, for a node that other hosts reach (smbox/keys.py); used
@@ -52,7 +54,8 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         if self.address is not None:
-            scheme_of(self.address)
+            for address in addresses_of(self.address):
+                scheme_of(address)
         if self.transport not in TRANSPORTS:
             raise ConfigError(
                 f"transport is one of {', '.join(TRANSPORTS)}", transport=self.transport
@@ -105,14 +108,19 @@ VARIABLES: Final = frozenset(_variable_of(field.name) for field in fields(Client
 """The environment variables that smbox reads."""
 
 
+def addresses_of(address: str) -> tuple[str, ...]:
+    """Split ``address`` where a comma stands before the next scheme; a path may have commas."""
+    if not hasattr(address, "partition"):
+        raise TypeError(f"an address is a str, not {type(address).__name__}")
+    return tuple(re.split(r"\s*,\s*(?=\w+://)", address.strip()))
+
+
 def scheme_of(address: str) -> str:
     """Return the scheme of ``address``: "tcp", "ipc" or "inproc".
 
     Raises:
         ConfigError: no address of ours.
     """
-    if not hasattr(address, "partition"):
-        raise TypeError(f"an address is a str, not {type(address).__name__}")
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in SCHEMES or not rest:
         raise ConfigError("an address is tcp://host:port or ipc://path", address=address)

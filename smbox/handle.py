@@ -80,6 +80,9 @@ class Handle(Generic[T]):
     A blocking verb that raises RequestTimeoutError is over: ``error.handle`` is its handle, and
     only tells the ``outcome``.
 
+    Attributes:
+        work: the request, for one who drives several as one.
+
     Args:
         op: the verb, for errors.
         work: the request.
@@ -95,14 +98,14 @@ class Handle(Generic[T]):
         "_result",
         "_timeout_s",
         "_value",
-        "_work",
+        "work",
     )
 
     def __init__(
         self, op: str, work: Work, result: Callable[[], T], timeout_s: float = math.inf
     ) -> None:
         self._op = op
-        self._work = work
+        self.work = work
         self._result: Callable[[], T] | None = result
         self._timeout_s = timeout_s
         self._is_done = False
@@ -113,9 +116,9 @@ class Handle(Generic[T]):
     def begin(self) -> Self:
         """Begin the request, as an ``_nb`` verb does; one that is cut off is cancelled."""
         try:
-            self._work.begin()
+            self.work.begin()
         except BaseException:
-            self._work.cancel()
+            self.work.cancel()
             raise
         return self
 
@@ -123,7 +126,7 @@ class Handle(Generic[T]):
         """Tell whether the request has ended, well or not, after one try to move it on."""
         if not (self._is_done or self._is_over):
             try:
-                self._is_done = self._work.advance(0.0)
+                self._is_done = self.work.advance(0.0)
             except SmboxError as error:
                 self._fail(error)
         return self._is_done or self._is_over
@@ -144,7 +147,7 @@ class Handle(Generic[T]):
         """
         if not self._drive(timeout_s):
             advice = "it goes on: wait again, or flush"
-            raise self._timeout(timeout_s, advice, self._work.facts())
+            raise self._timeout(timeout_s, advice, self.work.facts())
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
@@ -155,7 +158,7 @@ class Handle(Generic[T]):
         try:
             if self._drive(timeout_s):
                 return self._take()
-            facts = self._work.facts()  # what was in the way until now
+            facts = self.work.facts()  # what was in the way until now
             self._end()
         except SmboxError:
             raise
@@ -163,7 +166,7 @@ class Handle(Generic[T]):
             self._end()
             raise
         advice = "it is over; the error's handle tells its outcome()"
-        raise self._timeout(timeout_s, advice, facts | self._work.facts())
+        raise self._timeout(timeout_s, advice, facts | self.work.facts())
 
     def result(self) -> T:
         """Wait as ``wait()`` does and return what the verb returns."""
@@ -184,17 +187,17 @@ class Handle(Generic[T]):
             answer in time (ask again), has forgotten this client, or the request goes on.
         """
         if self._is_over and self._known() == "unknown":
-            self._work.advance(time.monotonic() + self._limit_s(timeout_s))
+            self.work.advance(time.monotonic() + self._limit_s(timeout_s))
         return self._known()
 
     def ranges_done(self) -> list[tuple[int, int]]:
         """List the byte ranges of the region that are certainly done, ascending."""
-        return self._work.ranges_done()
+        return self.work.ranges_done()
 
     def _known(self) -> str:
         if self._is_done and self._error is None:
             return "all"
-        return self._work.outcome()
+        return self.work.outcome()
 
     def _limit_s(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else check_seconds(timeout_s)
@@ -208,9 +211,9 @@ class Handle(Generic[T]):
             raise self._error
         try:
             while not self._is_done:
-                before = self._work.progress()
-                self._is_done = self._work.advance(time.monotonic() + limit_s)
-                if timeout_s is not None or self._work.progress() == before:
+                before = self.work.progress()
+                self._is_done = self.work.advance(time.monotonic() + limit_s)
+                if timeout_s is not None or self.work.progress() == before:
                     break
         except SmboxError as error:
             self._fail(error)
@@ -225,7 +228,7 @@ class Handle(Generic[T]):
 
     def _end(self) -> None:
         self._is_over = True
-        self._work.cancel()
+        self.work.cancel()
 
     def _fail(self, error: SmboxError) -> None:
         self._error = error
@@ -236,7 +239,7 @@ class Handle(Generic[T]):
     ) -> RequestTimeoutError:
         facts: dict[str, object] = {"op": self._op, "timeout_s": self._limit_s(timeout_s)}
         facts["outcome"] = self._known()
-        ranges = self._work.ranges_done()
+        ranges = self.work.ranges_done()
         if ranges:
             facts["ranges_done"] = ranges
         message = f"{self._op} was not done in time; {advice}"

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from smbox import verbs
 from smbox.address import GlobalAddress
-from smbox.array import as_bytes, output_array
+from smbox.affinity import Part
+from smbox.array import as_bytes
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
@@ -86,6 +87,12 @@ class Region:
         return self.info.address + self._first
 
     @property
+    def parts(self) -> tuple[Part, ...]:
+        """Where the rows lie: here one entry; a striped region has one for each node."""
+        rows = self.shape[0] if self.shape else 1
+        return (Part(self.address.node, self.address, 0, rows, self.is_local),)
+
+    @property
     def version(self) -> int:
         """How many commits the whole region has seen; RegionFreedError."""
         return self._paths.data(self.info).version(self.info)
@@ -133,7 +140,7 @@ class Region:
         Returns:
             ``out`` (filled), or a new array.
         """
-        array = self._output(out, is_exact=snapshot)
+        array = verbs.output(self.extent, out, is_exact=snapshot)
         result = array if out is None else out
         requests.read(
             self._paths,
@@ -149,7 +156,7 @@ class Region:
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
-        array = self._output(out, is_exact=snapshot)
+        array = verbs.output(self.extent, out, is_exact=snapshot)
         result = array if out is None else out
         return requests.read_nb(
             self._paths,
@@ -268,11 +275,6 @@ class Region:
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
         return Rows(self._paths, self.extent, index)
-
-    def _output(self, out: Any, *, is_exact: bool) -> NDArray[Any]:
-        if out is None:
-            return np.empty(self.shape, self.dtype)
-        return output_array(out, self.dtype, self.shape, may_be_narrower=not is_exact)
 
     def __len__(self) -> int:
         if not self.shape:

@@ -45,6 +45,13 @@ class Extent(NamedTuple):
     limit: int
 
 
+def output(extent: Extent, out: Any, *, is_exact: bool) -> NDArray[Any]:
+    """Check ``out`` for a ``get``, or make it; only one that need not be exact is narrower."""
+    if out is None:
+        return np.empty(extent.shape, extent.dtype)
+    return output_array(out, extent.dtype, extent.shape, may_be_narrower=not is_exact)
+
+
 def put(extent: Extent, x: Any) -> Operation:
     """Check and describe a ``put``."""
     array = source_array(x, extent.dtype, extent.shape, may_be_narrower=True)

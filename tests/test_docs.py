@@ -107,7 +107,7 @@ def test_checks_that_documents_name_exist():
     assert sorted(named - known) == []
 
 
-@pytest.mark.parametrize("page", ["memory_model.md", "failure.md"])
+@pytest.mark.parametrize("page", ["memory_model.md", "failure.md", "many_nodes.md"])
 def test_every_row_of_a_promise_names_its_test(page: str):
     lines = (ROOT / "docs" / page).read_text().splitlines()
     tables = [index for index, line in enumerate(lines) if line.rstrip().endswith("| test |")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from smbox.config import scheme_of
+from smbox.config import addresses_of, scheme_of
 from smbox.errors import ConfigError
 from smbox_torch.world import TORCHELASTIC
 
@@ -48,13 +48,15 @@ class Plan:
             ``on_failure`` starts again, else 0.
         torchrun_env: also tell the workers what torchrun would.
         address: of a memory node that runs already; None starts one.
-        memory: size of the node that is started, for example "1GiB"; None: its default.
+        memory: size of each memory node that is started, for example "1GiB"; None: its
+            default.
+        memory_nodes: how many memory nodes to start, as one address space.
         grace_s: from SIGTERM to SIGKILL, in seconds.
         memnode: command that starts a memory node.
 
     Raises:
-        ConfigError: no workers, restarts that do not fit ``on_failure``, or several nodes at
-            an address that only one host can reach.
+        ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``, or
+            several nodes at an address that only one host can reach.
     """
 
     command: Sequence[str]
@@ -65,6 +67,7 @@ class Plan:
     torchrun_env: bool = False
     address: str | None = None
     memory: str | None = None
+    memory_nodes: int = 1
     grace_s: float = GRACE_S
     memnode: Sequence[str] = MEMNODE
 
@@ -82,7 +85,10 @@ class Plan:
                 restarts=self.restarts,
                 on_failure=str(self.on_failure),
             )
-        if self.nodes > 1 and self.address is not None and scheme_of(self.address) != "tcp":
+        if self.memory_nodes < 1:
+            raise ConfigError("a run has at least one memory node", given=self.memory_nodes)
+        addresses = () if self.address is None else addresses_of(self.address)
+        if self.nodes > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
             raise ConfigError(
                 "workers of several nodes reach the memory over tcp: give such an address",
                 address=self.address,

@@ -1,4 +1,4 @@
-"""Plays a cluster on one host: a memory node, N x P workers, and an end for all of them.
+"""Plays a cluster on one host: memory nodes, N x P workers, and an end for all of them.
 
 The workers learn their places by SMBOX_ variables. With more than one node SMBOX_TRANSPORT=tcp
 keeps them from mapping memory that on a real cluster they could not map. After a failure all
@@ -13,8 +13,8 @@ import signal
 import termios
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from smbox_torch.board import Board
@@ -38,7 +38,7 @@ class Launcher:
     plan: Plan
     board: Board
     env: Mapping[str, str]
-    _node: NodeKeeper | None = None
+    _nodes: list[NodeKeeper] = field(default_factory=list)
     _workers: Workers | None = None
 
     def run(self) -> int:
@@ -49,7 +49,7 @@ class Launcher:
             signal if one killed it), or 130 after an interrupt.
 
         Raises:
-            ConnectError: the memory node did not start; nothing is left.
+            ConnectError: a memory node did not start; nothing is left.
         """
         with terminable(), terminal_kept():
             try:
@@ -62,25 +62,32 @@ class Launcher:
                     if self._workers:
                         self._workers.end()
                 finally:
-                    if self._node:
-                        self._node.close()
+                    with ExitStack() as ends:  # each, whatever another one does
+                        for node in self._nodes:
+                            ends.callback(node.close)
 
     def _run(self) -> int:
         address = self.plan.address
         if address is None:
-            self._node = NodeKeeper(self.plan, self.env, self.board.note)
-            self._node.await_ready()
-            address = self._node.address
+            address = self._start_nodes()
         run = Run(uuid.uuid4().hex, address, free_port())
         is_all = self.plan.on_failure is OnFailure.RESTART_ALL
         code = 0
         for restart in range(self.plan.restarts_max + 1 if is_all else 1):
             self._workers = Workers(self.plan, self.board, self.env, run, restart)
-            self._workers.watch(self._node)
+            self._workers.watch(self._nodes)
             code = self._workers.exit_code
             if not code:
                 break
         return code if code >= 0 else 128 - code
+
+    def _start_nodes(self) -> str:
+        """Start the memory nodes; return the address of all of them."""
+        for node_id in range(self.plan.memory_nodes):
+            self._nodes.append(NodeKeeper(self.plan, self.env, self.board.note, node_id))
+        for node in self._nodes:
+            node.await_ready()
+        return ",".join(node.address for node in self._nodes)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ class NodeKeeper:
         plan: names the command and the size.
         env: environment of the node.
         note: called with lines to show.
+        node_id: of the node.
 
     Attributes:
         child: the node's process.
@@ -40,8 +41,15 @@ class NodeKeeper:
 
     """
 
-    def __init__(self, plan: Plan, env: Mapping[str, str], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        env: Mapping[str, str],
+        note: Callable[[str], None],
+        node_id: int = 0,
+    ) -> None:
         self._plan = plan
+        self._node_id = node_id
         self._env = env
         self._note = note
         self._name = f"run-{uuid.uuid4().hex[:12]}"
@@ -99,7 +107,7 @@ class NodeKeeper:
 
     def _start(self, bind: str) -> Child:
         argv = [*self._plan.memnode, "--bind", bind, "--name", self._name, "--json"]
-        argv += ["--parent-pid", str(os.getpid())]
+        argv += ["--parent-pid", str(os.getpid()), "--node-id", str(self._node_id)]
         if self._plan.memory is not None:
             argv += ["--memory", self._plan.memory]
         self._started_s = time.monotonic()

@@ -61,7 +61,10 @@ TorchrunEnv = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
 Memory = Annotated[
-    str | None, typer.Option(help="Memory of the node that is started, e.g. 1GiB.")
+    str | None, typer.Option(help="Memory of each memory node that is started, e.g. 1GiB.")
+]
+MemoryNodes = Annotated[
+    int, typer.Option(help="Memory nodes to start, as one address space.", min=1)
 ]
 Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
 
@@ -78,6 +81,7 @@ def command(
     torchrun_env: TorchrunEnv = False,
     address: Address = None,
     memory: Memory = None,
+    memory_nodes: MemoryNodes = 1,
     grace_s: Grace = GRACE_S,
 ) -> None:
     """Start a memory node and NODES x PER_NODE workers of a script, module or program.
@@ -98,6 +102,7 @@ def command(
         torchrun_env=torchrun_env,
         address=address,
         memory=memory,
+        memory_nodes=memory_nodes,
         grace_s=grace_s,
     )
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -6,7 +6,7 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,11 +46,11 @@ class Workers:
     _again: list[int] = field(default_factory=list)
     """How often each worker has been started again by itself."""
 
-    def watch(self, node: NodeKeeper | None) -> None:
+    def watch(self, nodes: Sequence[NodeKeeper]) -> None:
         """Start all and wait: until all have ended, or one has failed that ends all.
 
         Args:
-            node: is started again when it dies.
+            nodes: memory nodes; each is started again when it dies.
         """
         for rank in range(self.plan.workers):
             self._again.append(0)
@@ -58,9 +58,9 @@ class Workers:
         with selectors.DefaultSelector() as selector:
             for child in self._children:
                 listen(selector, child)
-            if node:
+            for node in nodes:
                 listen(selector, node.child)
-            self._watch(selector, node)
+            self._watch(selector, nodes)
         if self.failed is not None:
             self._end_others(self.failed)
 
@@ -87,7 +87,7 @@ class Workers:
         self.board.state(rank, "running")
         return child
 
-    def _watch(self, selector: selectors.BaseSelector, node: NodeKeeper | None) -> None:
+    def _watch(self, selector: selectors.BaseSelector, nodes: Sequence[NodeKeeper]) -> None:
         alive = set(range(self.plan.workers))
         while alive and (self.failed is None or self._continues):
             ready = selector.select(REFRESH_S)
@@ -95,8 +95,9 @@ class Workers:
                 if isinstance(key.data, Pipe) and not key.data.read():
                     selector.unregister(key.fd)
             ended = {key.data.pid for key, _ in ready if isinstance(key.data, Child)}
-            if node and node.child.pid in ended:
-                node.restart(selector)
+            for node in nodes:
+                if node.child.pid in ended:
+                    node.restart(selector)
             gone = [rank for rank in sorted(alive) if self._children[rank].pid in ended]
             for rank in gone:
                 self._reap(rank, selector)

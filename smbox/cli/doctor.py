@@ -44,9 +44,20 @@ def doctor(*, address: Address = None, json: Json = False) -> None:
     else:
         for title, facts in report.items():
             print(title)
-            output.print_facts({f"  {name}": value for name, value in facts.items()})
+            output.print_facts({f"  {name}": value for name, value in _flat(facts).items()})
     if code:
         raise typer.Exit(code)
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Take facts of several nodes apart, a line each."""
+    found: dict[str, Any] = {}
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            found |= {f"{name} {inner}": each for inner, each in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def versions() -> dict[str, str]:

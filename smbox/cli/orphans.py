@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from smbox.cli import output
+from smbox.cli import output, parts
 from smbox.errors import SegmentError
 from smbox.memory import journal, layout, process, segment
 from smbox.memory.layout import LockByte, Superblock
@@ -153,14 +153,26 @@ def gc(
     kept: Annotated[
         bool, typer.Option("--kept", help="Also what nodes left by memnode --keep.")
     ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            "-a",
+            help="Of all nodes of an address space: remove orphaned parts there instead.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show, or with --yes remove, memory in /dev/shm whose memory node is dead.
 
     A node that was killed leaves its memory on purpose: started again under its name, it
     goes on with it. Remove only what nobody will come back for; what a living process still
-    works in is kept.
+    works in is kept. With --address it asks these nodes, for parts of striped regions whose
+    creator died; run that while nobody creates striped regions.
     """
+    if address is not None:
+        parts.collect(address, yes=yes, json=json)
+        return
     found = survey()
     states = {"dead", "kept"} if kept else {"dead"}
     doomed = [memory for memory in found if memory.state in states]

@@ -1,4 +1,4 @@
-"""`smbox ls`, `stat` and `rm`: the regions of a memory node."""
+"""`smbox ls`, `stat` and `rm`: the regions of a memory node, or of several."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 import typer
 
 from smbox.box import Box
-from smbox.cli import output
+from smbox.cli import layouts, output
+from smbox.cli.layouts import Listed
 from smbox.connecting import connect
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
-from smbox.paths.work import RegionInfo
 
 KINDS: Final = {
     RegionKind.ARRAY: "array",
@@ -22,21 +22,25 @@ KINDS: Final = {
 
 Address = Annotated[
     str | None,
-    typer.Option("--address", "-a", help="Of the memory node; else $SMBOX_ADDRESS."),
+    typer.Option(
+        "--address",
+        "-a",
+        help="Of the memory node; of several with commas between; else $SMBOX_ADDRESS.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="Name of the region, counter or barrier.")]
 
 
 def ls(*, address: Address = None, json: Json = False) -> None:
-    """List the regions of a memory node."""
+    """List the regions of a memory node or of several, with the parts of striped ones."""
     with connect(address) as box:
-        found = box.regions()
+        found = layouts.survey(box)
     if json:
-        output.print_json([described(info) for info in found])
+        output.print_json([described(listed) for listed in found])
         return
     output.print_table(
-        ["NAME", "KIND", "DTYPE", "SHAPE", "SIZE", "CONSISTENCY", "ADDRESS"],
+        ["NAME", "KIND", "DTYPE", "SHAPE", "SIZE", "CONSISTENCY", "LAYOUT", "ADDRESS"],
         [
             [
                 info.name,
@@ -45,9 +49,10 @@ def ls(*, address: Address = None, json: Json = False) -> None:
                 "x".join(map(str, info.shape)) or "scalar",
                 output.human_nbytes(info.nbytes),
                 Consistency.NAMES[info.consistency],
+                layout,
                 f"{int(info.address):#x}",
             ]
-            for info in found
+            for _, layout, info in found
         ],
     )
 
@@ -55,7 +60,7 @@ def ls(*, address: Address = None, json: Json = False) -> None:
 def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
     """Show what has this name: what it is, its version or value, and how it is reached."""
     with connect(address) as box:
-        found = [described(info) | _state(box, info) for info in named(box, name)]
+        found = [described(listed) | _state(box, listed) for listed in named(box, name)]
     if json:
         output.print_json(found)
         return
@@ -66,24 +71,27 @@ def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
 def rm(name: Name, *, address: Address = None) -> None:
     """Free what has this name; whoever still uses it gets RegionFreedError."""
     with connect(address) as box:
-        for info in named(box, name):
+        for info, layout, _ in named(box, name):
+            if layout == layouts.STRIPED and len(box.nodes) == 1:
+                box.attach(name, timeout_s=0.0)  # says that all its nodes are needed
             box.free(info)
 
 
-def named(box: Box, name: str) -> list[RegionInfo]:
-    """Return what has this name: at most one of each kind.
+def named(box: Box, name: str) -> list[Listed]:
+    """Return what has this name: at most one of each kind on each node.
 
     Raises:
         RegionNotFoundError: nothing has.
     """
-    found = [info for info in box.regions() if info.name == name]
+    found = [listed for listed in layouts.survey(box) if listed.info.name == name]
     if not found:
         raise RegionNotFoundError("no region has this name; `smbox ls` lists them", name=name)
     return found
 
 
-def described(info: RegionInfo) -> dict[str, Any]:
+def described(listed: Listed) -> dict[str, Any]:
     """Return what is known of a region, for people and for JSON."""
+    info = listed.whole
     return {
         "name": info.name,
         "kind": KINDS[info.kind],
@@ -91,14 +99,18 @@ def described(info: RegionInfo) -> dict[str, Any]:
         "shape": list(info.shape),
         "nbytes": info.nbytes,
         "consistency": Consistency.NAMES[info.consistency],
+        "layout": listed.layout,
+        "node": info.address.node,
         "address": int(info.address),
     }
 
 
-def _state(box: Box, info: RegionInfo) -> dict[str, Any]:
+def _state(box: Box, listed: Listed) -> dict[str, Any]:
+    info, layout, _ = listed
     if info.kind == RegionKind.COUNTER:
         return {"value": int(box.get(info.address, info.nbytes).view(np.int64)[0])}
-    if info.kind == RegionKind.BARRIER:
+    if info.kind == RegionKind.BARRIER or layout in {layouts.PART, layouts.ORPHAN}:
         return {}
     region = box.attach(info.name, timeout_s=0.0)
-    return {"version": region.version, "is_local": region.is_local}
+    parts = [part._asdict() for part in region.parts]
+    return {"version": region.version, "is_local": region.is_local, "parts": parts}

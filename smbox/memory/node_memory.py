@@ -58,7 +58,7 @@ class NodeMemory:
 
         Raises:
             NodeOwnedError: a living node owns it; nothing was changed.
-            SegmentError: it is of another format; nothing was changed.
+            SegmentError: it is of another format or node id; nothing was changed.
             OutOfMemoryError: no room for the node's own segments.
         """
         superblock = OwnedSuperblock.own(name, memory_nbytes, node_id)

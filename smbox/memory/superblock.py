@@ -56,7 +56,7 @@ class OwnedSuperblock:
 
         Raises:
             NodeOwnedError: a living node owns it.
-            SegmentError: it is of another format; nothing is touched.
+            SegmentError: it is of another format or node id; nothing is touched.
         """
         locks = _take_lock(node)
         try:
@@ -220,6 +220,13 @@ def _open_or_make(node: str, node_id: int) -> Segment:
             " it, or choose another --name",
             found=found,
             known=known,
+        )
+    if int(words[Superblock.NODE_ID]) != node_id:
+        raise SegmentError(
+            f"the memory of node {node!r} has addresses of another node id; start it with"
+            " --node-id as before, or choose another --name",
+            found=int(words[Superblock.NODE_ID]),
+            wanted=node_id,
         )
     return segment
 

@@ -56,7 +56,12 @@ def inproc_box(open_transport: OpenTransport, config: ClientConfig) -> Box:
             around it.
         config: settings, with an address ``inproc://...``.
     """
-    return Box(PathPair(config, partial(_open_paths, open_transport)))
+    return Box(inproc_paths(open_transport, config))
+
+
+def inproc_paths(open_transport: OpenTransport, config: ClientConfig) -> PathPair:
+    """Make the paths of such a box; the same Args."""
+    return PathPair(config, partial(_open_paths, open_transport))
 
 
 def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> Opened:

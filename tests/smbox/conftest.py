@@ -47,7 +47,8 @@ _names = itertools.count()
 class InprocNode:
     """A real node; ``is_down`` makes it deaf, ``restart`` is a kill and a start."""
 
-    def __init__(self):
+    def __init__(self, node_id=0):
+        self.node_id = node_id
         self.name = f"paths-{os.getpid()}-{next(_names)}-{secrets.token_hex(3)}"
         self.hub = InprocHub(self._handle)
         self.is_down = False
@@ -55,7 +56,7 @@ class InprocNode:
         self._start()
 
     def _start(self):
-        self.memory = NodeMemory.open(self.name, MEMORY_NBYTES)
+        self.memory = NodeMemory.open(self.name, MEMORY_NBYTES, self.node_id)
         self.node = Node(self.memory, now_s=time.monotonic())
 
     def _handle(self, connection, frames):
@@ -134,6 +135,20 @@ def node():
     made = InprocNode()
     yield made
     made.close()
+
+
+@pytest.fixture
+def nodes():
+    """Starts nodes of this process by their ids, and closes them."""
+    made = []
+
+    def start(*ids):
+        made.extend(map(InprocNode, ids))
+        return made[len(made) - len(ids) :]
+
+    yield start
+    for each in made:
+        each.close()
 
 
 @pytest.fixture

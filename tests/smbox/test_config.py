@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from smbox.config import ClientConfig, scheme_of
+from smbox.config import ClientConfig, addresses_of, scheme_of
 from smbox.errors import ConfigError
 
 
@@ -92,3 +92,13 @@ def test_the_scheme_chooses_the_transport(address, scheme):
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigError):
         scheme_of(address)
+
+
+def test_addresses_are_split_where_the_next_one_begins():
+    told = "tcp://a:1, ipc:///run/a,b ,tcp://[::1]:3"
+    assert addresses_of(told) == ("tcp://a:1", "ipc:///run/a,b", "tcp://[::1]:3")
+    assert addresses_of("tcp://a:1") == ("tcp://a:1",)
+    assert ClientConfig(address=told).address == told
+    for wrong in ("tcp://a:1,tcp://b", "tcp://a:1,b:2", "tcp://a:1,"):
+        with pytest.raises(ConfigError):
+            ClientConfig(address=wrong)

@@ -1,0 +1,211 @@
+"""``memnode --nodes N``: several memory nodes of one host that start, stop and die together.
+
+Each node is a process of its own, with an id and addresses of its own; regions can be striped
+over them. A node that dies takes the others with it, as if all had been killed at once: their
+memory stays in place, and a start under the same names goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Final
+
+from memnode.config import Bind, NodeConfig
+from memnode.wakeup import Wakeup
+from smbox.errors import ConfigError, SmboxError
+from smbox.memory import layout, process
+from smbox.memory.segment import listing
+
+NODES_MAX: Final = 256
+PARENT_S: Final = 0.5
+"""How often the parent is looked after."""
+
+STOP_S: Final = 60.0
+"""How long a node may take to stop; then it is killed."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class StartError(SmboxError):
+    """A node of the group did not start; none runs, and found memory is as it was.
+
+    Attributes:
+        status: exit status of that node.
+    """
+
+    status = 1
+
+
+def members(config: NodeConfig, count: int) -> list[NodeConfig]:
+    """Return the configuration of each node: ids, ports and names one after the other.
+
+    Args:
+        config: of the first; its name gets a number for each node.
+        count: how many nodes.
+
+    Raises:
+        ConfigError: there cannot be so many, or not with these ports and ids.
+    """
+    if not 1 <= count <= NODES_MAX:
+        raise ConfigError(f"a group has 1 to {NODES_MAX} nodes", nodes=count)
+    return [
+        replace(
+            config,
+            binds=tuple(_shifted(bind, index) for bind in config.binds),
+            name=None if config.name is None else f"{config.name}-{index}",
+            node_id=config.node_id + index,
+            parent_pid=os.getpid(),
+        )
+        for index in range(count)
+    ]
+
+
+def _shifted(bind: Bind, index: int) -> Bind:
+    if bind.scheme == "ipc":
+        return Bind.parse(f"{bind.address}.{index}")
+    port = bind.port + index if bind.port else 0
+    return Bind.parse(f"tcp://{bind.host}:{port}")
+
+
+class NodeGroup:
+    """Nodes in child processes.
+
+    Attributes:
+        addresses: the first of each node, by id.
+
+    Args:
+        configs: of the nodes.
+        log_level: of each.
+        parent_pid: stop when this process ends; None: never.
+    """
+
+    def __init__(
+        self, configs: Sequence[NodeConfig], log_level: str, parent_pid: int | None
+    ) -> None:
+        self.addresses: list[str] = []
+        self._configs = configs
+        self._log_level = log_level
+        self._parent_pid = parent_pid
+        self._parent_started = process.started(parent_pid) if parent_pid else 0
+        self._wakeup = Wakeup()
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Start all nodes; in the end none is left.
+
+        Raises:
+            StartError: one did not start.
+        """
+        with self._wakeup.catching_signals():
+            found = [_is_known(config) for config in self._configs]
+            try:
+                self._start()
+            except BaseException:
+                self._give_up(found)
+                raise
+            try:
+                yield
+            finally:
+                self._kill()  # who was told to stop has ended
+
+    def run(self) -> int | None:
+        """Serve until a signal comes or the parent ends, then stop all nodes.
+
+        Returns:
+            None after a clean stop; the exit status of a node that ended by itself.
+        """
+        poll = select.poll()
+        poll.register(self._wakeup.fd, select.POLLIN)
+        with ExitStack() as stack:
+            for child in self._children:
+                pidfd = os.pidfd_open(child.pid)
+                stack.callback(os.close, pidfd)
+                poll.register(pidfd, select.POLLIN)
+            timeout_ms = None if self._parent_pid is None else PARENT_S * 1000
+            while not (self._wakeup.signal or self._has_lost_its_parent()):
+                poll.poll(timeout_ms)
+                ended = next((c for c in self._children if c.poll() is not None), None)
+                if ended is not None and not self._wakeup.signal:
+                    _LOG.error("memory node %d ended: the others end, too", ended.pid)
+                    return ended.returncode
+                self._wakeup.clear()
+        return self._stop()
+
+    def _start(self) -> None:
+        for config in self._configs:
+            command = [sys.executable, "-m", "memnode", *arguments_of(config)]
+            command += ["--json", "--log-level", self._log_level]
+            self._children.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+            )
+        for child in self._children:
+            assert child.stdout is not None
+            with child.stdout as output:
+                line = output.readline()
+            if not line:
+                error = StartError(
+                    "a memory node of the group does not start; its own words are above",
+                    exit_status=child.wait(),
+                )
+                error.status = child.returncode
+                raise error
+            self.addresses.append(json.loads(line)["address"])
+
+    def _stop(self) -> int | None:
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            try:
+                child.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                _LOG.exception("memory node %d does not stop: it is killed", child.pid)
+        return next((child.returncode for child in self._children if child.returncode), None)
+
+    def _kill(self) -> None:
+        for child in self._children:
+            child.kill()
+        for child in self._children:
+            child.wait()
+
+    def _give_up(self, found: Sequence[bool]) -> None:
+        """End what a refused start has begun; memory that was there before stays."""
+        for child, was_there in zip(self._children, found, strict=False):
+            if was_there:
+                child.kill()  # a clean stop would remove it
+        self._stop()
+        self._kill()
+
+    def _has_lost_its_parent(self) -> bool:
+        pid = self._parent_pid
+        return pid is not None and not process.is_alive(pid, self._parent_started)
+
+
+def _is_known(config: NodeConfig) -> bool:
+    """Tell whether a node of this name has left memory, or runs."""
+    name = config.known_name
+    return name is not None and bool(listing(f"{layout.PREFIX}{name}."))
+
+
+def arguments_of(config: NodeConfig) -> list[str]:
+    """Return the command line that says a configuration."""
+    words = [word for bind in config.binds for word in ("--bind", bind.address)]
+    for option, value in (
+        ("--name", config.name),
+        ("--memory", config.memory_nbytes),
+        ("--keys", config.keys),
+        ("--parent-pid", config.parent_pid),
+        ("--node-id", config.node_id),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    switches = (("--keep", config.keep), ("--insecure", config.insecure))
+    return words + [option for option, is_set in switches if is_set]

@@ -1,0 +1,120 @@
+"""The head of a striped region: a small region that says where the parts lie. Pure.
+
+The head has the striped region's own name and is an ordinary region of bytes, so that two
+creators of one name race for it as for any other region. Its contents never change:
+
+    magic, u32 length, then as many bytes of msgpack (the fields of Head), zeros up to a page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.dtypes import DType
+from smbox.errors import ConfigError
+
+MAGIC: Final = b"smbox.striped.1\n"
+UNIT_NBYTES: Final = 4096
+DTYPE: Final = "uint8"
+
+_LENGTH_NBYTES: Final = 4
+_BEGIN: Final = len(MAGIC) + _LENGTH_NBYTES
+
+
+class HeadPart(msgspec.Struct, frozen=True):
+    """One part, as the head names it.
+
+    Attributes:
+        node: id of its node.
+        uuid: of the memory that it lies in.
+        address: of its first byte.
+        first_row: of the whole region, along axis 0.
+        rows: how many.
+    """
+
+    node: int
+    uuid: bytes
+    address: int
+    first_row: int
+    rows: int
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a striped region is, and where.
+
+    Attributes:
+        dtype: name of the element type.
+        shape: of the whole.
+        consistency: one of ``layout.Consistency``.
+        part_name: name of the part on each node.
+        parts: by row.
+        layout: "striped"; there is no other.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    consistency: int
+    part_name: str
+    parts: tuple[HeadPart, ...]
+    layout: str = "striped"
+
+
+class Described(Protocol):
+    """What is known of a region before it is read."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def dtype(self) -> DType:
+        """Of its elements."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Row-major."""
+
+
+def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
+    """Read a region if it is a head; None: it is another one, of which a page is read at most.
+
+    Args:
+        info: of the region.
+        get: returns as many of its first bytes, ``u8[n]``.
+
+    Raises:
+        ConfigError: it is a head that was overwritten.
+    """
+    is_bytes = info.dtype.name == DTYPE and len(info.shape) == 1
+    if not is_bytes or info.shape[0] == 0 or info.shape[0] % UNIT_NBYTES:
+        return None
+    page = get(UNIT_NBYTES)
+    if not page.tobytes().startswith(MAGIC):
+        return None
+    return _decode(page if info.shape[0] == UNIT_NBYTES else get(info.shape[0]))
+
+
+def encode(head: Head) -> NDArray[np.uint8]:
+    """Return the contents of a head's region, ``u8[k * 4096]``."""
+    body = msgspec.msgpack.encode(head)
+    text = MAGIC + len(body).to_bytes(_LENGTH_NBYTES, "little") + body
+    array = np.zeros(-(-len(text) // UNIT_NBYTES) * UNIT_NBYTES, np.uint8)
+    array[: len(text)] = np.frombuffer(text, np.uint8)
+    return array
+
+
+def _decode(contents: NDArray[np.uint8]) -> Head:
+    text = contents.tobytes()
+    limit = _BEGIN + int.from_bytes(text[len(MAGIC) : _BEGIN], "little")
+    try:
+        return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            "the head of a striped region was overwritten: free it on its node"
+            " (box.home_of(name).free(info)), then its parts (smbox gc --address)"
+        ) from error

@@ -1,0 +1,200 @@
+"""Making and freeing a striped region: parts first and head last; the head goes first.
+
+Who dies half way leaves parts that no head names; smbox/many/orphans.py finds them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from smbox import dtypes
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    PeerLostError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+    SmboxError,
+)
+from smbox.head import Head, HeadPart, encode
+from smbox.many.node import Node
+from smbox.many.placing import cut, home_of
+from smbox.many.striping import Nodes, Striping, opened, read_head
+from smbox.memory.layout import Consistency
+from smbox.memory.region_header import check_limits, check_name, check_same_layout
+from smbox.paths.base import CreateRequest
+from smbox.paths.work import RegionInfo
+
+_PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
+
+
+def _part_name(name: str, home: int) -> str:
+    """Name the parts of a region: never as others of its name, and with the head's node."""
+    return f"{name}#{secrets.token_hex(6)}{home:04x}"
+
+
+def home_of_part(name: str) -> int | None:
+    """Return the id of the node where the head of a part is, or None: no name of a part."""
+    found = _PART.fullmatch(name)
+    return None if found is None else int(found[1], 16)
+
+
+def create(
+    nodes: Nodes, request: CreateRequest, values: NDArray[Any] | None, timeout_s: float | None
+) -> Striping:
+    """Create a striped region; of several creators one wins, and the others' parts go.
+
+    Args:
+        nodes: all.
+        request: what the whole is.
+        values: first contents, of its shape; None: ``request.init`` or zeros.
+        timeout_s: for each node's answer; None: that of the box.
+
+    Raises:
+        RegionExistsError: the name is taken.
+        LayoutMismatchError: with ``exist_ok``, by another layout.
+        SmboxError: a node refused or did not answer; no part is left at those that answer.
+    """
+    home = nodes[home_of(request.name, nodes)]
+    part_name = _part_name(request.name, home.id)
+    check_limits(request)
+    check_name(part_name)
+    found = _existing(nodes, home, request)
+    if found is not None:
+        return found
+    made: list[tuple[Node, RegionInfo]] = []
+    try:
+        head = _make_parts(nodes, request, values, part_name, timeout_s, made)
+        contents = encode(head)
+        with home.named():
+            region = home.box.create(request.name, init=contents, timeout_s=timeout_s)
+    except RegionExistsError:  # somebody was faster
+        free_parts(made)
+        winner = _existing(nodes, home, request)
+        if winner is None:
+            raise
+        return winner
+    except BaseException:
+        with suppress(SmboxError):
+            free_parts(made)
+        raise
+    try:
+        return opened(nodes, home, region.info, head)
+    except RegionFreedError:  # somebody took a part for an orphan before there was a head
+        with suppress(SmboxError):
+            home.free(region.info)
+            free_parts(made)
+        raise
+
+
+def _existing(nodes: Nodes, home: Node, request: CreateRequest) -> Striping | None:
+    """Return the region that has the name, if ``exist_ok`` allows it; None: nobody has it."""
+    try:
+        info = home.find(request.name, 0.0)
+        if not request.exist_ok:
+            raise RegionExistsError("a region of this name exists", name=request.name)
+        head = read_head(home, info)
+    except (RegionNotFoundError, RegionFreedError):
+        return None
+    if head is None:
+        raise LayoutMismatchError(
+            "a region of this name exists on one node: take another name, or free it"
+            " (smbox rm)",
+            name=request.name,
+            wanted_layout="striped",
+        )
+    found = replace(
+        info,
+        shape=head.shape,
+        dtype=dtypes.by_name(head.dtype),
+        consistency=head.consistency,
+    )
+    check_same_layout(found, request)
+    return opened(nodes, home, info, head)
+
+
+def _make_parts(
+    nodes: Nodes,
+    request: CreateRequest,
+    values: NDArray[Any] | None,
+    part_name: str,
+    timeout_s: float | None,
+    made: list[tuple[Node, RegionInfo]],
+) -> Head:
+    """Create the parts, by node id; notes each in ``made`` and returns the head."""
+    rows = request.shape[0] if request.shape else 1
+    parts = []
+    for node_id, (first, limit) in zip(sorted(nodes), cut(rows, len(nodes)), strict=False):
+        node = nodes[node_id]
+        shape = (limit - first, *request.shape[1:]) if request.shape else ()
+        init: Any = request.init
+        if values is not None:
+            init = values[first:limit] if request.shape else values
+        with node.named():
+            region = node.box.create(
+                part_name,
+                shape,
+                request.dtype,
+                init,
+                consistency=Consistency.NAMES[request.consistency],
+                timeout_s=timeout_s,
+            )
+        made.append((node, region.info))
+        address = int(region.info.address)
+        parts.append(HeadPart(node_id, region.info.node_uuid, address, first, limit - first))
+    return Head(request.dtype.name, request.shape, request.consistency, part_name, tuple(parts))
+
+
+def free(striping: Striping, home: Node) -> None:
+    """Free a striped region: its head, then its parts, as many as can be.
+
+    Raises:
+        RegionFreedError, PeerLostError: the head was gone before; so are the parts now.
+        SmboxError: a node did not answer; its part is an orphan.
+    """
+    first_error: SmboxError | None = None
+    if striping.head is not None:
+        try:
+            home.free(striping.head)
+        except (RegionFreedError, PeerLostError) as error:  # it is gone: the parts go, too
+            first_error = error
+    try:
+        free_parts((part.node, part.region.info) for part in striping.parts)
+    except SmboxError as error:
+        first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+
+
+def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
+    """Free parts, also behind one that cannot be; what is gone already is no error.
+
+    Raises:
+        SmboxError: what the first one failed with.
+    """
+    first_error: SmboxError | None = None
+    for node, info in parts:
+        try:
+            with suppress(RegionFreedError, PeerLostError):
+                node.free(info)
+        except SmboxError as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+
+
+def check_no_part_name(name: str) -> None:
+    """Raise ConfigError for a name that only parts have."""
+    if home_of_part(name) is not None:
+        raise ConfigError(
+            "names that end in # and 16 hexadecimal digits are of parts of striped regions",
+            name=name,
+        )

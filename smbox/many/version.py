@@ -1,0 +1,85 @@
+"""The version of a striped region, the sum of its parts' versions, and the wait for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from smbox.errors import SmboxError
+from smbox.many.striping import Placed, Striping
+from smbox.paths.requests import look_s
+from smbox.paths.work import Waiting, Work
+
+TURN_S: Final = 0.02
+"""How long the wait looks at one part before it looks at the next."""
+
+
+def version_of(striping: Striping, deadline_s: float | None = None) -> int:
+    """Return the sum of the parts' versions."""
+    return sum(_version(part, deadline_s) for part in striping.parts)
+
+
+def _version(part: Placed, deadline_s: float | None) -> int:
+    timeout_s = None if deadline_s is None else look_s(deadline_s)
+    info = part.region.info
+    with part.node.named():
+        return part.node.paths.data(info).version(info, timeout_s)
+
+
+class VersionSum(Waiting):
+    """A wait until the versions add up; see Work.
+
+    Attributes:
+        found: the sum at the last look.
+
+    Args:
+        striping: of the region.
+        wanted: version.
+    """
+
+    def __init__(self, striping: Striping, wanted: int) -> None:
+        self.found = 0
+        self._striping = striping
+        self._wanted = wanted
+        self._waits: dict[int, Work] = {}
+
+    def advance(self, deadline_s: float) -> bool:
+        """Look at the versions, at each change of a part, until they add up."""
+        while True:
+            versions = [_version(part, deadline_s) for part in self._striping.parts]
+            self.found = sum(versions)
+            if self.found >= self._wanted:
+                self.cancel()
+                return True
+            if not self._any_moves(versions, deadline_s):
+                return False
+
+    def facts(self) -> dict[str, object]:
+        """Tell how far the region is."""
+        return {"version": self.found, "wanted": self._wanted}
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        while self._waits:
+            self._waits.popitem()[1].cancel()
+
+    def _any_moves(self, versions: list[int], deadline_s: float) -> bool:
+        """Wait for the next version of any part; False at the deadline."""
+        for index, part in enumerate(self._striping.parts):
+            info = part.region.info
+            if index not in self._waits:
+                data = part.node.paths.data(info)
+                self._waits[index] = data.wait_version(info, versions[index] + 1)
+        while True:
+            for index, part in enumerate(self._striping.parts):
+                turn_s = min(deadline_s, time.monotonic() + TURN_S)
+                try:
+                    has_moved = self._waits[index].advance(turn_s)
+                except SmboxError as error:
+                    part.node.name(error)
+                    raise
+                if has_moved:
+                    del self._waits[index]
+                    return True
+            if time.monotonic() >= deadline_s:
+                return False

@@ -1,0 +1,181 @@
+"""``memnode --nodes``: nodes that start, stop and die together."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+import smbox
+from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, main
+from memnode.config import Bind, NodeConfig
+from memnode.group import arguments_of, members
+from smbox.errors import ConfigError
+from smbox.memory.layout import region_name
+from smbox.memory.segment import listing, unlink
+
+WAIT_S = 60.0
+FREE = "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def name():
+    made = f"group-{secrets.token_hex(4)}"
+    yield made
+    for left in listing(f"smbox.{made}"):
+        unlink(left)
+
+
+@pytest.fixture
+def start(name):
+    """Starts a group; returns its process and its ready line."""
+    started = []
+
+    def run(*options, nodes=3, bind=FREE):
+        command = [sys.executable, "-m", "memnode", "--nodes", str(nodes), "--name", name]
+        command += ["--bind", bind, "--memory", "16MiB", "--json", *options]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        line = process.stdout.readline()
+        return process, json.loads(line) if line else None
+
+    yield run
+    for process in started:
+        children = psutil.Process(process.pid).children() if process.poll() is None else []
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+        psutil.wait_procs(children, timeout=WAIT_S)
+
+
+def children(process):
+    return psutil.Process(process.pid).children()
+
+
+def regions(name):
+    """Segments of the regions of a group of two."""
+    return [left for node in (0, 1) for left in listing(region_name(f"{name}-{node}", 0)[:-12])]
+
+
+def test_ids_ports_and_names_follow_one_another():
+    config = NodeConfig((Bind.parse("tcp://127.0.0.1:7070"),), name="lab", node_id=4)
+    made = members(config, 3)
+    assert [each.binds[0].address for each in made] == [
+        f"tcp://127.0.0.1:{port}" for port in (7070, 7071, 7072)
+    ]
+    assert [each.node_id for each in made] == [4, 5, 6]
+    assert [each.name for each in made] == ["lab-0", "lab-1", "lab-2"]
+    paths = members(NodeConfig((Bind.parse("ipc:///run/n"),)), 2)
+    assert [each.binds[0].address for each in paths] == ["ipc:///run/n.0", "ipc:///run/n.1"]
+    assert [each.binds[0].port for each in members(NodeConfig((Bind.parse(FREE),)), 2)] == [
+        0,
+        0,
+    ]
+
+
+def test_a_group_that_cannot_be_is_refused(capsys):
+    config = NodeConfig((Bind.parse("tcp://127.0.0.1:65535"),))
+    for count in (0, 2, 1000):
+        with pytest.raises(ConfigError):
+            members(config, count)
+    with pytest.raises(ConfigError, match="node id"):
+        members(NodeConfig((Bind.parse(FREE),), node_id=65535), 2)
+    assert main(["--nodes", "0"]) == EXIT_CONFIG
+    assert "1 to 256" in capsys.readouterr().err
+
+
+def test_a_configuration_is_a_command_line(tmp_path):
+    config = NodeConfig(
+        (Bind.parse(FREE), Bind.parse("ipc:///run/n")),
+        name="lab",
+        memory_nbytes=1 << 20,
+        keep=True,
+        keys=tmp_path,
+        parent_pid=3,
+        node_id=2,
+    )
+    words = arguments_of(config)
+    assert words == [
+        *("--bind", FREE, "--bind", "ipc:///run/n", "--name", "lab", "--memory", "1048576"),
+        *("--keys", str(tmp_path), "--parent-pid", "3", "--node-id", "2", "--keep"),
+    ]
+
+
+def test_one_ready_line_leads_to_all_nodes(start, name):
+    process, ready = start()
+    assert len(set(ready["addresses"])) == 3
+    assert ready["address"] == ",".join(ready["addresses"])
+    with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
+        assert [info.node_id for info in box.nodes] == [0, 1, 2]
+        assert [info.name for info in box.nodes] == [f"{name}-{index}" for index in range(3)]
+        region = box.create("w", shape=(7,), init=2.0, layout="striped")
+        assert region.get().tolist() == [2.0] * 7
+        assert region.is_local
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == EXIT_CLEAN
+    assert listing(f"smbox.{name}") == []
+
+
+def test_nodes_die_together_and_come_back_with_their_memory(start, name):
+    process, ready = start()
+    others = children(process)
+    with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
+        box.create("w", shape=(7,), init=2.0, layout="striped")
+    os.kill(others[1].pid, signal.SIGKILL)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == EXIT_FAILED
+    assert f"memory node {others[1].pid} ended" in errors
+    assert not any(child.is_running() for child in others)
+    _, again = start()
+    with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
+        assert box.attach("w").get().tolist() == [2.0] * 7
+
+
+def test_nodes_end_with_a_group_that_is_killed(start):
+    process, _ = start()
+    others = children(process)
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+    _, alive = psutil.wait_procs(others, timeout=WAIT_S)
+    assert alive == []
+
+
+def test_a_group_ends_with_its_parent(start):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        process, _ = start("--parent-pid", str(parent.pid))
+        parent.communicate(b"\n", timeout=WAIT_S)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == EXIT_CLEAN
+
+
+def test_a_start_that_is_refused_leaves_what_it_found(start, name):
+    process, ready = start("--keep", nodes=2)
+    with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
+        box.create("w", shape=(7,), init=2.0, layout="striped")
+    process.terminate()
+    process.communicate(timeout=WAIT_S)
+    kept = regions(name)
+    assert len(kept) == 3
+    with socket.socket() as taken:
+        port = 30_000 + secrets.randbelow(2000) * 4
+        taken.bind(("127.0.0.1", port + 2))
+        taken.listen()
+        process, ready = start(nodes=3, bind=f"tcp://127.0.0.1:{port}")
+        assert ready is None
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == EXIT_ADDRESS
+    assert "does not start" in errors
+    assert regions(name) == kept
+    assert listing(f"smbox.{name}-2.") == []
+    _, again = start(nodes=2)
+    with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
+        assert box.attach("w").get().tolist() == [2.0] * 7

@@ -1,0 +1,124 @@
+"""The commands over several nodes, with striped regions and parts that nobody owns."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.cli import main
+
+pytestmark = pytest.mark.shares
+
+X = np.arange(12, dtype=np.float32)
+WAIT_S = 60.0
+ORPHAN = "dead#0123456789ab0000"
+
+
+@pytest.fixture(scope="module")
+def box():
+    command = [sys.executable, "-m", "memnode", "--json", "--nodes", "2"]
+    command += ["--name", f"cli-{secrets.token_hex(4)}", "--bind", "tcp://127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--memory", "32MiB"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = json.loads(process.stdout.readline())["address"]
+        with smbox.connect(address, timeout_s=WAIT_S) as made:
+            made.create("w", init=X, layout="striped")
+            made.create("v", init=X)
+            made.counter("steps").add(3)
+            yield made
+    finally:
+        process.terminate()
+        process.communicate(timeout=WAIT_S)
+
+
+@pytest.fixture
+def orphan(box):
+    """A part on each node; the head would lie on node 0."""
+    names = [f"n{number}" for number in range(100)]
+    homes = {(home := box.home_of(name)).node.node_id: home for name in names}
+    return [homes[node].create(ORPHAN, shape=3) for node in (0, 1)]
+
+
+def run(capsys, *argv):
+    with pytest.raises(SystemExit) as ended:
+        main.main(argv)
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+def listed(box, capsys):
+    code, out, _ = run(capsys, "ls", "-a", box.address, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_ls_shows_a_striped_region_as_a_whole_and_its_parts(box, capsys):
+    found = {told["name"]: told for told in listed(box, capsys)}
+    assert (found["w"]["layout"], found["w"]["shape"]) == ("striped", [12])
+    assert (found["w"]["dtype"], found["w"]["nbytes"]) == ("float32", 48)
+    assert (found["v"]["layout"], found["steps"]["layout"]) == ("single", "single")
+    parts = [told for told in listed(box, capsys) if told["layout"] == "part"]
+    assert [(told["node"], told["shape"]) for told in parts] == [(0, [6]), (1, [6])]
+    _, out, _ = run(capsys, "ls", "-a", box.address)
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[1:]}
+    assert "striped" in rows["w"]
+
+
+def test_stat_tells_where_the_parts_are(box, capsys):
+    code, out, _ = run(capsys, "stat", "w", "-a", box.address, "--json")
+    (told,) = json.loads(out)
+    assert (code, told["version"]) == (0, box.attach("w").version)
+    assert [(part["node"], part["first_row"]) for part in told["parts"]] == [(0, 0), (1, 6)]
+    code, out, _ = run(capsys, "stat", "v", "-a", box.address, "--json")
+    assert [part["limit_row"] for part in json.loads(out)[0]["parts"]] == [12]
+    part = next(told for told in listed(box, capsys) if told["layout"] == "part")
+    assert run(capsys, "stat", part["name"], "-a", box.address)[0] == 0
+
+
+def test_rm_takes_all_parts_and_only_where_all_nodes_are_known(box, capsys):
+    box.create("brief", init=X, layout="striped")
+    home = box.home_of("brief").address
+    code, _, err = run(capsys, "rm", "brief", "-a", home)
+    assert code == 2
+    assert "connect to all of them" in err
+    assert run(capsys, "rm", "brief", "-a", box.address)[0] == 0
+    assert not [told for told in listed(box, capsys) if told["name"].startswith("brief")]
+
+
+def test_doctor_shows_each_node(box, capsys):
+    code, out, _ = run(capsys, "doctor", "-a", box.address, "--json")
+    told = json.loads(out)["node"]
+    assert code == 0
+    assert told["node 0"]["name"].endswith("-0")
+    assert told["node 1"]["name"].endswith("-1")
+    _, out, _ = run(capsys, "doctor", "-a", box.address)
+    assert "node 1 memory_nbytes" in out
+
+
+def test_orphans_are_listed_and_removed(box, orphan, capsys):
+    assert [told["node"] for told in listed(box, capsys) if told["layout"] == "orphan"] == [
+        0,
+        1,
+    ]
+    _, out, _ = run(capsys, "gc", "-a", box.address)
+    assert out.count("would remove") == 2
+    _, out, _ = run(capsys, "gc", "-a", box.address, "--json", "--yes")
+    assert [(told["part"], told["node"], told["removed"]) for told in json.loads(out)] == [
+        (ORPHAN, 0, True),
+        (ORPHAN, 1, True),
+    ]
+    assert not [told for told in listed(box, capsys) if told["layout"] == "orphan"]
+    assert box.attach("w").get().tolist() == X.tolist()
+
+
+def test_rm_removes_an_orphan_by_its_name(box, orphan, capsys):
+    assert run(capsys, "rm", ORPHAN, "-a", box.address)[0] == 0
+    assert not [told for told in listed(box, capsys) if told["name"] == ORPHAN]

@@ -1,0 +1,223 @@
+"""What a box over several nodes places where; verbs are in test_region.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.address import GlobalAddress
+from smbox.batch import Batch
+from smbox.box import Box
+from smbox.errors import (
+    AddressRangeError,
+    ConfigError,
+    LayoutMismatchError,
+    RegionExistsError,
+    RegionNotFoundError,
+)
+from smbox.many.batch import ManyBatch
+from smbox.many.box import ManyBox
+from smbox.many.optimizer import StripedOptimizer
+from smbox.optimizer import Optimizer
+
+X = np.arange(12, dtype=np.float32)
+
+
+def test_a_region_lies_on_the_node_of_its_name(box, team):
+    for node_id in team.nodes:
+        name = team.name_on(node_id)
+        region = box.create(name, init=X)
+        assert region.address.node == node_id
+        assert team.alone(node_id).attach(name).get().tolist() == X.tolist()
+        assert box.attach(name).get().tolist() == X.tolist()
+
+
+def test_the_order_of_the_nodes_does_not_matter(box, team):
+    box.create("w", init=X, layout="striped")
+    box.create("v", init=X)
+    box.counter("steps").add(3)
+    other = team.box(order=(5, 0, 1))
+    assert other.attach("w").get().tolist() == X.tolist()
+    assert other.attach("v").get().tolist() == X.tolist()
+    assert other.counter("steps").value == 3
+    assert other.address == box.address == "inproc://node0,inproc://node1,inproc://node5"
+
+
+def test_counters_barriers_and_locks_lie_on_the_node_of_their_name(box, team):
+    name = team.name_on(5)
+    counter = box.counter(name)
+    box.barrier(name, parties=1)
+    with box.lock(name, timeout_s=30.0):
+        pass
+    with smbox.join(box, name):
+        pass
+    assert counter.info.address.node == 5
+    found = {info.name for info in box.regions()}
+    assert {name, f"{name}.lock.members", f"{name}.members"} <= found
+    assert {info.address.node for info in box.regions()} == {5}
+
+
+def test_closing_leaves_locks_and_runs_on_every_node(team):
+    box = team.box()
+    names = [team.name_on(node_id) for node_id in team.nodes]
+    members = [smbox.join(box, name, rank=0) for name in names]
+    for name in names:
+        box.lock(name).acquire(timeout_s=30.0)
+    box.close()
+    other = team.box()
+    assert len(members) == 3
+    for name in names:
+        assert other.lock(name).holder() is None
+        with other.lock(name, timeout_s=0.0), smbox.join(other, name) as member:
+            assert member.rank == 0
+
+
+def test_raw_addresses_go_to_their_node(box):
+    region = box.create("w", init=X, layout="striped")
+    for part in region.parts:
+        box.put(part.address, np.full(2, 7, np.float32))
+    assert region.get().tolist() == [7, 7, 2, 3, 7, 7, 6, 7, 7, 7, 10, 11]
+    with pytest.raises(AddressRangeError, match="no node"):
+        box.get(GlobalAddress.at(3, 4096), 4)
+    with pytest.raises(AddressRangeError, match="no node"):
+        box.put(GlobalAddress.at(3, 4096), X)
+
+
+def test_the_head_is_found_by_every_box_and_refused_by_a_box_of_one_node(box, team):
+    name = team.name_on(1)
+    region = box.create(name, init=X, layout="striped")
+    alone = team.alone(1)
+    with pytest.raises(ConfigError, match="connect to all of them") as caught:
+        alone.attach(name)
+    assert caught.value.facts["nodes"] == [0, 1, 5]
+    with pytest.raises(ConfigError, match="connect to all of them"):
+        alone.free(name)
+    assert team.box().attach(name).get().tolist() == X.tolist()
+    assert region.get().tolist() == X.tolist()
+
+
+def test_bytes_that_look_like_a_head_by_shape_are_a_region(team):
+    alone = team.alone(0)
+    x = np.arange(4096, dtype=np.uint64).astype(np.uint8)
+    alone.create("bytes", init=x)
+    assert alone.attach("bytes").get().tolist() == x.tolist()
+
+
+def test_a_striped_region_needs_all_its_nodes(team, team_of):
+    team.box().create("w", init=X, layout="striped")
+    fewer = team.box(order=(0, 1))
+    home = team.name_on(0)
+    team.box().create(home, init=X, layout="striped")
+    with pytest.raises(ConfigError, match="connect to all nodes") as caught:
+        fewer.attach(home)
+    assert caught.value.facts["node"] == 5
+
+
+def test_one_layout_is_not_the_other(box):
+    box.create("striped", init=X, layout="striped")
+    box.create("single", init=X)
+    with pytest.raises(LayoutMismatchError):
+        box.create("striped", init=X, exist_ok=True)
+    with pytest.raises(LayoutMismatchError):
+        box.create("single", init=X, layout="striped", exist_ok=True)
+    for layout in ("single", "striped"):
+        with pytest.raises(RegionExistsError):
+            box.create("striped", init=X, layout=layout)
+    with pytest.raises(ConfigError, match="layout is one of"):
+        box.create("other", shape=3, layout="diagonal")
+    with pytest.raises(ConfigError, match="layout is one of"):
+        box.home_of("w").create("other", shape=3, layout="diagonal")
+
+
+def test_striped_over_one_node_is_a_plain_region(team):
+    alone = team.alone(0)
+    region = alone.create("w", init=X, layout="striped")
+    assert [info.name for info in alone.regions()] == ["w"]
+    assert len(region.parts) == 1
+
+
+def test_names_of_parts_are_not_for_others(box):
+    with pytest.raises(ConfigError, match="parts of striped regions"):
+        box.create("w#0123456789abcdef", shape=3)
+
+
+def test_freeing_takes_head_and_parts(box):
+    for free in (lambda region: region, lambda region: region.name):
+        region = box.create("w", init=X, layout="striped")
+        assert len(box.regions()) == 4
+        with pytest.raises(ConfigError, match="not a slice"):
+            box.free(region[2:])
+        box.free(free(region))
+        assert box.regions() == []
+    with pytest.raises(RegionNotFoundError):
+        box.attach("w", timeout_s=0.0)
+    region = box.create("w", init=X, layout="striped")
+    head = next(info for info in box.regions() if info.name == "w")
+    box.free(head)
+    assert box.regions() == []
+
+
+def test_a_batch_is_split_by_node(box, team):
+    striped = box.create("w", init=X, layout="striped")
+    single = box.create(team.name_on(5), init=X)
+    moved = X.copy()
+    with box.batch() as batch:
+        batch.accumulate(striped, X)
+        batch.put(single, np.zeros(12, np.float32))
+        old = batch.fetch_and_op(striped[2:10], X[2:10])
+        batch.elastic(single, moved, 0.5)
+        assert len(batch) == 8
+    assert old.tolist() == (2 * X[2:10]).tolist()
+    assert striped[2:10].get().tolist() == (3 * X[2:10]).tolist()
+    assert moved.tolist() == (X / 2).tolist()
+    with pytest.raises(ConfigError, match="has been sent"):
+        batch.put(single, X)
+    with pytest.raises(TypeError), box.batch() as batch:
+        batch.put("w", X)
+
+
+def test_a_batch_can_be_begun_and_waited_for(box, team):
+    region = box.create("w", init=X, layout="striped")
+    batch = box.batch()
+    old = batch.fetch_and_op(region, X)
+    batch.send_nb().result()
+    assert old.tolist() == X.tolist()
+    assert region.get().tolist() == (2 * X).tolist()
+    with pytest.raises(ConfigError, match="has been sent"):
+        batch.put(region, X)
+
+
+def test_an_optimizer_keeps_its_state_beside_the_parts(box):
+    region = box.create("w", init=X, layout="striped")
+    optimizer = box.optimizer(region, "momentum", lr=0.5, momentum=0.5)
+    optimizer.step(X)
+    (state,) = optimizer.states.values()
+    assert [part.node for part in state.parts] == [part.node for part in region.parts]
+    assert state.get().tolist() == X.tolist()
+    assert region.get().tolist() == (X / 2).tolist()
+    with pytest.raises(ConfigError):
+        box.optimizer(region[:4], "momentum", lr=0.5)
+    optimizer.free()
+    box.free(region)
+    assert box.regions() == []
+
+
+def test_figures_and_facts_are_by_node(box):
+    assert set(box.stats()) == {"node 0", "node 1", "node 5"}
+    assert [info.node_id for info in box.nodes] == [0, 1, 5]
+    assert [info.node_id for info in box.home_of("w").nodes] == [box.home_of("w").node.node_id]
+    with pytest.raises(ConfigError, match="several nodes"):
+        _ = box.node
+    assert box.transport == "inproc"
+    assert "node 5: " in box.transport_reason
+
+
+def public(kind):
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_no_verb_goes_to_one_node_only():
+    assert public(Box) - public(ManyBox) == set()
+    assert public(Batch) - public(ManyBatch) == {"send_nb"}  # through a hook
+    assert public(Optimizer) - public(StripedOptimizer) == set()

@@ -1,0 +1,140 @@
+"""Striped regions that are made half, raced for, or lose a part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import (
+    ConnectError,
+    OutOfMemoryError,
+    RegionExistsError,
+    RegionFreedError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+)
+from smbox.many import orphans
+from smbox.testing.contract_tools import in_threads
+
+X = np.arange(12, dtype=np.float32)
+SHORT_S = 0.2
+
+
+def names(box):
+    return sorted(info.name for info in box.regions())
+
+
+def test_a_create_that_a_node_refuses_leaves_nothing(box, team):
+    team.alone(5).create("filler", shape=(200 << 20,), dtype="uint8")
+    with pytest.raises(OutOfMemoryError) as caught:
+        box.create("w", shape=(400 << 20,), dtype="uint8", layout="striped")
+    assert caught.value.facts["node"] == 5
+    assert names(box) == ["filler"]
+
+
+def test_parts_that_no_head_names_are_found_and_removed(box, team):
+    kept = box.create("kept", init=X, layout="striped")
+    half = [
+        team.alone(node_id).create("w#0123456789ab0005", shape=3).address for node_id in (0, 1)
+    ]
+    assert [info.address for info in orphans.find(box)] == half
+    for info in orphans.find(box):
+        box.free(info)
+    assert orphans.find(box) == []
+    assert kept.get().tolist() == X.tolist()
+
+
+def test_parts_whose_head_may_be_elsewhere_are_nobodys_orphans(box, team):
+    box.create(team.name_on(5), init=X, layout="striped")
+    assert orphans.find(team.box(order=(0, 1))) == []
+    assert orphans.find(team.alone(0)) == []
+
+
+def test_a_create_at_a_lost_node_names_it(team):
+    box = team.box(timeout_s=SHORT_S)
+    left = team.name_on(0)
+    box.create(left, shape=12)
+    team.nodes[5].is_down = True
+    with pytest.raises((ConnectError, RequestTimeoutError)) as caught:
+        box.create(team.name_on(0, "v"), init=X, layout="striped")
+    assert caught.value.facts["node"] == 5
+    assert [info.name for info in team.box(order=(0, 1)).regions()] == [left]
+
+
+def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box):
+    region = box.create("w", init=X, layout="striped")
+    box.optimizer(region, "momentum", lr=0.5)
+    assert orphans.find(box) == []
+    box.free(region)
+    assert len(orphans.find(box)) == 3
+    for info in orphans.find(box):
+        box.free(info)
+    assert box.regions() == []
+
+
+def test_of_two_creators_one_wins_whole(box):
+    found = []
+
+    def job(index):
+        init = np.full(12, index, np.float32)
+        region = box.create("w", init=init, exist_ok=True, layout="striped")
+        found.append((region.address, *region.get().tolist()))
+
+    in_threads(4, job)
+    assert len(set(found)) == 1
+    assert len(set(found[0][1:])) == 1
+    assert len(names(box)) == 4
+
+
+def test_losers_of_a_race_hear_that_the_name_is_taken(box):
+    lost = []
+
+    def job(index):
+        try:
+            box.create("w", init=X, layout="striped")
+        except RegionExistsError:
+            lost.append(index)
+
+    in_threads(4, job)
+    assert len(lost) == 3
+    assert len(names(box)) == 4
+
+
+def test_a_part_that_was_freed_is_named(box, team):
+    region = box.create("w", init=X, layout="striped")
+    part = region.parts[1]
+    box.free(next(info for info in box.regions() if info.address == part.address))
+    with pytest.raises(RegionFreedError) as caught:
+        region.put(np.zeros(12, np.float32))
+    assert caught.value.facts["node"] == 1
+    assert region[:4].get().tolist() == region[8:].get().tolist() == [0, 0, 0, 0]
+    with pytest.raises(RegionFreedError, match="a part of this region was freed") as caught:
+        team.box().attach("w")
+    assert caught.value.facts["node"] == 1
+    box.free("w")
+    assert names(box) == []
+
+
+def test_a_free_that_died_half_way_can_be_ended(box):
+    region = box.create("w", init=X, layout="striped")
+    head = next(info for info in box.regions() if info.name == "w")
+    box.home_of("w").free(head)
+    assert len(orphans.find(box)) == 3
+    with pytest.raises(RegionFreedError):
+        box.free(region)
+    assert names(box) == []
+
+
+def test_attaching_waits_for_the_head(box, team):
+    found = []
+    in_threads(
+        2,
+        lambda index: (
+            found.append(team.box().attach("late", timeout_s=30.0).get().tolist())
+            if index
+            else box.create("late", init=X, layout="striped")
+        ),
+    )
+    assert found == [X.tolist()]
+    with pytest.raises(RegionNotFoundError):
+        box.attach("never", timeout_s=0.0)

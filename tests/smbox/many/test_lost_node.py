@@ -1,0 +1,144 @@
+"""A node that is lost, comes back, or comes back empty, under a region in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smbox.errors import PeerLostError, RequestTimeoutError
+
+X = np.arange(12, dtype=np.float32)
+SHORT_S = 0.3
+
+
+@pytest.fixture
+def hasty(team):
+    return team.box(timeout_s=SHORT_S)
+
+
+@pytest.fixture
+def region(hasty):
+    return hasty.create("w", init=X, layout="striped")
+
+
+def test_a_lost_node_is_named_and_the_others_go_on(hasty, region, team):
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.accumulate(X)
+    facts = caught.value.facts
+    assert (facts["node"], facts["node_address"]) == (1, "inproc://node1")
+    assert facts["parts"] == {0: "all", 1: "unknown", 5: "all"}
+    assert facts["outcome"] == "unknown"
+    assert facts["ranges_done"] == [(0, 16), (32, 48)]
+    assert region[:4].get().tolist() == (2 * X[:4]).tolist()
+    assert region[8:].get().tolist() == (2 * X[8:]).tolist()
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.get()
+    assert caught.value.facts["node"] == 1
+
+
+def test_the_outcome_is_settled_when_the_node_is_back(region, team):
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.accumulate(X)
+    team.nodes[1].is_down = False
+    handle = caught.value.handle
+    found = handle.outcome(30.0)
+    assert found in {"all", "partial"}
+    done = region[4:8].get().tolist() == (2 * X[4:8]).tolist()
+    assert done == (found == "all")
+
+
+@pytest.mark.parametrize("lost", [(1,), (0, 1, 5)])
+def test_an_nb_verb_goes_on_when_the_node_is_back(region, team, lost):
+    for node_id in lost:
+        team.nodes[node_id].is_down = True
+    handle = region.accumulate_nb(X)
+    with pytest.raises(RequestTimeoutError):
+        handle.wait(timeout_s=SHORT_S)
+    assert not handle.done()
+    for node_id in lost:
+        team.nodes[node_id].is_down = False
+    handle.wait(timeout_s=30.0)
+    assert handle.outcome() == "all"
+    assert region.get().tolist() == (2 * X).tolist()
+
+
+def test_a_node_that_is_restarted_goes_on(team):
+    region = team.box().create("w", init=X, layout="striped")
+    team.nodes[1].restart()
+    region.accumulate(X)
+    assert region.get().tolist() == (2 * X).tolist()
+
+
+def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
+    box = team.box()
+    names = {node_id: team.name_on(node_id, "striped") for node_id in team.nodes}
+    regions = {
+        node_id: box.create(name, init=X, layout="striped") for node_id, name in names.items()
+    }
+    team.nodes[1].restart(unlink=True)
+    with pytest.raises(PeerLostError) as caught:
+        regions[0].put(np.zeros(12, np.float32))
+    assert caught.value.facts["node"] == 1
+    assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
+    fresh = team.box()
+    with pytest.raises(PeerLostError) as caught, box.batch() as batch:
+        batch.put(regions[0], X)
+    assert caught.value.facts["node"] == 1
+    with pytest.raises(PeerLostError) as caught:
+        box.free(regions[1])
+    assert caught.value.facts["node"] == 1
+    assert [info for info in fresh.regions() if info.name.startswith(f"{names[1]}#")] == []
+    for node_id in (0, 5):
+        with pytest.raises(PeerLostError) as caught:
+            fresh.attach(names[node_id])
+        assert caught.value.facts["node"] == 1
+        fresh.free(names[node_id])
+        again = fresh.create(names[node_id], init=X, layout="striped")
+        assert again.get().tolist() == X.tolist()
+    assert fresh.create(names[1], init=X, layout="striped").get().tolist() == X.tolist()
+
+
+def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
+    region = team.box().create("w", init=np.zeros(12, np.float32), layout="striped")
+    was_cut = []
+    for nth in range(1, 1200, 61):
+        value = np.full(12, nth, np.float32)
+        _, cut = interrupted(nth, lambda value=value: region.put(value))
+        was_cut.append(cut)
+        for part in region.parts:
+            found = region[part.first_row : part.limit_row].get()
+            assert len(set(found.tolist())) == 1
+        region.put(value)
+        assert region.get().tolist() == value.tolist()
+    assert was_cut.count(True) > 5
+
+
+def test_a_batch_names_the_node_that_is_lost(hasty, region, team):
+    team.nodes[5].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught, hasty.batch() as batch:
+        batch.put(region, np.zeros(12, np.float32))
+    assert caught.value.facts["node"] == 5
+    assert region[:8].get().tolist() == [0] * 8
+
+
+def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
+    freed = region.parts[0].address
+    hasty.free(next(info for info in hasty.regions() if info.address == freed))
+    team.nodes[5].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.put(X)
+    assert "freed" in caught.value.facts["failed"][0]
+    assert caught.value.facts["parts"][1] == "all"
+
+
+def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
+    team.nodes[5].is_down = True
+    region[8:].put_nb(X[8:])
+    for call in (hasty.flush, hasty.regions, lambda: region.version):
+        with pytest.raises(RequestTimeoutError) as caught:
+            call()
+        assert caught.value.facts["node"] == 5
+    team.nodes[5].is_down = False
+    hasty.flush(timeout_s=30.0)

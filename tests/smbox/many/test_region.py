@@ -1,0 +1,163 @@
+"""Verbs of striped regions; what every box does is in tests/contracts/test_many.py."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
+from smbox.many.region import StripedRegion
+from smbox.many.rows import StripedRows
+from smbox.region import Region
+from smbox.rows import Rows
+
+X = np.arange(20, dtype=np.float32).reshape(10, 2)
+
+
+@pytest.fixture
+def region(box):
+    return box.create("w", init=X, layout="striped")
+
+
+def lies(region):
+    return [(part.node, part.first_row, part.limit_row) for part in region.parts]
+
+
+def test_a_region_is_cut_by_rows_over_all_nodes(region, box):
+    assert lies(region) == [(0, 0, 4), (1, 4, 7), (5, 7, 10)]
+    assert [part.address.node for part in region.parts] == [0, 1, 5]
+    assert not any(part.is_local for part in region.parts)
+    for part in region.parts:
+        found = box.get(part.address, 8).view(np.float32)
+        assert found.tolist() == X[part.first_row].tolist()
+
+
+def test_a_region_of_few_rows_has_few_parts(box):
+    assert lies(box.create("two", shape=(2, 9), layout="striped")) == [(0, 0, 1), (1, 1, 2)]
+    assert lies(box.create("none", shape=(0,), layout="striped")) == [(0, 0, 0)]
+    scalar = box.create("scalar", init=np.array(3, np.float32), layout="striped")
+    assert lies(scalar) == [(0, 0, 1)]
+    scalar.accumulate(np.array(2, np.float32))
+    assert scalar.get() == 5
+
+
+def test_a_plain_region_has_one_part(box):
+    region = box.create("plain", init=X)
+    assert region.parts == ((region.address.node, region.address, 0, 10, False),)
+    scalar = box.create("number", init=np.array(3, np.float32))
+    assert [part[2:] for part in scalar.parts] == [(0, 1, False)]
+
+
+def test_a_slice_takes_the_parts_that_it_touches(region):
+    assert lies(region[5:]) == [(1, 0, 2), (5, 2, 5)]
+    assert lies(region[4:7]) == [(1, 0, 3)]
+    assert lies(region[2:9][1:4]) == [(0, 0, 1), (1, 1, 3)]
+    assert region[4:].address == region.parts[1].address
+    region[3:8].put(np.zeros((5, 2), np.float32))
+    wanted = X.copy()
+    wanted[3:8] = 0
+    assert region.get().tolist() == wanted.tolist()
+    assert region[2:9][1:4].get().tolist() == wanted[3:6].tolist()
+
+
+def test_versions_of_the_parts_add_up(region):
+    assert region.version == 3 * region.striping.parts[0].region.version
+    before = region.version
+    region.accumulate(X)
+    assert region.version == before + 3
+    region[:1].accumulate(X[:1])
+    assert region[5:].version == before + 4
+
+
+def test_a_wait_ends_when_the_sum_is_reached(region):
+    before = region.version
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.wait(before + 2, timeout_s=0.05)
+    assert caught.value.handle.outcome() == "none"
+    found = []
+    waiter = threading.Thread(target=lambda: found.append(region.wait(before + 4)))
+    waiter.start()
+    for _ in range(4):
+        region[9:].accumulate(X[9:])
+    waiter.join(60)
+    assert found == [before + 4]
+
+
+def test_what_is_of_one_moment_or_one_memory_is_of_one_part(region):
+    for call in (region.local, lambda: region.get(snapshot=True)):
+        with pytest.raises(ConfigError, match="one part"):
+            call()
+    with pytest.raises(ConfigError, match="one part"):
+        region.get_nb(snapshot=True)
+    assert region[4:7].get(snapshot=True).tolist() == X[4:7].tolist()
+
+
+def test_accumulating_between_equal_layouts(region, box):
+    other = box.create("other", init=X, layout="striped")
+    region.accumulate_from(other, scale=2.0)
+    assert region.get().tolist() == (3 * X).tolist()
+    region[2:8].accumulate_from_nb(other[2:8], op="replace").wait()
+    assert region[2:8].get().tolist() == X[2:8].tolist()
+
+
+def test_accumulating_between_other_layouts_is_refused(region, box):
+    version = region.version
+    plain = box.create("plain", init=X)
+    with pytest.raises(ConfigError, match="same nodes"):
+        region.accumulate_from(plain)
+    with pytest.raises(ConfigError, match="one node"):
+        plain.accumulate_from(region)
+    with pytest.raises(ConfigError, match="same nodes"):
+        region[0:4].accumulate_from(region[3:7])
+    with pytest.raises(LayoutMismatchError):
+        region.accumulate_from(box.create("long", shape=(11, 2), layout="striped"))
+    assert region.version == version
+
+
+def test_rows_come_in_the_order_of_the_caller(region):
+    index = np.array([[9, 0], [4, 9]])
+    assert region.rows(index).get().tolist() == X[index].tolist()
+    region.rows(index).accumulate(np.ones((2, 2, 2), np.float32))
+    wanted = X.copy()
+    np.add.at(wanted, index, 1)
+    assert region.get().tolist() == wanted.tolist()
+    region[3:].rows([6, 0, 6]).put(np.array([[1, 1], [2, 2], [3, 3]], np.float32))
+    assert region.rows([9, 3]).get().tolist() == [[3, 3], [2, 2]]
+
+
+def test_only_the_nodes_of_the_rows_are_asked(region, team):
+    team.nodes[5].is_down = True
+    assert region.rows([6, 1]).get(timeout_s=20.0).tolist() == X[[6, 1]].tolist()
+
+
+def test_large_transfers_go_on_side_by_side(box):
+    x = np.arange(3 << 20, dtype=np.float32)
+    region = box.create("large", init=x, layout="striped")
+    handle = region.accumulate_nb(x)
+    handle.wait(timeout_s=60.0)
+    assert handle.ranges_done() == [(0, x.nbytes)]
+    moved = np.zeros_like(x)
+    region.elastic(moved, 0.5)
+    assert np.array_equal(moved, x)
+
+
+def public(kind):
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("plain", "striped", "inherited"),
+    [
+        (Region, StripedRegion, {"name", "info", "extent", "shape", "dtype", "nbytes"}),
+        (
+            Rows,
+            StripedRows,
+            {"get", "get_nb", "put", "put_nb", "accumulate", "accumulate_nb"}
+            | {"shape", "dtype"},
+        ),
+    ],
+)
+def test_no_verb_of_one_node_is_left(plain, striped, inherited):
+    assert public(plain) - public(striped) == inherited
