@@ -156,7 +156,7 @@ def _hogwild(row: Row, model: nn.Module, box: smbox.Box) -> Trainer:
 
 def _hogwild_pp(row: Row, model: nn.Module, box: smbox.Box) -> Trainer:
     optimizer = smbox_torch.HogwildPP(_sgd(row, model), box, NAME, **row.options)
-    return Trainer(model, optimizer, optimizer.latest_into, close=optimizer.close)
+    return Trainer(model, optimizer, optimizer.center_into, close=optimizer.close)
 
 
 def _dogwild(row: Row, model: nn.Module, box: smbox.Box) -> Trainer:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 from rich.console import Console
 
@@ -82,8 +82,9 @@ def test_on_a_terminal_a_bar_is_drawn_in_place_and_is_one_line_in_the_end():
 
 
 def test_a_row_that_stands_without_an_end_is_a_question(monkeypatch):
-    now_s = time.monotonic()
-    monkeypatch.setattr(boards.time, "monotonic", lambda: now_s)
+    now_s = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now_s)  # other threads keep time's own
+    monkeypatch.setattr(boards, "time", clock)
     made, shown = board(is_terminal=True)
     screen = made.output(0)
     screen.feed(b"working...")
