@@ -45,7 +45,7 @@ with HybridSGD(sgd, box, "run", period=1, timeout_s=60) as optimizer:
         box.barrier("end", world.world_size // world.local_world_size)
         center = box.attach("run.float32").get()
         print("center", float(center.sum()), box.transport, flush=True)
-        box.barrier("read", world.world_size // world.local_world_size)  # closing moves it again
+        box.barrier("read", world.world_size // world.local_world_size)  # close() moves it
     weights = torch.nn.utils.parameters_to_vector(model.parameters())
     print("group", world.group_rank, weights.detach().double().sum().item(), flush=True)
 if box:
