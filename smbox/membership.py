@@ -67,7 +67,7 @@ class Member:
     def workers(self) -> int:
         """Living members, and those expected that never came; as of the last look."""
         view = self._roster.seen
-        return max(1, view.count + len(view.never_came(self.expected)))
+        return max(1, view.count + view.missing(self.expected))
 
     @property
     def seen(self) -> View:

@@ -70,11 +70,16 @@ class View:
         self.words = words
         self.is_alive = is_alive
         self.count = int(is_alive.sum())
+        self._unclaimed = np.flatnonzero(words[:, LEASE] == 0)
         self._records = records
 
     def never_came(self, expected: int) -> list[int]:
         """Return the ranks below ``expected`` that nobody has ever had."""
-        return [int(rank) for rank in np.flatnonzero(self.words[:expected, LEASE] == 0)]
+        return [int(rank) for rank in self._unclaimed[: self.missing(expected)]]
+
+    def missing(self, expected: int) -> int:
+        """Return how many ranks below ``expected`` nobody has ever had."""
+        return int(self._unclaimed.searchsorted(expected))
 
     def expired(self) -> list[int]:
         """Return the ranks whose holder neither renewed its lease nor left."""

@@ -25,7 +25,7 @@ from smbox.errors import ConfigError
 from smbox.memory.layout import WORD_NBYTES, align
 
 ALIGN_NBYTES: Final = 64  # of a bucket and of a tensor in it: a cache line
-BLOCK_NBYTES: Final = 128 << 10
+BLOCK_NBYTES: Final = 256 << 10
 """Of a row that is averaged at once: the rows' blocks stay in a core's cache until written."""
 
 LOW_PRECISION: Final = (torch.float16, torch.bfloat16)
@@ -125,7 +125,7 @@ class SharedRows:
         return self._rows[row][bucket.first : bucket.limit].view(bucket.dtype)
 
     def reduce(self, index: int, part: int) -> None:
-        """Put the mean of a bucket's part ``part``, in rank order, in place of it in all rows.
+        """Put the mean of part ``part`` of a bucket in place of that part in all rows.
 
         A rank of weight 0 is not read. One rank computes one part, so all have the same bits.
         """
@@ -144,18 +144,18 @@ class SharedRows:
 
 
 def average(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:
-    """Return ``sum(weight * row) / sum(weight)``, summed in order; 16 bits are summed in 32.
+    """Return ``sum(weight * row) / sum(weight)``; rows of 16 bits are averaged in 32.
 
-    The sum is made in the first row, so that nothing is copied; one of 16 bits is new.
+    The mean moves from row to row by its share of the weights so far: one pass over each, no
+    sum that could overflow, and equal rows stay as they are. It is made in the first row, so
+    that nothing is copied; one of 16 bits is new.
     """
-    first, weight = rows[0]
-    sum_of_weights = sum(each for _, each in rows)
-    total = first.float() if first.dtype in LOW_PRECISION else first
-    if weight != 1.0:
-        total.mul_(weight)
+    first, weights = rows[0]
+    mean = first.float() if first.dtype in LOW_PRECISION else first
     for row, weight in rows[1:]:
-        total.add_(row.to(total.dtype), alpha=weight)
-    return total if sum_of_weights == 1.0 else total.div_(sum_of_weights)
+        weights += weight
+        mean.lerp_(row.to(mean.dtype), weight / weights)
+    return mean
 
 
 def typed(memory: torch.Tensor, first: int, like: torch.Tensor) -> torch.Tensor:

@@ -26,13 +26,15 @@ class Moves:
         flat: the worker's parameters.
 
     Attributes:
-        pending: per buffer ``[P]``, what is to be pushed.
+        pending: per buffer ``[P]``, what is to be pushed; after :meth:`pushed` without meaning
+            until the next :meth:`gather`.
     """
 
     def __init__(self, flat: FlatParameters) -> None:
         self._flat = flat
         self._base = [buffer.load().copy() for buffer in flat.buffers]
         self.pending: list[Array] = [np.zeros_like(base) for base in self._base]
+        self._is_any = False  # pending; else what is in the arrays was pushed
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -48,14 +50,17 @@ class Moves:
             self._flat.buffers, self._base, self.pending, strict=True
         ):
             x = buffer.load()
-            np.subtract(x, base, out=base)
-            np.add(pending, base, out=pending)
+            if self._is_any:
+                np.subtract(x, base, out=base)
+                np.add(pending, base, out=pending)
+            else:
+                np.subtract(x, base, out=pending)
             base[...] = x
+        self._is_any = True
 
     def pushed(self) -> None:
         """Forget what was pending."""
-        for pending in self.pending:
-            pending[...] = 0
+        self._is_any = False
 
     def rebase(self) -> None:
         """Bring x, which somebody set in the host buffers, to the device; it is no move."""
@@ -65,12 +70,16 @@ class Moves:
 
     def state(self) -> list[torch.Tensor]:
         """Return everything, as torch can save it."""
+        if not self._is_any:
+            for pending in self.pending:
+                pending[...] = 0
         return [saved(array) for array in self._base + self.pending]
 
     def load_state(self, state: list[torch.Tensor]) -> None:
         """Take back what :meth:`state` returned."""
         for mine, kept in zip(self._base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
+        self._is_any = True
 
 
 def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:

@@ -132,7 +132,7 @@ class Rendezvous:
             if is_done():
                 return
             os.sched_yield()
-        look_s = started_s
+        look_s = started_s + LOOK_S
         while not is_done():
             now_s = time.monotonic()
             if now_s >= look_s:

@@ -48,16 +48,26 @@ def shared(parameters: list[torch.Tensor], ranks: int) -> SharedRows:
     return rows
 
 
-def test_the_parts_of_all_ranks_make_the_mean_in_rank_order():
+def test_the_parts_of_all_ranks_make_the_mean_with_the_same_bits_everywhere():
     rows = shared(tensors((37,)), ranks=3)
     values = np.random.default_rng(0).standard_normal((3, 48)).astype(np.float32)
     for rank in range(3):
         rows.bucket(rank, 0).copy_(torch.from_numpy(values[rank]))
     for part in range(3):
         rows.reduce(0, part)
-    expected = ((values[0] + values[1]) + values[2]) / np.float32(3)
+    np.testing.assert_allclose(rows.bucket(0, 0), values.mean(axis=0), rtol=1e-5, atol=1e-7)
     for rank in range(3):
-        assert rows.bucket(rank, 0).numpy().tobytes() == expected.tobytes()
+        assert rows.bucket(rank, 0).numpy().tobytes() == rows.bucket(0, 0).numpy().tobytes()
+
+
+def test_the_mean_of_equal_rows_is_that_row():
+    rows = shared(tensors((37,)), ranks=3)
+    values = torch.randn(48)
+    for rank in range(3):
+        rows.bucket(rank, 0).copy_(values)
+    for part in range(3):
+        rows.reduce(0, part)
+    assert rows.bucket(2, 0).numpy().tobytes() == values.numpy().tobytes()
 
 
 def test_a_part_of_many_blocks_is_averaged_whole(monkeypatch):
