@@ -36,7 +36,7 @@ def gathered(
         staleness.update({int(k): n for k, n in each["stats"].get("staleness", {}).items()})
     machine = {
         "cpu": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
     }
     return {
