@@ -1,6 +1,6 @@
 """Turn the results of ``sweep.py`` into docs/convergence.md and docs/convergence.png.
 
-python benchmarks/convergence/report.py out/convergence
+python benchmarks/convergence/report.py
 
 The page is made of the results that are there, and says which are missing.
 """
@@ -16,7 +16,7 @@ from claims import FINDINGS, GOALS
 from drawing import draw
 from results import Results, load, seed
 from rows import EPOCHS, LOOKS, SHARE, Settings
-from sweep import SEEDS
+from sweep import OUT, SEEDS
 from tables import (
     MARK,
     accuracy_table,
@@ -107,7 +107,7 @@ AGAIN = """\
 To repeat it (`--dry-run` tells how long it will take):
 
     python benchmarks/convergence/sweep.py --data cifar10.tar.gz
-    python benchmarks/convergence/report.py out/convergence"""
+    python benchmarks/convergence/report.py"""
 
 
 def page(results: Results, wanted: Sequence[Settings], note: str = "") -> str:
@@ -197,7 +197,7 @@ def findings(results: Results) -> str:
 def main(words: Sequence[str] | None = None) -> None:
     """Write the page and its picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of the results")
+    parser.add_argument("folder", type=Path, nargs="?", default=OUT, help="of the results")
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     parser.add_argument("--seeds", default=SEEDS, help="numbers, with commas")
     parser.add_argument("--epochs", type=float, default=EPOCHS)

@@ -2,11 +2,11 @@
 
 python benchmarks/convergence/sweep.py --data cifar10.tar.gz [--budget-hours 12] [--dry-run]
 
-Every run leaves OUT/ROW-SEED-KEY.json, whose key stands for all its settings: a changed
-setting repeats the runs of its rows, and no others. All rows run with the first seed before
-any runs with the second, so whatever interrupts the sweep leaves a balanced report. Calling it
-again goes on with the runs that are missing; ``report.py OUT`` makes the page of those that
-are there.
+Every run leaves OUT/ROW-SEED-KEY.json, by default in ``results`` beside this file. The key
+stands for all settings: a changed setting repeats the runs of its rows, and no others. All rows
+run with the first seed before any runs with the second, so whatever interrupts the sweep leaves
+a balanced report. Calling it again goes on with the runs that are missing; ``report.py`` makes
+the page of those that are there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from trainers import KINDS
 import smbox
 
 SEEDS = "0,1,2,3,4"
-OUT = Path("out/convergence")
+OUT = Path(__file__).with_name("results")
+"""Kept with the sources: whoever has them can go on."""
 PATIENCE = 10.0
 """A run has failed after so many times its estimate, and PATIENCE_S more."""
 PATIENCE_S = 900.0
