@@ -31,12 +31,8 @@ import torch.distributed as dist
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid_exchange import GroupExchange
-from smbox_torch.hybrid_parts import (
-    HybridMember,
-    HybridRoot,
-    address_bytes,
-    groups_of,
-)
+from smbox_torch.hybrid_member import HybridMember
+from smbox_torch.hybrid_root import HybridRoot, address_bytes, groups_of
 from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
 from smbox_torch.options import BoxOptions
@@ -125,7 +121,7 @@ class HybridSGD(SyncGroup):
             timeout_s=timeout_s,
             group=group,
         )
-        self._recorder = self._part.recorder
+        self._recorder, self._own = self._part.recorder, self._part.own
         try:
             way = (self._part, group, f"{shared}-move", self.world, timeout_s, self._host_mean)
             self._exchange = GroupExchange(*way, is_hidden=overlap)
@@ -156,6 +152,7 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
+        self._part.own.check()
         self._demand_unchanged()
         self._settle()
         with self._leaving_if_lost():
@@ -195,6 +192,9 @@ class HybridSGD(SyncGroup):
         """
         self._part.center_into(model)
         self._remember_filled(model)
+
+    def _take_center(self) -> None:
+        self._part.take_center()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what :meth:`load_state_dict` needs; any rank may call it, alone.
@@ -248,6 +248,7 @@ class HybridSGD(SyncGroup):
             RequestTimeoutError: on the root: a group did not come; the error names its root.
             WorkerLostError: a rank of this group was lost, or its root did not come.
         """
+        self.train()
         with torch.no_grad():
             self._share_rest()
             self._part.meet(timeout_s)
@@ -264,6 +265,7 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: the root was lost with the exchange; this rank has left.
         """
+        self.train()
         with torch.no_grad():
             if exchange:
                 self._share_rest()

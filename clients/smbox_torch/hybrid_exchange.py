@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from smbox_torch.host_mean import HostMean
+from smbox_torch.hybrid_member import HybridMember
 from smbox_torch.hybrid_moves import GroupMoves, moves_of
-from smbox_torch.hybrid_parts import HybridMember, HybridRoot
+from smbox_torch.hybrid_root import HybridRoot
 from smbox_torch.overlap import Overlap
 from smbox_torch.stats import Recorder
 from smbox_torch.world import World

@@ -104,6 +104,7 @@ class JoinedOptimizer(WrappedOptimizer):
         """
         if self._is_closed:
             raise ConfigError("the optimizer was closed: finish instead of closing")
+        self.train()
         with torch.no_grad():
             self._share_rest()
             self._end_once()
@@ -122,6 +123,7 @@ class JoinedOptimizer(WrappedOptimizer):
         """
         if self._is_closed:
             return
+        self.train()
         try:
             if exchange:
                 with torch.no_grad():
@@ -149,10 +151,6 @@ class JoinedOptimizer(WrappedOptimizer):
 
     def _end(self) -> None:
         """Complete what is under way, so that x and center agree; give back threads."""
-
-    def _take_center(self) -> None:
-        """Set the worker's own model to the center."""
-        raise NotImplementedError
 
     def __exit__(
         self,

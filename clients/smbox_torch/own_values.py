@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,7 +13,7 @@ __all__ = ["OwnValues"]
 
 
 class OwnValues:
-    """What :meth:`BoxOptimizer.eval` keeps and :meth:`BoxOptimizer.train` gives back.
+    """What :meth:`WrappedOptimizer.eval` keeps and :meth:`WrappedOptimizer.train` gives back.
 
     Args:
         flats: the worker's parameters, then its buffers if they are exchanged.
@@ -28,9 +28,16 @@ class OwnValues:
         """Whether the model holds other values now."""
         return self._kept is not None
 
-    def keep(self) -> None:
-        """Copy the own values; whoever calls this then overwrites them."""
+    def replace(self, take: Callable[[], None]) -> None:
+        """Keep the own values and let ``take`` overwrite them; what it raises undoes that."""
+        if self.are_kept:
+            return
         self._kept = self.values()
+        try:
+            take()
+        except BaseException:
+            self.give_back()
+            raise
 
     def give_back(self) -> None:
         """Put the own values into the model again, if they are kept."""

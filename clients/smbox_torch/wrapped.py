@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox_torch.digest import digest
+from smbox_torch.own_values import OwnValues
 from smbox_torch.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
@@ -45,6 +46,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     _given: int | None = None
     """Digest of the values that the model was given, until the first step."""
+
+    _own: OwnValues | None = None
+    """The worker's values while :meth:`eval` lends its model; None: that model is evaluated."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, *, group: dist.ProcessGroup | None = None
@@ -89,10 +93,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
             What the closure returned.
 
         Raises:
-            ConfigError: the model was changed after the optimizer was wrapped, or a gradient
-                is sparse that the optimizer inside needs dense; nothing was exchanged, and
-                the model stays as it is.
+            ConfigError: the model was changed after the optimizer was wrapped, holds the
+                center since :meth:`eval`, or a gradient is sparse that the optimizer inside
+                needs dense; nothing was exchanged, and the model stays as it is.
         """
+        if self._own is not None:
+            self._own.check()
         if self._may_warn:
             self._may_warn = False
             warn_if_both_communicate()
@@ -138,14 +144,29 @@ class WrappedOptimizer(torch.optim.Optimizer):
         """Do one step; gradients are in place."""
         raise NotImplementedError
 
+    @torch.no_grad()
     def eval(self) -> None:
-        """Put what the run evaluates and saves into the model, until :meth:`train`.
+        """Put the center into the model, to evaluate or save it; the worker's values are kept.
 
-        Here that is the worker's own model: nothing changes.
+        The model keeps what it was given until :meth:`train`; ``step`` and exchanges raise
+        ConfigError meanwhile, and ``state_dict`` tells the worker's own values as ever. Where
+        all workers have one model, nothing changes.
+
+        Raises:
+            SmboxError: the center cannot be read; the model is as it was.
         """
+        if self._own is not None:
+            self._own.replace(self._take_center)
 
+    @torch.no_grad()
     def train(self) -> None:
         """Put the worker's own values back into the model; harmless if they are there."""
+        if self._own is not None:
+            self._own.give_back()
+
+    def _take_center(self) -> None:
+        """Set the worker's own model to the center."""
+        raise NotImplementedError
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Clear the gradients."""

@@ -20,9 +20,9 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.center import Center, Shared, center_of_buffers
 from smbox_torch.claim import claim
-from smbox_torch.evaluating import EvaluatingOptimizer
 from smbox_torch.filling import Filling
 from smbox_torch.flat import FlatBuffer, FlatParameters, checked, other_buffers
+from smbox_torch.joined import JoinedOptimizer
 from smbox_torch.matching import names_of
 from smbox_torch.own_values import OwnValues
 from smbox_torch.phase import Phase
@@ -36,7 +36,7 @@ from smbox_torch.wrapped import is_plain
 __all__ = ["BoxOptimizer"]
 
 
-class BoxOptimizer(EvaluatingOptimizer):
+class BoxOptimizer(JoinedOptimizer):
     """An optimizer whose steps also exchange the parameters with a memory box.
 
     Wrapping makes the parameters views of flat buffers and sets them to the center: the
@@ -62,6 +62,7 @@ class BoxOptimizer(EvaluatingOptimizer):
         inner: the optimizer inside.
         steps: local steps so far; under a dead predecessor's rank it begins at its steps.
         team: who works in this run; docs/membership.md.
+        own: the worker's values, also while ``eval`` lends its model.
 
     Raises:
         ConfigError: impossible arguments, nobody says how many workers there are, parameters
@@ -102,7 +103,7 @@ class BoxOptimizer(EvaluatingOptimizer):
             self.buffers = center_of_buffers(box, name, model, self._precision)
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
-        self._own = OwnValues([center.flat for center in self._centers()])
+        self._own = self.own = OwnValues([center.flat for center in self._centers()])
         self._remember()
 
     # ------------------------------------------------------------------ the optimizer's part
@@ -137,7 +138,7 @@ class BoxOptimizer(EvaluatingOptimizer):
 
     def _begin_exchange(self) -> None:
         self.team.check()
-        self._own.check()
+        self.own.check()
         self._demand_exchangeable()
         self.phase.use()
 
@@ -190,10 +191,10 @@ class BoxOptimizer(EvaluatingOptimizer):
         """Return what is evaluated in the end: the center, or an average of it."""
         return self.center
 
-    def _evaluated(self) -> Iterator[Center]:
-        yield self._best()
+    def _take_center(self) -> None:
+        self._best().take()
         if self.buffers is not None:
-            yield self.buffers
+            self.buffers.take()
 
     def _shared(self) -> Iterator[Shared]:
         """Iterate over all that a checkpoint must hold of what the workers share."""
@@ -240,7 +241,7 @@ class BoxOptimizer(EvaluatingOptimizer):
         buffers too), a copy of the center, and what the algorithm keeps itself.
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
-        own = self._own.values()
+        own = self.own.values()
         return {
             "algorithm": type(self).__name__,
             "steps": self.steps,

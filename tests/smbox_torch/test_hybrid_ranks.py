@@ -57,16 +57,47 @@ def test_every_rank_reads_the_center_alone(has_box: bool):
         def work(world: World) -> tuple[bytes, bytes]:
             net, other = model(), model()
             mine = box if world.is_group_root or has_box else None
-            with wrapped(world, net, mine) as optimizer:
-                train(optimizer, net, world.rank, range(3))
-                if world.rank == 1:
-                    optimizer.center_into(other)
+            optimizer = wrapped(world, net, mine)
+            train(optimizer, net, world.rank, range(3))
+            if world.rank == 1:
+                optimizer.center_into(other)
+            optimizer.close(exchange=False)  # the root may come here first
             return bytes_of(other)
 
         found = each(worlds(2), work)[1]
         center = box.attach("run.float32").get()
         assert found == center.tobytes()
         assert np.abs(center).max() > 0
+
+
+@pytest.mark.parametrize("has_box", [True, False])
+def test_each_rank_evaluates_the_center_in_its_own_model(has_box: bool):
+    """Between eval and train; the saved state is that of the training meanwhile."""
+    with smbox.local(memory="16MiB") as box:
+
+        def work(world: World) -> None:
+            net, other = model(), model()
+            mine = box if world.is_group_root or has_box else None
+            with wrapped(world, net, mine) as optimizer:
+                train(optimizer, net, world.rank, range(3))
+                own, saved = copy.deepcopy(net.state_dict()), optimizer.state_dict()
+                optimizer.center_into(other)
+                optimizer.eval()
+                assert bytes_of(net) == bytes_of(other)
+                assert torch.equal(net[0].running_mean, other[0].running_mean)
+                kept = optimizer.state_dict()["parameters"]["float32"]
+                assert torch.equal(kept, saved["parameters"]["float32"])
+                for refused in (optimizer.step, optimizer.exchange):
+                    with pytest.raises(ConfigError, match="holds the center"):
+                        refused()
+                optimizer.train()
+                assert all(torch.equal(own[key], x) for key, x in net.state_dict().items())
+                train(optimizer, net, world.rank, range(3, 5))
+                optimizer.eval()
+                optimizer.finish()
+            assert bytes_of(net) == box.attach("run.float32").get().tobytes()
+
+        each(worlds(2), work)
 
 
 def bytes_of(net: torch.nn.Module) -> bytes:

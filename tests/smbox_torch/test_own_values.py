@@ -164,8 +164,7 @@ def test_a_streaming_worker_keeps_its_model():
 def test_kept_values_are_copies_both_ways():
     weight = torch.nn.Parameter(torch.ones(3))
     own = OwnValues([FlatParameters([weight])])
-    own.keep()
-    weight.data.zero_()
+    own.replace(weight.data.zero_)
     own.values()[0]["float32"].fill_(7.0)
     own.give_back()
     assert weight.tolist() == [1.0] * 3
