@@ -21,7 +21,8 @@ forward changes the same running mean and variance, s = (1 - f) s + f (the batch
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal
+import time
+from typing import Any, Final, Literal
 
 import torch
 
@@ -31,15 +32,19 @@ from smbox_torch.claim import claim
 from smbox_torch.flat import check_views
 from smbox_torch.hogwild_model import ModelTensors, Places, tensors_of
 from smbox_torch.hogwild_state import SharedState
+from smbox_torch.joined import JoinedOptimizer
 from smbox_torch.phase import Phase
 from smbox_torch.sparse_gradients import check_sparse
 from smbox_torch.stats import Recorder, Stats
-from smbox_torch.wrapped import WrappedOptimizer
+from smbox_torch.team import LEASE_S, team_of_comers
 
 __all__ = ["Hogwild"]
 
+TELL_S: Final = 0.5
+"""Between two times that a worker tells how far it is: a step is shorter than that."""
 
-class Hogwild(WrappedOptimizer):
+
+class Hogwild(JoinedOptimizer):
     """An optimizer whose parameters are the one model that all workers of a host change.
 
     The model begins as the first worker's; whoever comes later finds what it has become. It
@@ -54,6 +59,8 @@ class Hogwild(WrappedOptimizer):
             Adagrad, Adam, AdamW) or each worker's own ("private").
         model: share its buffers too, the statistics and batch counts of its batch norms; all
             workers give it, or none. Names its parameters for ``center_into``.
+        lease_s: seconds without a sign of life after which ``finish`` waits no more for this
+            worker; see docs/membership.md.
 
     Raises:
         ConfigError: this process cannot map the memory, a tensor is on another device or of a
@@ -73,6 +80,7 @@ class Hogwild(WrappedOptimizer):
         *,
         state: Literal["shared", "private"] = "private",
         model: torch.nn.Module | None = None,
+        lease_s: float = LEASE_S,
     ) -> None:
         super().__init__(optimizer)
         if state not in {"shared", "private"}:
@@ -80,16 +88,22 @@ class Hogwild(WrappedOptimizer):
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
         self._places = Places(model, self._tensors.every)
-        self._views = self._share(box, name)
-        self._state = (
-            SharedState(box, f"{name}.state", optimizer) if state == "shared" else None
-        )
-        self._phase = Phase(box, name)
+        own = self._own_name(name)
+        self._views = self._map(box, name)
+        self._state = SharedState(box, f"{own}.state", optimizer) if state == "shared" else None
+        self._phase = Phase(box, own)
         self._recorder = Recorder()
+        self._join(team_of_comers(box, name, lease_s=lease_s))
+        self._tell_s = 0.0
+        self._is_private = False
         self._tensors.become(self._views)
         self._written: list[int] | None = self._writes()
 
-    def _share(self, box: Box, name: str) -> ModelTensors:
+    def _own_name(self, name: str) -> str:
+        """Return the name of those who share one model."""
+        return name
+
+    def _map(self, box: Box, name: str) -> ModelTensors:
         """Return the tensors that the model's become."""
         claim(box, name, type(self).__name__, self._tensors.every)
         (views,) = self._tensors.views(box, name)
@@ -116,7 +130,12 @@ class Hogwild(WrappedOptimizer):
         self._check()
         self._phase.use()
         self.inner.step()
+        self.steps += 1
         self._recorder.steps += 1
+        now_s = time.monotonic()
+        if now_s >= self._tell_s:
+            self._tell_s = now_s + TELL_S
+            self._note_shared()
 
     def stats(self) -> Stats:
         """Return what was counted: this worker's steps; nothing is exchanged."""
@@ -190,8 +209,28 @@ class Hogwild(WrappedOptimizer):
             raise ConfigError("this state belongs to another model", shapes=shapes[1])
         return list(zip(own, saved, strict=True))
 
-    def close(self) -> None:
-        """Take a copy of the model and leave: from then on its tensors are private."""
+    def _share_rest(self) -> None:
+        """Tell a successor how far this worker came; the model has every step already."""
+        if self.steps > self._shared_steps:
+            self._note_shared()
+
+    def _take_center(self) -> None:
+        """Keep the model, which is the shared one."""
+
+    def close(self, *, exchange: bool = True) -> None:
+        """Take a copy of the model and leave: from then on its tensors are private.
+
+        Args:
+            exchange: tell a successor how far this worker came.
+        """
+        self._detach()
+        super().close(exchange=exchange)
+
+    def _detach(self) -> None:
+        """Make the model's tensors private copies; harmless if they are."""
+        if self._is_private:
+            return
+        self._is_private = True
         self._views = self._tensors.copies()
         self._tensors.become(self._views)
         if self._state is not None:

@@ -40,6 +40,7 @@ from smbox_torch.hogwild import Hogwild
 from smbox_torch.hogwild_model import ModelTensors
 from smbox_torch.hogwild_state import share
 from smbox_torch.sync_group import world_or_default
+from smbox_torch.team import LEASE_S
 from smbox_torch.token_ring import TokenRing, ring_words
 from smbox_torch.world import World
 
@@ -82,6 +83,7 @@ class HogwildPP(Hogwild):
             exchange; None: 64 with up to 4 clusters, 16 with up to 10, else 4.
         state: the optimizer's state: one per cluster ("shared"), or per worker ("private").
         model: share its buffers in the cluster, see Hogwild, and average them with the token.
+        lease_s: as of Hogwild.
         world: who this process is; None: as the launcher tells.
 
     Raises:
@@ -100,6 +102,7 @@ class HogwildPP(Hogwild):
         update_delay: int | None = None,
         state: Literal["shared", "private"] = "private",
         model: torch.nn.Module | None = None,
+        lease_s: float = LEASE_S,
         world: World | None = None,
     ) -> None:
         world = world_or_default(world)
@@ -115,21 +118,25 @@ class HogwildPP(Hogwild):
             default_update_delay(clusters) if update_delay is None else update_delay
         )
         self._models: list[ModelTensors] = []
-        self._run = name
-        super().__init__(optimizer, box, f"{name}.{self.cluster}", state=state, model=model)
+        super().__init__(optimizer, box, name, state=state, model=model, lease_s=lease_s)
         leads = world.rank == 0 or _cluster_of(world.rank - 1, clusters, world) < self.cluster
-        (words,) = share(
-            box, f"{name}.ring", [torch.zeros(ring_words(clusters), dtype=torch.int64)]
-        )
+        with self._leaving_on_error():
+            (words,) = share(
+                box, f"{name}.ring", [torch.zeros(ring_words(clusters), dtype=torch.int64)]
+            )
         self._words = words
         self._ring = TokenRing(as_array(words), self.cluster, clusters) if leads else None
         self._old = [torch.clone(weights) for weights in self._views.parameters]
         self._keep = -1  # steps until the token is passed on; below 0: it was not used yet
 
-    def _share(self, box: Box, name: str) -> ModelTensors:  # noqa: ARG002 - the cluster's
+    def _own_name(self, name: str) -> str:
+        """Return the name of the cluster."""
+        return f"{name}.{self.cluster}"
+
+    def _map(self, box: Box, name: str) -> ModelTensors:
         """Share the models of all clusters; the first worker's values are in every one."""
-        claim(box, self._run, type(self).__name__, self._tensors.every)
-        self._models = self._tensors.views(box, self._run, self.clusters)
+        claim(box, name, type(self).__name__, self._tensors.every)
+        self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]
 
     def _advance(self) -> None:
@@ -163,6 +170,13 @@ class HogwildPP(Hogwild):
         """Return what is evaluated: the model of the cluster where the token is."""
         return self._models[int(self._words[0])]
 
+    def _take_center(self) -> None:
+        """Take a copy of what is evaluated."""
+        best = self._best().every
+        self._detach()
+        for tensor, values in zip(self._views.every, best, strict=True):
+            tensor.copy_(values)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken; see Hogwild.
 
@@ -172,11 +186,10 @@ class HogwildPP(Hogwild):
         for old, weights in zip(self._old, self._views.parameters, strict=True):
             old.copy_(weights)
 
-    def close(self) -> None:
-        """Take a copy of the cluster's model and leave; the token passes this cluster over."""
+    def _end(self) -> None:
+        """Let the token pass this cluster over."""
         if self._ring is not None:
             self._ring.leave()
-        super().close()
 
 
 def _cluster_of(rank: int, clusters: int, world: World) -> int:

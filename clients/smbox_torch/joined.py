@@ -15,9 +15,8 @@ import torch
 
 from smbox import Member
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic import default_moving_rate
-from smbox_torch.team import JoinedTeam, Team, Workers, team_of
+from smbox_torch.team import JoinedTeam, Team
 from smbox_torch.wrapped import WrappedOptimizer
 
 __all__ = ["FINISH_TIMEOUT_S", "JoinedOptimizer"]
@@ -39,11 +38,9 @@ class JoinedOptimizer(WrappedOptimizer):
     team: Team
     steps: int
 
-    def _join(
-        self, box: BoxLike, name: str, workers: Workers, rank: int | None, lease_s: float
-    ) -> None:
-        """Join the run; this is left when nobody uses the optimizer any more, at the latest."""
-        self.team = team_of(box, name, workers, rank=rank, lease_s=lease_s)
+    def _join(self, team: Team) -> None:
+        """Belong to a run, until nobody uses the optimizer any more at the latest."""
+        self.team = team
         weakref.finalize(self, self.team.leave).atexit = False
         self.rank = self.team.rank
         self.workers = self.team.size

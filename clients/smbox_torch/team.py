@@ -18,7 +18,16 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.phase import of_this_start
 from smbox_torch.world import World, is_launched
 
-__all__ = ["LEASE_S", "FixedTeam", "JoinedTeam", "Team", "Workers", "check_workers", "team_of"]
+__all__ = [
+    "LEASE_S",
+    "FixedTeam",
+    "JoinedTeam",
+    "Team",
+    "Workers",
+    "check_workers",
+    "team_of",
+    "team_of_comers",
+]
 
 LEASE_S: Final = 10.0
 """Seconds without renewal after which a worker counts as dead."""
@@ -249,4 +258,22 @@ def team_of(
     if not isinstance(box, Box):
         return FixedTeam(box, name, rank or 0, size)
     member = join(box, name, rank=rank, expected=size, lease_s=lease_s, launch=launch)
+    return JoinedTeam(member, is_mine=True)
+
+
+def team_of_comers(
+    box: Box, name: str, *, lease_s: float = LEASE_S, env: Mapping[str, str] = os.environ
+) -> JoinedTeam:
+    """Join the workers of a run that need not know how many they are; else as ``team_of``."""
+    if not is_launched(env):
+        return JoinedTeam(join(box, name, lease_s=lease_s), is_mine=True)
+    world = World.from_env(env)
+    member = join(
+        box,
+        name,
+        rank=world.rank,
+        expected=world.world_size,
+        lease_s=lease_s,
+        launch=world.run_id,
+    )
     return JoinedTeam(member, is_mine=True)

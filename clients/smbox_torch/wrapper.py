@@ -30,7 +30,7 @@ from smbox_torch.precision import Precision
 from smbox_torch.restoring import restore
 from smbox_torch.sparse_gradients import check_sparse
 from smbox_torch.stats import Recorder, Stats
-from smbox_torch.team import LEASE_S, Workers, check_workers
+from smbox_torch.team import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.wrapped import is_plain
 
 __all__ = ["BoxOptimizer"]
@@ -95,7 +95,7 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         claim(box, name, type(self).__name__, members)
         self._model = model
-        self._join(box, name, workers, rank, lease_s)
+        self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
         with self._leaving_on_error():
             self.flat = FlatParameters(members, gradients=gradients, precision=self._precision)
             self.phase = Phase(box, name)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from smbox.box import Box
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild import Hogwild
 
@@ -133,7 +133,36 @@ def test_a_model_that_leaves_the_shared_memory_is_noticed(boxes):
     train(nets[0], workers[0], range(1))
     for worker in workers:
         worker.close()
-    train(nets[0], workers[0], range(1, 2))  # on its own copy
+    with pytest.raises(ConfigError, match="was closed"):
+        train(nets[0], workers[0], range(1, 2))
+    train(nets[0], workers[0].inner, range(1, 2))  # on its own copy
+
+
+def test_finish_waits_for_the_others_and_leaves_the_common_model(boxes):
+    nets = [model(), model()]
+    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    train(nets[0], workers[0], range(3))
+    with pytest.raises(RequestTimeoutError, match="rank 1"):
+        workers[0].finish(timeout_s=0.05)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(workers[0].finish)
+        train(nets[1], workers[1], range(3))
+        assert not first.done()
+        workers[1].finish()
+        first.result()
+    assert values(nets[0]) == values(nets[1])
+    with torch.no_grad():
+        nets[0][0].weight.add_(1.0)  # its own by now
+    assert values(nets[0]) != values(nets[1])
+
+
+def test_finish_does_not_wait_for_a_worker_that_left(boxes):
+    nets = [model(), model()]
+    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    train(nets[1], workers[1], range(3))
+    workers[1].close()
+    workers[0].finish(timeout_s=5.0)
+    assert values(nets[0]) == values(nets[1])
 
 
 def test_impossible_arguments_are_refused(boxes):

@@ -251,3 +251,16 @@ def test_clusters_resume_where_they_were(open_box):
 def test_impossible_arguments_are_refused(open_box, wrong):
     with pytest.raises(ConfigError):
         made(open_box(), 0, 2, **({"clusters": 2} | wrong))
+
+
+def test_finish_leaves_the_model_of_the_cluster_that_has_the_token(open_box):
+    team = [made(open_box(), rank, 2, 2) for rank in range(2)]
+    team[0].x.grad = torch.ones_like(team[0].x)
+    for _ in range(DELAY + 1):
+        team[0].optimizer.step()  # then the other cluster has the token
+    best = team[1].x.detach().clone()
+    assert not torch.equal(team[0].x, best)
+    with ThreadPoolExecutor(2) as pool:
+        for ended in [pool.submit(each.optimizer.finish) for each in team]:
+            ended.result()
+    assert all(torch.equal(each.x, best) for each in team)
