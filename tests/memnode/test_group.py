@@ -140,13 +140,18 @@ def test_nodes_die_together_and_come_back_with_their_memory(start, name):
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
-def test_nodes_end_with_a_group_that_is_killed(start):
-    process, _ = start()
+def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
+    process, ready = start()
     others = children(process)
+    with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
+        box.create("w", shape=(7,), init=2.0, layout="striped")
     process.kill()
     process.communicate(timeout=WAIT_S)
     _, alive = psutil.wait_procs(others, timeout=WAIT_S)
     assert alive == []
+    _, again = start()
+    with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
+        assert box.attach("w").get().tolist() == [2.0] * 7
 
 
 def test_a_group_ends_with_its_parent(start):
