@@ -176,6 +176,8 @@ class NodeGroup:
                 child.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 _LOG.exception("memory node %d does not stop: it is killed", child.pid)
+                child.kill()
+                child.wait()
         return next((child.returncode for child in self._children if child.returncode), None)
 
     def _kill(self) -> None:
