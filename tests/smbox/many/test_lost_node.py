@@ -100,6 +100,17 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert fresh.create(names[1], init=X, layout="striped").get().tolist() == X.tolist()
 
 
+def test_a_box_of_the_memory_before_is_told_to_connect_again(team):
+    box, name = team.box(), team.name_on(0)
+    assert box.regions() == []  # it is connected
+    team.nodes[1].restart(unlink=True)
+    region = team.box().create(name, init=X, layout="striped")
+    with pytest.raises(PeerLostError, match="; connect again") as caught:
+        box.attach(name)
+    assert caught.value.facts["node"] == 1
+    assert region.get().tolist() == X.tolist()
+
+
 def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
     region = team.box().create("w", init=np.zeros(12, np.float32), layout="striped")
     was_cut = []
