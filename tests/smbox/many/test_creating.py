@@ -113,8 +113,9 @@ def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, mon
     assert names(team.box()) == []
 
 
-def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box):
-    region = box.create("w", init=X, layout="striped")
+@pytest.mark.parametrize("name", ["w", "run/w"])
+def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box, name):
+    region = box.create(name, init=X, layout="striped")
     box.optimizer(region, "momentum", lr=0.5)
     assert orphans.find(box) == []
     box.free(region)
