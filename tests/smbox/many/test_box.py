@@ -73,6 +73,21 @@ def test_closing_leaves_locks_and_runs_on_every_node(team):
             assert member.rank == 0
 
 
+def test_closing_lets_go_of_all_nodes_when_what_is_due_fails(team):
+    box = team.box()
+    region = box.create("w", init=X, layout="striped")
+
+    def fail():
+        raise RuntimeError("due")
+
+    box.before_close(fail)
+    with pytest.raises(RuntimeError, match="due"):
+        box.close()
+    for first in (0, 4, 8):
+        with pytest.raises(ConfigError, match="closed"):
+            region[first : first + 4].get()
+
+
 def test_raw_addresses_go_to_their_node(box):
     region = box.create("w", init=X, layout="striped")
     for part in region.parts:

@@ -147,7 +147,7 @@ def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
 def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
-    for call in (hasty.flush, hasty.regions, lambda: region.version):
+    for call in (hasty.flush, hasty.regions, hasty.stats, lambda: region.version):
         with pytest.raises(RequestTimeoutError) as caught:
             call()
         assert caught.value.facts["node"] == 5
