@@ -144,6 +144,14 @@ def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
     assert caught.value.facts["parts"][1] == "all"
 
 
+def test_a_wait_names_the_node_that_is_lost_and_changed_nothing(region, team):
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.wait(1000, timeout_s=SHORT_S)
+    assert (caught.value.facts["node"], caught.value.facts["timeout_s"]) == (1, SHORT_S)
+    assert caught.value.handle.outcome() == "none"
+
+
 def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
