@@ -18,6 +18,7 @@ from smbox import dtypes
 from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
+    LimitError,
     PeerLostError,
     RegionExistsError,
     RegionFreedError,
@@ -28,13 +29,14 @@ from smbox.head import Head, HeadPart, encode
 from smbox.many.node import Node
 from smbox.many.placing import cut, home_of
 from smbox.many.striping import Nodes, Striping, opened, read_head
-from smbox.memory.layout import Consistency, RegionKind
-from smbox.memory.region_header import check_limits, check_name, check_same_layout
+from smbox.memory.layout import NAME_NBYTES_MAX, Consistency, RegionKind
+from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import RegionInfo
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
+_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len("#0123456789abcdef")
 
 
 def _part_name(name: str, home: int) -> str:
@@ -68,7 +70,7 @@ def create(
     home = nodes[home_of(request.name, nodes)]
     part_name = _part_name(request.name, home.id)
     check_limits(request)
-    check_name(part_name)
+    _check_name(request.name)
     found = _existing(nodes, home, request)
     if found is not None:
         return found
@@ -212,6 +214,16 @@ def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
             first_error = first_error or error
     if first_error is not None:
         raise first_error
+
+
+def _check_name(name: str) -> None:
+    """Raise LimitError for a name that leaves no room for those of the parts."""
+    nbytes = len(name.encode())
+    if nbytes > _NAME_NBYTES_MAX:
+        raise LimitError(
+            f"the name of a striped region has 1 to {_NAME_NBYTES_MAX} bytes of UTF-8",
+            name_nbytes=nbytes,
+        )
 
 
 def check_no_part_name(name: str) -> None:

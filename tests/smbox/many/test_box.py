@@ -13,6 +13,7 @@ from smbox.errors import (
     AddressRangeError,
     ConfigError,
     LayoutMismatchError,
+    LimitError,
     RegionExistsError,
     RegionNotFoundError,
 )
@@ -158,6 +159,14 @@ def test_striped_over_one_node_is_a_plain_region(team):
 def test_names_of_parts_are_not_for_others(box):
     with pytest.raises(ConfigError, match="parts of striped regions"):
         box.create("w#0123456789abcdef", shape=3)
+
+
+def test_the_name_of_a_striped_region_leaves_room_for_those_of_its_parts(box):
+    region = box.create("n" * 183, init=X, layout="striped")
+    assert box.attach(region.name).get().tolist() == X.tolist()
+    with pytest.raises(LimitError, match="1 to 183 bytes") as caught:
+        box.create("n" * 184, init=X, layout="striped")
+    assert caught.value.facts["name_nbytes"] == 184
 
 
 def test_freeing_takes_head_and_parts(box):
