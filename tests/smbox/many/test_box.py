@@ -130,6 +130,14 @@ def test_a_striped_region_needs_all_its_nodes(team, team_of):
     assert caught.value.facts["node"] == 5
 
 
+def test_clients_of_other_nodes_have_other_counters(box, team):
+    fewer = team.box(order=(0, 1))
+    name = team.name_on(5)
+    box.counter(name).add(3)
+    assert fewer.counter(name).value == 0
+    assert fewer.counter(team.name_on(0)).info == box.counter(team.name_on(0)).info
+
+
 def test_one_layout_is_not_the_other(box):
     box.create("striped", init=X, layout="striped")
     box.create("single", init=X)
