@@ -126,6 +126,19 @@ def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
     assert was_cut.count(True) > 5
 
 
+def test_snapshots_name_the_node_too(region, team):
+    assert region[4:8].get_nb(snapshot=True).result().tolist() == X[4:8].tolist()
+    team.nodes[1].restart(unlink=True)
+    reads = (
+        lambda: region[4:8].get(snapshot=True),
+        lambda: region[4:8].get_nb(snapshot=True).result(),
+    )
+    for read in reads:
+        with pytest.raises(PeerLostError) as caught:
+            read()
+        assert caught.value.facts["node"] == 1
+
+
 def test_a_batch_names_the_node_that_is_lost(hasty, region, team):
     team.nodes[0].is_down = True
     with pytest.raises(RequestTimeoutError) as caught, hasty.batch() as batch:
