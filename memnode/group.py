@@ -1,8 +1,9 @@
 """``memnode --nodes N``: several memory nodes of one host that start, stop and die together.
 
 Each node is a process of its own, with an id and addresses of its own; regions can be striped
-over them. A node that dies takes the others with it, as if all had been killed at once: their
-memory stays in place, and a start under the same names goes on with it.
+over them. A node that dies takes the others with it, and so does the group's own process if it
+is killed, as if all had been killed at once: their memory stays in place, and a start under the
+same names goes on with it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import json
 import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from memnode.config import Bind, NodeConfig
@@ -62,7 +65,7 @@ def members(config: NodeConfig, count: int) -> list[NodeConfig]:
             binds=tuple(_shifted(bind, index) for bind in config.binds),
             name=None if config.name is None else f"{config.name}-{index}",
             node_id=config.node_id + index,
-            parent_pid=os.getpid(),
+            parent_pid=None,  # the group stops them, or they die with it
         )
         for index in range(count)
     ]
@@ -145,7 +148,12 @@ class NodeGroup:
             command = [sys.executable, "-m", "memnode", *arguments_of(config)]
             command += ["--json", "--log-level", self._log_level]
             self._children.append(
-                subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+                subprocess.Popen(
+                    command,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                    preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - no threads
+                )
             )
         for child in self._children:
             assert child.stdout is not None
@@ -168,6 +176,8 @@ class NodeGroup:
                 child.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 _LOG.exception("memory node %d does not stop: it is killed", child.pid)
+                child.kill()
+                child.wait()
         return next((child.returncode for child in self._children if child.returncode), None)
 
     def _kill(self) -> None:
@@ -187,6 +197,13 @@ class NodeGroup:
     def _has_lost_its_parent(self) -> bool:
         pid = self._parent_pid
         return pid is not None and not process.is_alive(pid, self._parent_started)
+
+
+def _die_with(group_pid: int) -> None:
+    """Have this child killed when the group's process dies: a clean stop removes memory."""
+    process.heed_parent(signal.SIGKILL)
+    if os.getppid() != group_pid:  # it died before that
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _is_known(config: NodeConfig) -> bool:

@@ -96,16 +96,18 @@ class Box:
         Raises:
             ConfigError, LimitError: no region can be so.
             RegionExistsError: the name is taken.
-            LayoutMismatchError: with ``exist_ok``, by another shape, dtype or consistency;
-                or init does not fit.
+            LayoutMismatchError: with ``exist_ok``, by another shape, dtype, consistency or
+                layout; or init does not fit.
             OutOfMemoryError: no room; nothing is left of it.
             RequestTimeoutError: not done in time, and maybe done: call again by ``exist_ok``.
         """
         check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         request = replace(request, exist_ok=exist_ok)
-        info = creating.create(self._paths, request, values, timeout_s)
-        return Region(self._paths, info)
+        region = Region(self._paths, creating.create(self._paths, request, values, timeout_s))
+        if exist_ok:
+            attaching.check_single(region)
+        return region
 
     def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
         """Find a region by name; waits until somebody has created it.

@@ -10,9 +10,11 @@ import typer
 from smbox.box import Box
 from smbox.cli import layouts, output
 from smbox.cli.layouts import Listed
+from smbox.config import addresses_of
 from smbox.connecting import connect
 from smbox.errors import RegionNotFoundError
 from smbox.memory.layout import Consistency, RegionKind
+from smbox.region import Region
 
 KINDS: Final = {
     RegionKind.ARRAY: "array",
@@ -111,6 +113,18 @@ def _state(box: Box, listed: Listed) -> dict[str, Any]:
         return {"value": int(box.get(info.address, info.nbytes).view(np.int64)[0])}
     if info.kind == RegionKind.BARRIER or layout in {layouts.PART, layouts.ORPHAN}:
         return {}
-    region = box.attach(info.name, timeout_s=0.0)
+    if layout == layouts.STRIPED:
+        return _of_region(box.attach(info.name, timeout_s=0.0))
+    # Not at the node of its name: the state of an optimizer is not there.
+    with connect(_address_of(box, info.address.node)) as alone:
+        return _of_region(alone.attach(info.name, timeout_s=0.0))
+
+
+def _address_of(box: Box, node_id: int) -> str:
+    ids = [node.node_id for node in box.nodes]
+    return addresses_of(box.address)[ids.index(node_id)]
+
+
+def _of_region(region: Region) -> dict[str, Any]:
     parts = [part._asdict() for part in region.parts]
     return {"version": region.version, "is_local": region.is_local, "parts": parts}

@@ -23,7 +23,8 @@ class ManyBatch(Batch):
     """Collects changes for several nodes and sends them when its ``with`` block ends.
 
     Changes of one node take effect in order; the nodes' changes go side by side. When a node
-    is lost, the changes at the others still happen.
+    is lost, the changes at the others still happen; a timeout tells the outcome at each node
+    (``parts``), and no ranges.
 
     Args:
         nodes: all.
@@ -125,7 +126,7 @@ class ManyBatch(Batch):
 
     def _handle(self) -> Handle[None]:
         shares = [
-            Share(self._nodes[node_id], 0, batch.send_nb)
+            Share(self._nodes[node_id], None, batch.send_nb)
             for node_id, batch in self._batches.items()
             if len(batch)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from smbox.many.node import Node
 from smbox.many.optimizer import StripedOptimizer
 from smbox.many.placing import home_of
 from smbox.many.region import StripedRegion
-from smbox.many.striping import Nodes, head_striping, opened, read_head
+from smbox.many.striping import head_striping, opened, read_head
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
 from smbox.paths.base import NodeInfo
@@ -52,7 +53,7 @@ class ManyBox(Box):
     def __init__(self, nodes: Sequence[Node]) -> None:
         by_id = sorted(nodes, key=lambda node: node.id)
         super().__init__(by_id[0].paths)  # for the settings, which all share
-        self._by_id: Nodes = {node.id: node for node in by_id}
+        self._by_id = {node.id: node for node in by_id}
 
     @property
     def address(self) -> str:
@@ -233,7 +234,11 @@ class ManyBox(Box):
 
     def stats(self) -> dict[str, Any]:
         """Return the nodes' own figures, by id."""
-        return {f"node {node.id}": node.box.stats() for node in self._by_id.values()}
+        found = {}
+        for node in self._by_id.values():
+            with node.named():
+                found[f"node {node.id}"] = node.box.stats()
+        return found
 
     def lock(self, name: str, *, lease_s: float = LEASE_S, timeout_s: float = 300.0) -> Lock:
         """Return a lock, on the node of its name; see ``Box.lock``."""
@@ -253,8 +258,9 @@ class ManyBox(Box):
 
     def close(self) -> None:
         """Let go of all nodes; see ``Box.close``. The first one's begins with what is due."""
-        for node in self._by_id.values():
-            node.box.close()
+        with ExitStack() as stack:  # what is due may fail, and all are closed
+            for node in reversed(self._by_id.values()):
+                stack.callback(node.box.close)
 
     @property
     def _first(self) -> Box:

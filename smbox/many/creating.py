@@ -18,6 +18,7 @@ from smbox import dtypes
 from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
+    LimitError,
     PeerLostError,
     RegionExistsError,
     RegionFreedError,
@@ -28,12 +29,14 @@ from smbox.head import Head, HeadPart, encode
 from smbox.many.node import Node
 from smbox.many.placing import cut, home_of
 from smbox.many.striping import Nodes, Striping, opened, read_head
-from smbox.memory.layout import Consistency
-from smbox.memory.region_header import check_limits, check_name, check_same_layout
+from smbox.memory.layout import NAME_NBYTES_MAX, Consistency, RegionKind
+from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths.base import CreateRequest
+from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import RegionInfo
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
+_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len("#0123456789abcdef")
 
 
 def _part_name(name: str, home: int) -> str:
@@ -61,18 +64,24 @@ def create(
     Raises:
         RegionExistsError: the name is taken.
         LayoutMismatchError: with ``exist_ok``, by another layout.
-        SmboxError: a node refused or did not answer; no part is left at those that answer.
+        SmboxError: a node refused or did not answer; no part is left at those that answer. If
+            the head's node is silent, the head may be there: its parts stay for it.
     """
     home = nodes[home_of(request.name, nodes)]
     part_name = _part_name(request.name, home.id)
     check_limits(request)
-    check_name(part_name)
+    _check_name(request.name)
     found = _existing(nodes, home, request)
     if found is not None:
         return found
     made: list[tuple[Node, RegionInfo]] = []
     try:
         head = _make_parts(nodes, request, values, part_name, timeout_s, made)
+    except BaseException:
+        with suppress(SmboxError):
+            free_parts(made)
+        raise
+    try:
         contents = encode(head)
         with home.named():
             region = home.box.create(request.name, init=contents, timeout_s=timeout_s)
@@ -84,7 +93,7 @@ def create(
         return winner
     except BaseException:
         with suppress(SmboxError):
-            free_parts(made)
+            _take_back(home, request.name, part_name, made)
         raise
     try:
         return opened(nodes, home, region.info, head)
@@ -93,6 +102,22 @@ def create(
             home.free(region.info)
             free_parts(made)
         raise
+
+
+def _take_back(
+    home: Node, name: str, part_name: str, made: list[tuple[Node, RegionInfo]]
+) -> None:
+    """Free the parts, and a head that was published without an answer to us.
+
+    Raises:
+        SmboxError: the head's node does not tell whether there is one: the parts stay.
+    """
+    with suppress(RegionNotFoundError):
+        info = home.control.attach(name, RegionKind.ARRAY, 0.0, ANSWER_MIN_S)
+        head = read_head(home, info)
+        if head is not None and head.part_name == part_name:
+            home.free(info)
+    free_parts(made)
 
 
 def _existing(nodes: Nodes, home: Node, request: CreateRequest) -> Striping | None:
@@ -189,6 +214,16 @@ def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
             first_error = first_error or error
     if first_error is not None:
         raise first_error
+
+
+def _check_name(name: str) -> None:
+    """Raise LimitError for a name that leaves no room for those of the parts."""
+    nbytes = len(name.encode())
+    if nbytes > _NAME_NBYTES_MAX:
+        raise LimitError(
+            f"the name of a striped region has 1 to {_NAME_NBYTES_MAX} bytes of UTF-8",
+            name_nbytes=nbytes,
+        )
 
 
 def check_no_part_name(name: str) -> None:

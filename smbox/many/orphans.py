@@ -16,7 +16,7 @@ from smbox.paths.work import RegionInfo
 
 def part_name_of(info: RegionInfo) -> str | None:
     """Return the name of the part that a region is, or that its state is of; None: of none."""
-    for name in (info.name, info.name.partition("/")[0]):
+    for name in (info.name, info.name.rpartition("/")[0]):
         if info.kind == RegionKind.ARRAY and home_of_part(name) is not None:
             return name
     return None

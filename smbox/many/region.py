@@ -97,7 +97,9 @@ class StripedRegion(Region):
         Raises:
             ConfigError: these rows lie in several parts, or cannot be mapped.
         """
-        return self._only("local").region.local()
+        only = self._only("local")
+        with only.node.named():
+            return only.region.local()
 
     def put(self, x: Any, *, timeout_s: float | None = None) -> None:
         """Replace the contents by ``x``; atomic by stripe."""
@@ -120,20 +122,24 @@ class StripedRegion(Region):
             ConfigError: a ``snapshot`` of rows that lie in several parts.
         """
         if snapshot:
-            return self._only("snapshot").region.get(out, snapshot=True, timeout_s=timeout_s)
+            only = self._only("snapshot")
+            with only.node.named():
+                return only.region.get(out, snapshot=True, timeout_s=timeout_s)
         return self._get(out).finish(timeout_s)
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
         if snapshot:
-            return self._only("snapshot").region.get_nb(out, snapshot=True)
-        return self._get(out).begin()
+            self._only("snapshot")
+        return self._get(out, snapshot=snapshot).begin()
 
-    def _get(self, out: Any) -> Handle[Any]:
-        array = verbs.output(self.extent, out, is_exact=False)
+    def _get(self, out: Any, *, snapshot: bool = False) -> Handle[Any]:
+        array = verbs.output(self.extent, out, is_exact=snapshot)
         result = array if out is None else out
         return self._each(
-            "get", lambda part: part.region.get_nb(part.of(array)), lambda: result
+            "get",
+            lambda part: part.region.get_nb(part.of(array), snapshot=snapshot),
+            lambda: result,
         )
 
     def accumulate(

@@ -117,7 +117,8 @@ def opened(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -> Strip
 
     Raises:
         ConfigError: a part lies on a node that this box does not know.
-        PeerLostError: another memory is there now: the part is gone for good.
+        PeerLostError: another memory is there now: the part is gone for good; or this box
+            is of an older memory than the part: connect again.
         RegionFreedError: a part was freed.
     """
     parts = tuple(_find(nodes, head_info.name, head, part) for part in head.parts)
@@ -154,6 +155,7 @@ def _find(nodes: Nodes, name: str, head: Head, part: HeadPart) -> Placed:
         )
     with node.named():
         if node.info.uuid != part.uuid:
+            node.control.stats(node.paths.timeout_s)  # raises if it is we who are of old
             raise PeerLostError(
                 "the memory that a part of this region lay in is gone: another one answers"
                 " there; free the region (smbox rm) and create it again",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from smbox.errors import SmboxError
+from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.striping import Placed, Striping
 from smbox.paths.requests import look_s
 from smbox.paths.work import Waiting, Work
@@ -42,11 +42,16 @@ class VersionSum(Waiting):
         self._striping = striping
         self._wanted = wanted
         self._waits: dict[int, Work] = {}
+        self._silent: dict[str, object] = {}
 
     def advance(self, deadline_s: float) -> bool:
         """Look at the versions, at each change of a part, until they add up."""
         while True:
-            versions = [_version(part, deadline_s) for part in self._striping.parts]
+            try:
+                versions = [_version(part, deadline_s) for part in self._striping.parts]
+            except RequestTimeoutError as error:  # the wait is over, and changed nothing
+                self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
+                return False
             self.found = sum(versions)
             if self.found >= self._wanted:
                 self.cancel()
@@ -55,8 +60,8 @@ class VersionSum(Waiting):
                 return False
 
     def facts(self) -> dict[str, object]:
-        """Tell how far the region is."""
-        return {"version": self.found, "wanted": self._wanted}
+        """Tell how far the region is, and which node did not answer."""
+        return {"version": self.found, "wanted": self._wanted} | self._silent
 
     def cancel(self) -> None:
         """Wait no more."""

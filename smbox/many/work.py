@@ -25,11 +25,14 @@ class Share:
 
     Args:
         node: the node.
-        offset: byte of the whole region's data where the node's part begins.
+        offset: byte of the whole region's data where the node's part begins; None: it is of
+            several regions, and lists no ranges.
         start: begins the share; called once.
     """
 
-    def __init__(self, node: Node, offset: int, start: Callable[[], Handle[Any]]) -> None:
+    def __init__(
+        self, node: Node, offset: int | None, start: Callable[[], Handle[Any]]
+    ) -> None:
         self.node = node
         self.error: SmboxError | None = None
         self.is_done = False
@@ -87,8 +90,11 @@ class Share:
 
     def ranges_done(self) -> list[ByteRange]:
         """List what is done, in bytes of the whole region's data."""
-        found = [] if self._work is None else self._work.ranges_done()
-        return [(first + self._offset, limit + self._offset) for first, limit in found]
+        offset = self._offset
+        if self._work is None or offset is None:
+            return []
+        found = self._work.ranges_done()
+        return [(first + offset, limit + offset) for first, limit in found]
 
     def facts(self) -> dict[str, object]:
         """See Work."""

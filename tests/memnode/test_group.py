@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import smbox
+from memnode import group
 from memnode.cli import EXIT_ADDRESS, EXIT_CLEAN, EXIT_CONFIG, EXIT_FAILED, main
 from memnode.config import Bind, NodeConfig
 from memnode.group import arguments_of, members
@@ -140,13 +141,31 @@ def test_nodes_die_together_and_come_back_with_their_memory(start, name):
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
-def test_nodes_end_with_a_group_that_is_killed(start):
-    process, _ = start()
+def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
+    process, ready = start()
     others = children(process)
+    with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
+        box.create("w", shape=(7,), init=2.0, layout="striped")
     process.kill()
     process.communicate(timeout=WAIT_S)
     _, alive = psutil.wait_procs(others, timeout=WAIT_S)
     assert alive == []
+    _, again = start()
+    with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
+        assert box.attach("w").get().tolist() == [2.0] * 7
+
+
+def test_a_node_that_does_not_stop_is_killed_and_the_status_tells(name, monkeypatch):
+    monkeypatch.setattr(group, "STOP_S", 0.3)
+    config = NodeConfig((Bind.parse(FREE),), name=name, memory_nbytes=16 << 20)
+    nodes = group.NodeGroup(members(config, 2), "error", parent_pid=None)
+    with nodes.opened():
+        stuck = psutil.Process().children()[1]
+        stuck.suspend()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert nodes.run() == -signal.SIGKILL
+    assert listing(f"smbox.{name}-0.") == []
+    assert listing(f"smbox.{name}-1.")  # as after any kill
 
 
 def test_a_group_ends_with_its_parent(start):

@@ -83,6 +83,21 @@ def test_stat_tells_where_the_parts_are(box, capsys):
     assert run(capsys, "stat", part["name"], "-a", box.address)[0] == 0
 
 
+def test_stat_finds_what_is_not_on_the_node_of_its_name(box, capsys):
+    center = box.attach("v")
+    optimizers = [box.optimizer(center, kind, lr=0.1) for kind in ("adam", "momentum")]
+    states = [state for each in optimizers for state in each.states.values()]
+    assert {box.home_of(state.name).node.node_id for state in states} == {0, 1}
+    for state in states:
+        state.put(X)
+        code, out, err = run(capsys, "stat", state.name, "-a", box.address, "--json")
+        assert code == 0, err
+        (told,) = json.loads(out)
+        assert (told["node"], told["version"]) == (state.address.node, state.version)
+    for each in optimizers:
+        each.free()
+
+
 def test_rm_takes_all_parts_and_only_where_all_nodes_are_known(box, capsys):
     box.create("brief", init=X, layout="striped")
     home = box.home_of("brief").address

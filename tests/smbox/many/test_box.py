@@ -13,6 +13,7 @@ from smbox.errors import (
     AddressRangeError,
     ConfigError,
     LayoutMismatchError,
+    LimitError,
     RegionExistsError,
     RegionNotFoundError,
 )
@@ -73,6 +74,21 @@ def test_closing_leaves_locks_and_runs_on_every_node(team):
             assert member.rank == 0
 
 
+def test_closing_lets_go_of_all_nodes_when_what_is_due_fails(team):
+    box = team.box()
+    region = box.create("w", init=X, layout="striped")
+
+    def fail():
+        raise RuntimeError("due")
+
+    box.before_close(fail)
+    with pytest.raises(RuntimeError, match="due"):
+        box.close()
+    for first in (0, 4, 8):
+        with pytest.raises(ConfigError, match="closed"):
+            region[first : first + 4].get()
+
+
 def test_raw_addresses_go_to_their_node(box):
     region = box.create("w", init=X, layout="striped")
     for part in region.parts:
@@ -114,6 +130,14 @@ def test_a_striped_region_needs_all_its_nodes(team, team_of):
     assert caught.value.facts["node"] == 5
 
 
+def test_clients_of_other_nodes_have_other_counters(box, team):
+    fewer = team.box(order=(0, 1))
+    name = team.name_on(5)
+    box.counter(name).add(3)
+    assert fewer.counter(name).value == 0
+    assert fewer.counter(team.name_on(0)).info == box.counter(team.name_on(0)).info
+
+
 def test_one_layout_is_not_the_other(box):
     box.create("striped", init=X, layout="striped")
     box.create("single", init=X)
@@ -124,6 +148,9 @@ def test_one_layout_is_not_the_other(box):
     for layout in ("single", "striped"):
         with pytest.raises(RegionExistsError):
             box.create("striped", init=X, layout=layout)
+    for creator in (box, box.home_of("striped")):  # the head has this very layout
+        with pytest.raises(LayoutMismatchError, match="striped over several nodes"):
+            creator.create("striped", shape=4096, dtype="uint8", exist_ok=True)
     with pytest.raises(ConfigError, match="layout is one of"):
         box.create("other", shape=3, layout="diagonal")
     with pytest.raises(ConfigError, match="layout is one of"):
@@ -140,6 +167,14 @@ def test_striped_over_one_node_is_a_plain_region(team):
 def test_names_of_parts_are_not_for_others(box):
     with pytest.raises(ConfigError, match="parts of striped regions"):
         box.create("w#0123456789abcdef", shape=3)
+
+
+def test_the_name_of_a_striped_region_leaves_room_for_those_of_its_parts(box):
+    region = box.create("n" * 183, init=X, layout="striped")
+    assert box.attach(region.name).get().tolist() == X.tolist()
+    with pytest.raises(LimitError, match="1 to 183 bytes") as caught:
+        box.create("n" * 184, init=X, layout="striped")
+    assert caught.value.facts["name_nbytes"] == 184
 
 
 def test_freeing_takes_head_and_parts(box):

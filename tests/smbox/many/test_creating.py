@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memnode.registry import Registry
 from smbox.errors import (
     ConnectError,
     OutOfMemoryError,
@@ -14,6 +15,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.many import orphans
+from smbox.paths.control import RemoteControl
 from smbox.testing.contract_tools import in_threads
 
 X = np.arange(12, dtype=np.float32)
@@ -61,8 +63,59 @@ def test_a_create_at_a_lost_node_names_it(team):
     assert [info.name for info in team.box(order=(0, 1)).regions()] == [left]
 
 
-def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box):
-    region = box.create("w", init=X, layout="striped")
+@pytest.fixture
+def goes_silent(monkeypatch):
+    """Let a node publish a region of this name, answer nothing to it, and be deaf then."""
+
+    def prepare(node, name):
+        publish, handle = Registry.publish, node.hub._handler
+
+        def published(self, address, **options):
+            found = publish(self, address, **options)
+            node.is_down = self.locate(address).spec.name == name
+            return found
+
+        def answers(connection, frames):
+            found = list(handle(connection, frames))
+            return [] if node.is_down else found
+
+        monkeypatch.setattr(Registry, "publish", published)
+        monkeypatch.setattr(node.hub, "_handler", answers)
+
+    return prepare
+
+
+def test_parts_stay_for_a_head_whose_node_goes_silent(team, goes_silent):
+    name = team.name_on(1)
+    goes_silent(team.nodes[1], name)
+    with pytest.raises(RequestTimeoutError) as caught:
+        team.box(timeout_s=SHORT_S).create(name, init=X, layout="striped")
+    assert caught.value.facts["node"] == 1
+    team.nodes[1].is_down = False
+    found = team.box().create(name, init=-X, layout="striped", exist_ok=True)
+    assert found.get().tolist() == X.tolist()
+
+
+def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, monkeypatch):
+    name = team.name_on(1)
+    goes_silent(team.nodes[1], name)
+    box = team.box(timeout_s=SHORT_S)
+    attach = RemoteControl.attach
+
+    def back_by_then(*arguments):
+        team.nodes[1].is_down = False
+        return attach(*arguments)
+
+    monkeypatch.setattr(RemoteControl, "attach", back_by_then)
+    with pytest.raises(RequestTimeoutError):
+        box.create(name, init=X, layout="striped")
+    team.nodes[1].is_down = False
+    assert names(team.box()) == []
+
+
+@pytest.mark.parametrize("name", ["w", "run/w"])
+def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box, name):
+    region = box.create(name, init=X, layout="striped")
     box.optimizer(region, "momentum", lr=0.5)
     assert orphans.find(box) == []
     box.free(region)

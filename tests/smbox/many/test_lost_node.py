@@ -100,6 +100,17 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     assert fresh.create(names[1], init=X, layout="striped").get().tolist() == X.tolist()
 
 
+def test_a_box_of_the_memory_before_is_told_to_connect_again(team):
+    box, name = team.box(), team.name_on(0)
+    assert box.regions() == []  # it is connected
+    team.nodes[1].restart(unlink=True)
+    region = team.box().create(name, init=X, layout="striped")
+    with pytest.raises(PeerLostError, match="; connect again") as caught:
+        box.attach(name)
+    assert caught.value.facts["node"] == 1
+    assert region.get().tolist() == X.tolist()
+
+
 def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
     region = team.box().create("w", init=np.zeros(12, np.float32), layout="striped")
     was_cut = []
@@ -115,12 +126,27 @@ def test_an_interrupted_verb_is_over_and_leaves_whole_parts(team, interrupted):
     assert was_cut.count(True) > 5
 
 
+def test_snapshots_name_the_node_too(region, team):
+    assert region[4:8].get_nb(snapshot=True).result().tolist() == X[4:8].tolist()
+    team.nodes[1].restart(unlink=True)
+    reads = (
+        lambda: region[4:8].get(snapshot=True),
+        lambda: region[4:8].get_nb(snapshot=True).result(),
+    )
+    for read in reads:
+        with pytest.raises(PeerLostError) as caught:
+            read()
+        assert caught.value.facts["node"] == 1
+
+
 def test_a_batch_names_the_node_that_is_lost(hasty, region, team):
-    team.nodes[5].is_down = True
+    team.nodes[0].is_down = True
     with pytest.raises(RequestTimeoutError) as caught, hasty.batch() as batch:
         batch.put(region, np.zeros(12, np.float32))
-    assert caught.value.facts["node"] == 5
-    assert region[:8].get().tolist() == [0] * 8
+    assert caught.value.facts["node"] == 0
+    assert caught.value.facts["parts"] == {0: "unknown", 1: "all", 5: "all"}
+    assert caught.value.handle.ranges_done() == []  # its changes may be of several regions
+    assert region[4:].get().tolist() == [0] * 8
 
 
 def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
@@ -133,10 +159,18 @@ def test_a_timeout_tells_what_failed_elsewhere(hasty, region, team):
     assert caught.value.facts["parts"][1] == "all"
 
 
+def test_a_wait_names_the_node_that_is_lost_and_changed_nothing(region, team):
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.wait(1000, timeout_s=SHORT_S)
+    assert (caught.value.facts["node"], caught.value.facts["timeout_s"]) == (1, SHORT_S)
+    assert caught.value.handle.outcome() == "none"
+
+
 def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team):
     team.nodes[5].is_down = True
     region[8:].put_nb(X[8:])
-    for call in (hasty.flush, hasty.regions, lambda: region.version):
+    for call in (hasty.flush, hasty.regions, hasty.stats, lambda: region.version):
         with pytest.raises(RequestTimeoutError) as caught:
             call()
         assert caught.value.facts["node"] == 5
