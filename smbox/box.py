@@ -221,7 +221,9 @@ class Box:
             SmboxError: what an earlier operation failed with that nobody waited for.
         """
         wanted_s = self._paths.seconds(timeout_s)
-        if not self._paths.data().flush(requests.deadline_of(wanted_s)):
+        deadline_s = requests.deadline_of(wanted_s)
+        is_complete = self._paths.data().flush(deadline_s)
+        if not (self._paths.following.drain(deadline_s) and is_complete):
             raise RequestTimeoutError(
                 "not all operations were complete in time; flush again to go on",
                 op="flush",
