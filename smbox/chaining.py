@@ -22,14 +22,15 @@ class InTurn:
 
     Args:
         first: the request.
-        second: another one, not begun.
+        second: describes another one; called by the thread that begins it.
     """
 
-    def __init__(self, first: Work, second: Work) -> None:
+    def __init__(self, first: Work, second: Callable[[], Work]) -> None:
         self.is_done = False
         self.error: SmboxError | None = None
         self._first = first
-        self._second = second
+        self._describe = second
+        self._second: Work | None = None
         self._is_second_begun = False
         self._is_cancelled = False
         self._lock = threading.RLock()  # of two threads that wait, one begins the second
@@ -38,8 +39,8 @@ class InTurn:
         """Begin the first; and the second, if the first is done at once."""
         self._first.begin()
         if self._first.is_done and self._first.error is None:
-            self._begin_second()
-            self.error, self.is_done = self._second.error, self._second.is_done
+            second = self._begin_second()
+            self.error, self.is_done = second.error, second.is_done
 
     def advance(self, deadline_s: float) -> bool:
         """Drive what is under way; see Work."""
@@ -48,8 +49,7 @@ class InTurn:
         try:
             if not self._first.advance(deadline_s):
                 return False
-            self._begin_second()
-            self.is_done = self._second.advance(deadline_s)
+            self.is_done = self._begin_second().advance(deadline_s)
         except SmboxError as error:
             self.error, self.is_done = error, True
             raise
@@ -57,13 +57,13 @@ class InTurn:
 
     def progress(self) -> int:
         """Return a number that grows as long as either gets on."""
-        second = 1 + self._second.progress() if self._is_second_begun else 0
+        second = 0 if self._second is None else 1 + self._second.progress()
         return self._first.progress() + second
 
     def outcome(self) -> str:
         """Tell what is known of both."""
         first = self._first.outcome()
-        if not self._is_second_begun:
+        if self._second is None:
             return "partial" if first == "all" else first
         second = self._second.outcome()
         return "partial" if second == "none" and first != "none" else second
@@ -74,25 +74,29 @@ class InTurn:
 
     def facts(self) -> dict[str, object]:
         """Tell what the one under way waits for."""
-        return (self._second if self._is_second_begun else self._first).facts()
+        return (self._second or self._first).facts()
 
     def cancel(self) -> None:
         """End both; see Work."""
         self._is_cancelled = True
-        self._first.cancel()
-        if self._is_second_begun:
-            self._second.cancel()
+        for each in self._begun():
+            each.cancel()
 
-    def _begin_second(self) -> None:
+    def _begin_second(self) -> Work:
         with self._lock:
+            if self._second is None:
+                self._second = self._describe()
             if not self._is_second_begun:
-                self._second.begin()
+                self._second.begin()  # once more, if that was interrupted
                 self._is_second_begun = True
+            return self._second
+
+    def _begun(self) -> list[Work]:
+        return [self._first] if self._second is None else [self._first, self._second]
 
     def _settle(self, deadline_s: float) -> bool:
         """Find out what became of what was cancelled; False at the deadline."""
-        begun = [self._first, self._second] if self._is_second_begun else [self._first]
-        for each in begun:
+        for each in self._begun():
             if each.outcome() == "unknown" and not each.advance(deadline_s):
                 return False
         return True

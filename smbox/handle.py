@@ -172,7 +172,9 @@ class Handle(Generic[T]):
         def result() -> Any:
             return found[0].result() if isinstance(found[0], Handle) else found[0]
 
-        return Handle(self._op, InTurn(self.work, FunctionCall(call)), result, self.timeout_s)
+        return Handle(
+            self._op, InTurn(self.work, lambda: FunctionCall(call)), result, self.timeout_s
+        )
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait in an asyncio event loop, as ``result()`` does, without blocking the loop.

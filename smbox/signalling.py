@@ -15,7 +15,7 @@ from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation
+from smbox.paths.work import Operation, Work
 from smbox.sync import INT64, Counter
 
 
@@ -43,8 +43,12 @@ def begin(paths: PathPair, handle: Handle[None]) -> Handle[None]:
 
 def behind(put: Handle[None], signal: Counter) -> Handle[None]:
     """Describe a put that is not begun, and a signal that is sent once it has succeeded."""
-    path = _checked(signal).paths.data(signal.info)
-    work = InTurn(put.work, path.change(_operation(signal)))
+    _checked(signal)
+
+    def change() -> Work:
+        return signal.paths.data(signal.info).change(_operation(signal))
+
+    work = InTurn(put.work, change)
     return Handle("put", work, requests.nothing, put.timeout_s)
 
 
