@@ -221,9 +221,7 @@ class Box:
             SmboxError: what an earlier operation failed with that nobody waited for.
         """
         wanted_s = self._paths.seconds(timeout_s)
-        deadline_s = requests.deadline_of(wanted_s)
-        is_complete = self._paths.data().flush(deadline_s)
-        if not (self._paths.following.drain(deadline_s) and is_complete):
+        if not self._paths.data().flush(requests.deadline_of(wanted_s)):
             raise RequestTimeoutError(
                 "not all operations were complete in time; flush again to go on",
                 op="flush",

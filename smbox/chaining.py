@@ -22,7 +22,7 @@ class InTurn:
 
     Args:
         first: the request.
-        second: describes another one; called by the thread that begins it.
+        second: describes another one; called by the thread that first drives it.
     """
 
     def __init__(self, first: Work, second: Callable[[], Work]) -> None:
@@ -31,16 +31,12 @@ class InTurn:
         self._first = first
         self._describe = second
         self._second: Work | None = None
-        self._is_second_begun = False
         self._is_cancelled = False
-        self._lock = threading.RLock()  # of two threads that wait, one begins the second
+        self._lock = threading.RLock()  # two threads that wait drive one second
 
     def begin(self) -> None:
-        """Begin the first; and the second, if the first is done at once."""
+        """Begin the first."""
         self._first.begin()
-        if self._first.is_done and self._first.error is None:
-            second = self._begin_second()
-            self.error, self.is_done = second.error, second.is_done
 
     def advance(self, deadline_s: float) -> bool:
         """Drive what is under way; see Work."""
@@ -49,7 +45,9 @@ class InTurn:
         try:
             if not self._first.advance(deadline_s):
                 return False
-            self.is_done = self._begin_second().advance(deadline_s)
+            with self._lock:
+                self._second = self._second or self._describe()
+            self.is_done = self._second.advance(deadline_s)
         except SmboxError as error:
             self.error, self.is_done = error, True
             raise
@@ -81,15 +79,6 @@ class InTurn:
         self._is_cancelled = True
         for each in self._begun():
             each.cancel()
-
-    def _begin_second(self) -> Work:
-        with self._lock:
-            if self._second is None:
-                self._second = self._describe()
-            if not self._is_second_begun:
-                self._second.begin()  # once more, if that was interrupted
-                self._is_second_begun = True
-            return self._second
 
     def _begun(self) -> list[Work]:
         return [self._first] if self._second is None else [self._first, self._second]

@@ -131,7 +131,7 @@ class Region:
             signalling.put(self._paths, operation, signal, timeout_s)
 
     def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
-        """Begin a ``put``."""
+        """Begin a ``put``; one with its signal on another node is waited for."""
         return signalling.put_nb(self._paths, verbs.put(self.extent, x), signal)
 
     def get(

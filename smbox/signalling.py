@@ -1,8 +1,10 @@
 """A put with a signal: once all of it is there, a counter grows by one.
 
 So whoever reads the new value of the counter, and then the region, finds what was put. Where
-both lie in one memory, put and signal are one request of one path; else the signal is sent
-when the put is acknowledged. Compare OpenSHMEM 1.5, ``shmem_put_signal``.
+both lie in one memory, put and signal are one request of one path. Else the signal is a request
+of its own, begun when the put is acknowledged; and ``put_nb`` waits for both, because no thread
+of smbox's would begin the signal while the caller's waits for somebody else. Compare
+OpenSHMEM's ``shmem_put_signal``.
 """
 
 from __future__ import annotations
@@ -30,26 +32,25 @@ def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Han
     """Begin a put, with a signal or without."""
     if signal is None:
         return requests.change_nb(paths, operation, requests.nothing)
-    return begin(paths, _put(paths, operation, signal))
+    return begin(_put(paths, operation, signal))
 
 
-def begin(paths: PathPair, handle: Handle[None]) -> Handle[None]:
-    """Begin a request; one that waits for another is kept for ``flush`` until it is done."""
-    handle.begin()
-    if isinstance(handle.work, InTurn) and not handle.work.is_done:
-        paths.following.add(handle.work)
-    return handle
+def begin(handle: Handle[None]) -> Handle[None]:
+    """Begin a put with a signal; one in turn is waited for, and raises what a put raises."""
+    if isinstance(handle.work, InTurn):
+        handle.finish()
+        return handle
+    return handle.begin()
 
 
 def behind(put: Handle[None], signal: Counter) -> Handle[None]:
-    """Describe a put that is not begun, and a signal that is sent once it has succeeded."""
+    """Describe a put that is not begun, and a signal that is begun once it has succeeded."""
     _checked(signal)
 
     def change() -> Work:
         return signal.paths.data(signal.info).change(_operation(signal))
 
-    work = InTurn(put.work, change)
-    return Handle("put", work, requests.nothing, put.timeout_s)
+    return Handle("put", InTurn(put.work, change), requests.nothing, put.timeout_s)
 
 
 def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:

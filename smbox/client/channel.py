@@ -204,8 +204,8 @@ class Channel:
             if not transfer.is_begun:
                 if self.is_idle:
                     self._connection.expect()
-                self.flight.waiting.append(transfer)  # twice, if interrupted here: no harm
                 transfer.is_begun = True
+                self.flight.waiting.append(transfer)
             if deadline_s is None:
                 self._send()
             else:

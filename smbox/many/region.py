@@ -108,12 +108,12 @@ class StripedRegion(Region):
 
     def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
         """Begin a ``put``."""
-        return signalling.begin(self._paths, self._put(x, signal))
+        return signalling.begin(self._put(x, signal))
 
     def _put(self, x: Any, signal: Counter | None) -> Handle[None]:
         array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        handle = self._each("put", lambda part: part.region.put_nb(part.of(array)))
-        return handle if signal is None else signalling.behind(handle, signal)
+        put = self._each("put", lambda part: part.region.put_nb(part.of(array)))
+        return put if signal is None else signalling.behind(put, signal)
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None

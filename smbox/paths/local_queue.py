@@ -165,9 +165,8 @@ class LocalQueue:
             self._refuse(work)
         with self._lock:
             self._owner = me
-            if work not in self._works:  # else an earlier try was interrupted here
-                self._works.append(work)
             work.is_begun = True
+            self._works.append(work)
             self._run()
             self._owner = 0
         if not work.is_done:

@@ -16,7 +16,6 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.handle import check_seconds
 from smbox.paths.base import ControlPath, DataPath
-from smbox.paths.following import Following
 from smbox.paths.opening import Opened, open_paths
 from smbox.paths.staging import Staging
 from smbox.paths.work import RegionInfo
@@ -30,7 +29,6 @@ class PathPair:
     Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
 
     Attributes:
-        following: requests whose second half waits for the first.
         staging: regions of this client's own, for copies of snapshots.
 
     Args:
@@ -42,7 +40,6 @@ class PathPair:
         self.config = config
         self.timeout_s = config.timeout_s
         self.is_closed = False
-        self.following = Following()
         self.staging = Staging()
         self._opener = opener
         self._opened: Opened | None = None
@@ -103,7 +100,6 @@ class PathPair:
         with self._mutex:
             self.is_closed = True
             opened, self._opened, self._data = self._opened, None, None
-        self.following.clear()
         self.staging.clear()
         if opened is not None:
             opened.data.close()
@@ -112,7 +108,6 @@ class PathPair:
     def abandon(self) -> None:
         """Forget the parent's paths, in a forked child."""
         self._mutex = threading.Lock()
-        self.following.clear()
         self.staging.clear()
         opened, self._opened, self._data = self._opened, None, None
         if opened is not None:

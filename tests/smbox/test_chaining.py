@@ -17,13 +17,11 @@ class Step:
     is_done = False
     error = None
 
-    def __init__(self, *steps, outcome="none", at_once=False):
+    def __init__(self, *steps, outcome="none"):
         self.steps, self.told, self.known = list(steps), [], outcome
-        self.is_at_once = at_once
 
     def begin(self):
         self.told.append("begin")
-        self.is_done = self.is_at_once
 
     def advance(self, deadline_s):
         self.told.append("advance")
@@ -52,7 +50,7 @@ def in_turn(first, second):
     return InTurn(first, lambda: second)
 
 
-def test_the_second_is_begun_when_the_first_is_done():
+def test_the_second_is_driven_when_the_first_is_done():
     first, second = Step(False, True), Step(False, True)
     work = in_turn(first, second)
     work.begin()
@@ -60,17 +58,9 @@ def test_the_second_is_begun_when_the_first_is_done():
     assert not work.advance(0.0)
     assert second.told == []
     assert not work.advance(0.0)
-    assert second.told == ["begin", "advance"]
+    assert second.told == ["advance"]
     assert work.advance(0.0)
     assert (work.is_done, work.error) == (True, None)
-    assert second.told.count("begin") == 1
-
-
-def test_both_are_done_at_once_where_they_can():
-    work = in_turn(Step(at_once=True), second := Step(at_once=True))
-    work.begin()
-    assert work.is_done
-    assert second.told == ["begin"]
 
 
 def test_a_first_that_fails_ends_both():
@@ -80,20 +70,6 @@ def test_a_first_that_fails_ends_both():
         with pytest.raises(RegionFreedError):
             work.advance(0.0)
     assert (work.is_done, work.error, second.told) == (True, error, [])
-
-
-def test_a_second_that_was_interrupted_in_its_begin_is_begun_again():
-    second, tries = Step(), iter([KeyboardInterrupt(), None])
-    second.begin = lambda: raised(next(tries))
-    work = in_turn(Step(True, True), second)
-    with pytest.raises(KeyboardInterrupt):
-        work.advance(0.0)
-    assert work.advance(0.0)
-
-
-def raised(error):
-    if error is not None:
-        raise error
 
 
 @pytest.mark.parametrize(
@@ -132,11 +108,11 @@ def test_a_cancel_reaches_both_once_both_are_begun():
     work.advance(0.0)
     work.cancel()
     assert not work.advance(0.0)
-    assert second.told == ["begin", "advance", "cancel", "advance"]
+    assert second.told == ["advance", "cancel", "advance"]
     assert first.told[-1] == "cancel"
 
 
-def test_two_threads_that_wait_begin_one_second():
+def test_two_threads_that_wait_drive_one_second():
     second, made = Step(), []
 
     def describe():
@@ -150,7 +126,7 @@ def test_two_threads_that_wait_begin_one_second():
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(made), second.told.count("begin")) == (1, 1)
+    assert len(made) == 1
 
 
 def test_a_function_is_called_once_and_what_it_began_is_driven():
