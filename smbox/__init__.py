@@ -42,6 +42,7 @@ from smbox.errors import (
     VersionMismatchError,
     WorkerLostError,
 )
+from smbox.gathering import when_all
 from smbox.handle import Handle
 from smbox.joining import join
 from smbox.lock import Lock
@@ -95,4 +96,5 @@ __all__ = [
     "join",
     "local",
     "register_adapter",
+    "when_all",
 ]

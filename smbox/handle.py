@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from numbers import Real
-from typing import Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
+from smbox.chaining import FunctionCall, InTurn
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
+from smbox.work import Work
 
 T = TypeVar("T")
+LOOK_FIRST_S: Final = 0.0001
+LOOK_MAX_S: Final = 0.01
+"""How long ``await`` leaves the event loop alone between two looks: at first, and at most."""
+ADVICE: Final = "it goes on: wait again, or flush"
 
 
 def check_seconds(timeout_s: object) -> float:
@@ -24,53 +31,6 @@ def check_seconds(timeout_s: object) -> float:
     return float(timeout_s)
 
 
-class Work(Protocol):
-    """A request, under way or about to be."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it ended, well or not."""
-
-    @property
-    def error(self) -> SmboxError | None:
-        """What it failed with."""
-
-    def begin(self) -> None:
-        """Send what can be sent at once; nothing, if that was done."""
-
-    def advance(self, deadline_s: float) -> bool:
-        """Drive the request until it is done or the monotonic clock passes ``deadline_s``.
-
-        A deadline in the past is one try without waiting. May be called again, by any
-        thread, after False and after an interrupt: it goes on exactly once.
-
-        Returns:
-            True when done; False at the deadline.
-
-        Raises:
-            SmboxError: the request failed for good, and fails the same way when asked again.
-        """
-
-    def progress(self) -> int:
-        """Return a number that grows as long as the request, or what is before it, gets on."""
-
-    def outcome(self) -> str:
-        """Tell what is known of the effect: "none", "partial", "all" or "unknown"."""
-
-    def ranges_done(self) -> list[tuple[int, int]]:
-        """List the byte ranges of the region's data that are certainly done, ascending."""
-
-    def facts(self) -> dict[str, object]:
-        """Tell what else a timeout's error should say, such as the pid in the way."""
-
-    def cancel(self) -> None:
-        """End it for its caller: nothing more is sent, and its arrays are not read again.
-
-        What is committed stays. What is on its way may still land; ``advance`` then settles
-        whether it did, and returns True once that is known. Waits for a second at most.
-        """
-
-
 class Handle(Generic[T]):
     """A request under way, as every ``_nb`` verb returns it.
 
@@ -81,23 +41,25 @@ class Handle(Generic[T]):
     only tells the ``outcome``.
 
     Attributes:
+        timeout_s: how long ``wait`` waits when it is not told.
         work: the request, for one who drives several as one.
 
     Args:
         op: the verb, for errors.
         work: the request.
         result: called once, when it is done; its value is what ``result()`` returns.
-        timeout_s: how long ``wait`` waits when it is not told.
+        timeout_s: see the attribute.
     """
 
     __slots__ = (
         "_error",
+        "_is_chained",
         "_is_done",
         "_is_over",
         "_op",
         "_result",
-        "_timeout_s",
         "_value",
+        "timeout_s",
         "work",
     )
 
@@ -107,10 +69,11 @@ class Handle(Generic[T]):
         self._op = op
         self.work = work
         self._result: Callable[[], T] | None = result
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
+        self._is_chained = False
         self._is_done = False
         self._is_over = False
-        self._error: SmboxError | None = None
+        self._error: Exception | None = None
         self._value: T | None = None
 
     def begin(self) -> Self:
@@ -124,10 +87,14 @@ class Handle(Generic[T]):
 
     def done(self) -> bool:
         """Tell whether the request has ended, well or not, after one try to move it on."""
+        return self.advance(0.0)
+
+    def advance(self, deadline_s: float) -> bool:
+        """Tell whether it has ended, well or not, by ``deadline_s`` of the monotonic clock."""
         if not (self._is_done or self._is_over):
             try:
-                self._is_done = self.work.advance(0.0)
-            except SmboxError as error:
+                self._is_done = self.work.advance(deadline_s)
+            except Exception as error:  # noqa: BLE001 - also what a function of then() raised
                 self._fail(error)
         return self._is_done or self._is_over
 
@@ -146,8 +113,7 @@ class Handle(Generic[T]):
             SmboxError: the request failed; the same at every call.
         """
         if not self._drive(timeout_s):
-            advice = "it goes on: wait again, or flush"
-            raise self._timeout(timeout_s, advice, self.work.facts())
+            raise self._timeout(timeout_s, ADVICE, self.work.facts())
 
     def finish(self, timeout_s: float | None = None) -> T:
         """Wait and return the result, as a blocking verb does.
@@ -172,6 +138,73 @@ class Handle(Generic[T]):
         """Wait as ``wait()`` does and return what the verb returns."""
         self.wait()
         return self._take()
+
+    def then(self, function: Callable[[T], Any]) -> Handle[Any]:
+        """Return a handle whose result is ``function(self.result())``.
+
+        The function is called once, by the thread that waits for the new handle (or asks it
+        ``done()``, or awaits it), after this request has succeeded; a flush does not call it.
+        If it returns a handle, such as that of an ``_nb`` verb that it begins, the new handle
+        waits for that one too, and has its result. If this request fails, the function is not
+        called and the new handle fails with the same error; if the function raises, with that.
+
+        Raises:
+            ConfigError: a function was chained to this handle before, or it is that of a
+                blocking verb that has timed out; nothing changed.
+            TypeError: no function; nothing changed.
+        """
+        self._check_not_over()
+        if not callable(function):
+            raise TypeError(f"then() takes a function, not {type(function).__name__}")
+        if self._is_chained:
+            raise ConfigError(
+                "one function can be chained to a handle: chain to the handle that then()"
+                " returned, or do both in one function",
+                op=self._op,
+            )
+        self._is_chained = True
+        found: list[Any] = []
+
+        def call() -> Work | None:
+            found.append(function(self._take()))
+            return found[0].work if isinstance(found[0], Handle) else None
+
+        def result() -> Any:
+            return found[0].result() if isinstance(found[0], Handle) else found[0]
+
+        return Handle(
+            self._op, InTurn(self.work, lambda: FunctionCall(call)), result, self.timeout_s
+        )
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait in an asyncio event loop, as ``result()`` does, without blocking the loop.
+
+        It looks with pauses that grow from 0.1 to 10 ms. Any loop may await, any number of
+        times. When the task is cancelled, the request goes on; await it again.
+
+        Raises:
+            ConfigError: no asyncio event loop runs in this thread; the request is as it was.
+            RequestTimeoutError: nothing of it got on for as long as the timeout of the box;
+                the request goes on.
+            SmboxError: the request failed; the same at every call.
+        """
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            message = "await a handle inside a running asyncio event loop; elsewhere wait()"
+            raise ConfigError(message, op=self._op) from None
+        pause_s, moved, before = LOOK_FIRST_S, time.monotonic(), self.work.progress()
+        while not self.done():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_MAX_S)
+            if (now := self.work.progress()) != before:
+                moved, before = time.monotonic(), now
+            elif time.monotonic() >= moved + self.timeout_s:
+                raise self._timeout(None, ADVICE, self.work.facts())
+        return self.result()
 
     def outcome(self, timeout_s: float | None = None) -> str:
         """Tell what became of the request; of a blocking verb that timed out, for good.
@@ -200,13 +233,12 @@ class Handle(Generic[T]):
         return self.work.outcome()
 
     def _limit_s(self, timeout_s: float | None) -> float:
-        return self._timeout_s if timeout_s is None else check_seconds(timeout_s)
+        return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
 
     def _drive(self, timeout_s: float | None) -> bool:
         """Drive the request until the timeout, or the box's, and again while it gets on."""
         limit_s = self._limit_s(timeout_s)
-        if self._is_over:
-            raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
+        self._check_not_over()
         if self._error is not None:
             raise self._error
         try:
@@ -220,6 +252,10 @@ class Handle(Generic[T]):
             raise
         return self._is_done
 
+    def _check_not_over(self) -> None:
+        if self._is_over:
+            raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
+
     def _take(self) -> T:
         if self._result is not None:
             self._value = self._result()
@@ -230,7 +266,7 @@ class Handle(Generic[T]):
         self._is_over = True
         self.work.cancel()
 
-    def _fail(self, error: SmboxError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._error = error
         self._is_done = True
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import verbs
+from smbox import signalling, verbs
 from smbox.address import GlobalAddress
 from smbox.affinity import Part
 from smbox.array import as_bytes
@@ -36,6 +36,7 @@ from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import RegionInfo
 from smbox.rows import Rows
+from smbox.sync import Counter
 from smbox.verbs import Extent, operand_of
 
 
@@ -47,9 +48,8 @@ class Region:
     Attributes:
         info: what the whole region is.
         extent: which part of it this is.
-        shape: of the region or slice.
+        shape, nbytes: of the region or slice.
         dtype: numpy's.
-        nbytes: of the region or slice.
 
     Args:
         paths: to the node, shared with the box.
@@ -114,21 +114,30 @@ class Region:
         view = self._paths.data(self.info).view(self.info)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
-        flat = as_bytes(view)[self._first : self._limit].view(self.dtype)
-        return flat.reshape(self.shape)
+        return as_bytes(view)[self._first : self._limit].view(self.dtype).reshape(self.shape)
 
-    def put(self, x: Any, *, timeout_s: float | None = None) -> None:
-        """Replace the contents by ``x``; atomic by stripe."""
-        requests.change(self._paths, verbs.put(self.extent, x), timeout_s)
+    def put(
+        self, x: Any, *, signal: Counter | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Replace the contents by ``x``; atomic by stripe.
 
-    def put_nb(self, x: Any) -> Handle[None]:
-        """Begin a ``put``."""
-        return requests.change_nb(self._paths, verbs.put(self.extent, x), requests.nothing)
+        With a ``signal``, a counter of any node, 1 is added to it once all of x is there: who
+        sees the counter sees x. It was added where the outcome is "all", and only there.
+        """
+        operation = verbs.put(self.extent, x)
+        if signal is None:
+            requests.change(self._paths, operation, timeout_s)
+        else:
+            signalling.put(self._paths, operation, signal, timeout_s)
+
+    def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
+        """Begin a ``put``; one with its signal on another node is waited for."""
+        return signalling.put_nb(self._paths, verbs.put(self.extent, x), signal)
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
     ) -> Any:
-        """Read the contents; each stripe as it was between two commits.
+        """Read and return the contents; each stripe as it was between two commits.
 
         Args:
             out: receives them; None: a new array. Of a float32 region it may be float16 or
@@ -136,9 +145,6 @@ class Region:
             snapshot: all stripes as they were at one moment: writers wait for the copy. Over
                 the wire it is made at the node, and needs as much memory as the region.
             timeout_s: see the module.
-
-        Returns:
-            ``out`` (filled), or a new array.
         """
         array = verbs.output(self.extent, out, is_exact=snapshot)
         result = array if out is None else out
@@ -188,12 +194,7 @@ class Region:
         return requests.change_nb(self._paths, operation, requests.nothing)
 
     def elastic(
-        self,
-        x: Any,
-        moving_rate: float,
-        delta: Any = None,
-        *,
-        timeout_s: float | None = None,
+        self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
     ) -> Any:
         """Exchange elastically with the contents c: ``d = rate * (x - c); c += d; x -= d``.
 
@@ -225,8 +226,7 @@ class Region:
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
         old = np.empty(self.shape, self.dtype)
-        operation = verbs.fetch(self.extent, x, op, scale, old)
-        requests.change(self._paths, operation, timeout_s)
+        requests.change(self._paths, verbs.fetch(self.extent, x, op, scale, old), timeout_s)
         return old
 
     def fetch_and_op_nb(
@@ -258,7 +258,6 @@ class Region:
             op: as in ``accumulate``.
             timeout_s: see the module.
         """
-        self._paths.seconds(timeout_s)
         self._from(source, scale, op).finish(timeout_s)
 
     def accumulate_from_nb(

@@ -42,15 +42,15 @@ class Counter:
 
     Thread-safe. Pickles: the copy connects by itself.
 
-    Args:
+    Attributes:
         paths: to the node, shared with the box.
         info: of the counter's region.
     """
 
-    __slots__ = ("_paths", "info")
+    __slots__ = ("info", "paths")
 
     def __init__(self, paths: PathPair, info: RegionInfo) -> None:
-        self._paths = paths
+        self.paths = paths
         self.info = info
 
     @property
@@ -62,7 +62,7 @@ class Counter:
     def value(self) -> int:
         """The present value; RegionFreedError."""
         out = np.empty((), INT64.numpy)
-        requests.read(self._paths, self.info, 0, out.nbytes, as_bytes(out), None)
+        requests.read(self.paths, self.info, 0, out.nbytes, as_bytes(out), None)
         return int(out)
 
     def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
@@ -75,13 +75,13 @@ class Counter:
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         operation, found = self._operation("counter.add", KernelCode.SUM, amount)
-        requests.change(self._paths, operation, timeout_s)
+        requests.change(self.paths, operation, timeout_s)
         return int(found)
 
     def add_nb(self, amount: int = 1) -> Handle[int]:
         """Begin an ``add``."""
         operation, found = self._operation("counter.add", KernelCode.SUM, amount)
-        return requests.change_nb(self._paths, operation, lambda: int(found))
+        return requests.change_nb(self.paths, operation, lambda: int(found))
 
     def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
         """Set the value to ``new`` if it is ``old``; tell whether it was.
@@ -91,13 +91,13 @@ class Counter:
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         operation, found = self._swap(old, new)
-        requests.change(self._paths, operation, timeout_s)
+        requests.change(self.paths, operation, timeout_s)
         return bool(found == old)
 
     def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
         """Begin a ``compare_and_swap``."""
         operation, found = self._swap(old, new)
-        return requests.change_nb(self._paths, operation, lambda: bool(found == old))
+        return requests.change_nb(self.paths, operation, lambda: bool(found == old))
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
         """Wait until the value is ``at_least`` or more; return it.
@@ -106,7 +106,7 @@ class Counter:
             RequestTimeoutError: it was not, in time; nothing changed.
             RegionFreedError: the counter was freed meanwhile.
         """
-        wanted_s = self._paths.seconds(timeout_s)
+        wanted_s = self.paths.seconds(timeout_s)
         deadline_s = requests.deadline_of(wanted_s)
         found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}
 
@@ -115,7 +115,7 @@ class Counter:
             return value >= at_least
 
         try:
-            return int(_wait_until(self._paths, self.info, is_met, deadline_s, "counter.wait"))
+            return int(_wait_until(self.paths, self.info, is_met, deadline_s, "counter.wait"))
         except RequestTimeoutError as error:
             error.facts.update(op="counter.wait", at_least=at_least, **found)
             raise
@@ -134,7 +134,7 @@ class Counter:
 
     def __reduce__(self) -> tuple[type[Counter], tuple[object, ...]]:
         """Travel as the box's settings and description."""
-        return Counter, (self._paths, self.info)
+        return Counter, (self.paths, self.info)
 
 
 def counter(paths: PathPair, name: str, init: int) -> Counter:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAYS = {
     "hello.py": "[11.0, 21.0, 31.0] version",
     "workers.py": "every element is 250 : True",
+    "stencil.py": "equal to the sequential result, bit for bit : True",
     "publish.py": "every reader has version 5",
     "svm.py": "two workers reach both objectives within 10 % : True",
     "easgd.py": "center [2.0, -3.0, 1.0] true [2.0, -3.0, 1.0]",

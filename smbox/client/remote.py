@@ -13,6 +13,7 @@ from smbox.client.changes import Batch, change_from, change_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Gather, Read, Snapshot
+from smbox.client.signalled import Signalled
 from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
@@ -59,9 +60,13 @@ class RemotePath:
         restless.note_copied(info)
         return Read(channel, info, (first, limit), out, operand)
 
-    def change(self, operation: Operation) -> Work:
+    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
         """Describe a change; see DataPath."""
-        return change_of(self._channel(), operation)
+        channel = self._channel()
+        change = change_of(channel, operation)
+        if signal is None:
+            return change
+        return Signalled(channel, change, change_of(channel, signal))
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change from another region; see DataPath."""

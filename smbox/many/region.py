@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import verbs
+from smbox import signalling, verbs
 from smbox.address import GlobalAddress
 from smbox.affinity import Part
 from smbox.array import output_array, source_array
@@ -30,6 +30,7 @@ from smbox.many.version import VersionSum, version_of
 from smbox.many.work import ManyWork, Share
 from smbox.paths.requests import nothing
 from smbox.region import Region
+from smbox.sync import Counter
 
 T = TypeVar("T")
 
@@ -101,17 +102,20 @@ class StripedRegion(Region):
         with only.node.named():
             return only.region.local()
 
-    def put(self, x: Any, *, timeout_s: float | None = None) -> None:
-        """Replace the contents by ``x``; atomic by stripe."""
-        self._put(x).finish(timeout_s)
+    def put(
+        self, x: Any, *, signal: Counter | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Replace the contents by ``x``; atomic by stripe. The signal is of all parts."""
+        self._put(x, signal).finish(timeout_s)
 
-    def put_nb(self, x: Any) -> Handle[None]:
+    def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
         """Begin a ``put``."""
-        return self._put(x).begin()
+        return signalling.begin(self._put(x, signal))
 
-    def _put(self, x: Any) -> Handle[None]:
+    def _put(self, x: Any, signal: Counter | None) -> Handle[None]:
         array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        return self._each("put", lambda part: part.region.put_nb(part.of(array)))
+        put = self._each("put", lambda part: part.region.put_nb(part.of(array)))
+        return put if signal is None else signalling.behind(put, signal)
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
@@ -160,12 +164,7 @@ class StripedRegion(Region):
         )
 
     def elastic(
-        self,
-        x: Any,
-        moving_rate: float,
-        delta: Any = None,
-        *,
-        timeout_s: float | None = None,
+        self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
     ) -> Any:
         """Exchange elastically with the contents; see ``Region.elastic``."""
         return self._elastic(x, moving_rate, delta).finish(timeout_s)

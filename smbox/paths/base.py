@@ -80,8 +80,15 @@ class DataPath(Protocol):
     def transport(self) -> str:
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
 
-    def change(self, operation: Operation) -> Work:
-        """Describe a change; it takes effect once it is begun or waited for."""
+    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
+        """Describe a change; it takes effect once it is begun or waited for.
+
+        Args:
+            operation: the change, without a sink where a signal is given.
+            signal: a change of a counter of the same node, which takes effect once all of
+                ``operation`` has, and never if that failed or was cancelled before; its
+                success is the outcome "all".
+        """
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.memory.segment import NoSegmentError
 from smbox.paths.base import NodeInfo
-from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom
+from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_reads import LocalRead, LocalRows, LocalSnapshot, LocalWait
 from smbox.paths.mappings import Mappings
@@ -38,9 +38,11 @@ class LocalPath:
         self._mine = threading.local()
         self._is_closed = False
 
-    def change(self, operation: Operation) -> Work:
+    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
         """Describe a change; see DataPath."""
-        return LocalChange(self._queue(), operation)
+        if signal is None:
+            return LocalChange(self._queue(), operation)
+        return LocalSignalled(self._queue(), operation, signal)
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0

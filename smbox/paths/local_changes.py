@@ -75,6 +75,35 @@ class LocalChange(LocalWork):
         return self._done if self._block is None else orders.order_outcome(self._block)[0]
 
 
+class LocalSignalled(LocalChange):
+    """A change of a range and, once all of it is committed, that of a counter.
+
+    Args:
+        queue: of the thread that begins it.
+        operation: what is done.
+        signal: the change of the counter.
+    """
+
+    def __init__(self, queue: LocalQueue, operation: Operation, signal: Operation) -> None:
+        super().__init__(queue, operation)
+        self._signal = LocalChange(queue, signal)
+
+    def step(self, queue: LocalQueue) -> None:
+        """Commit what is left; an order that is done runs again without effect."""
+        super().step(queue)
+        self._signal.step(queue)
+
+    def ended(self, queue: LocalQueue) -> None:
+        """Give both orders' blocks back."""
+        self._signal.error = self.error
+        self._signal.ended(queue)
+        super().ended(queue)
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect: "all" with the signal."""
+        return "all" if self._signal.ranges_done() else super().outcome()
+
+
 def pack(
     block: Block,
     place: int,

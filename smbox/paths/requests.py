@@ -29,17 +29,18 @@ def change(paths: PathPair, operation: Operation, timeout_s: float | None) -> No
     """Do a change, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    _do(paths, operation.op, _change(paths, operation), timeout_s)
+    _do(paths, operation.op, work_of(paths, operation), timeout_s)
 
 
 def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) -> Handle[T]:
     """Begin a change; its result is made when it is complete."""
-    return Handle(operation.op, _change(paths, operation), result, paths.timeout_s).begin()
+    return Handle(operation.op, work_of(paths, operation), result, paths.timeout_s).begin()
 
 
-def _change(paths: PathPair, operation: Operation) -> Work:
+def work_of(paths: PathPair, operation: Operation) -> Work:
+    """Describe a change; one of no bytes only sees that the region still lives."""
     data = paths.data(operation.info)
-    if operation.first == operation.limit:  # no byte to commit: only see that it still lives
+    if operation.first == operation.limit:
         return data.wait_version(operation.info, 0)
     return data.change(operation)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smbox.address import GlobalAddress
 from smbox.dtypes import DType
 from smbox.errors import SmboxError
-from smbox.handle import Work
+from smbox.work import Work
 
 __all__ = [
     "ByteRange",

@@ -13,6 +13,7 @@ from typing import Any, Final
 from smbox.testing import (
     contract_atomic,
     contract_names,
+    contract_pgas,
     contract_rows,
     contract_verbs,
     contract_waits,
@@ -35,6 +36,7 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
         contract_atomic,
         contract_names,
         contract_waits,
+        contract_pgas,
     )
     for check in checks_of(module)
 )

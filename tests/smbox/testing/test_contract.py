@@ -7,6 +7,7 @@ import pytest
 from smbox.testing import (
     contract_atomic,
     contract_names,
+    contract_pgas,
     contract_rows,
     contract_verbs,
     contract_waits,
@@ -24,6 +25,7 @@ def test_every_check_is_in_the_suite():
         contract_atomic,
         contract_names,
         contract_waits,
+        contract_pgas,
     ):
         assert set(checks_of(module)) <= set(CHECKS)
 
@@ -64,6 +66,7 @@ class WrongRegion:
         ("accumulate", contract_waits.check_concurrent_sums),
         ("accumulate_from", contract_rows.check_accumulate_from),
         ("accumulate", contract_atomic.check_snapshots_among_writers),
+        ("put", contract_pgas.check_put_signal),
     ],
 )
 def test_a_verb_that_does_nothing_is_found(verb, check):

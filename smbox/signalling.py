@@ -1,0 +1,81 @@
+"""A put with a signal: once all of it is there, a counter grows by one.
+
+So whoever reads the new value of the counter, and then the region, finds what was put. Where
+both lie in one memory, put and signal are one request of one path. Else the signal is a request
+of its own, begun when the put is acknowledged; and ``put_nb`` waits for both, because no thread
+of smbox's would begin the signal while the caller's waits for somebody else. Compare
+OpenSHMEM's ``shmem_put_signal``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smbox.array import as_bytes
+from smbox.chaining import InTurn
+from smbox.handle import Handle
+from smbox.memory.kernels import KernelCode
+from smbox.paths import requests
+from smbox.paths.pair import PathPair
+from smbox.paths.work import Operation, Work
+from smbox.sync import INT64, Counter
+
+
+def put(
+    paths: PathPair, operation: Operation, signal: Counter, timeout_s: float | None
+) -> None:
+    """Do a put with a signal, as a blocking verb does."""
+    _put(paths, operation, signal).finish(timeout_s)
+
+
+def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Handle[None]:
+    """Begin a put, with a signal or without."""
+    if signal is None:
+        return requests.change_nb(paths, operation, requests.nothing)
+    return begin(_put(paths, operation, signal))
+
+
+def begin(handle: Handle[None]) -> Handle[None]:
+    """Begin a put with a signal; one in turn is waited for, and raises what a put raises."""
+    if isinstance(handle.work, InTurn):
+        handle.finish()
+        return handle
+    return handle.begin()
+
+
+def behind(put: Handle[None], signal: Counter) -> Handle[None]:
+    """Describe a put that is not begun, and a signal that is begun once it has succeeded."""
+    _checked(signal)
+
+    def change() -> Work:
+        return signal.paths.data(signal.info).change(_operation(signal))
+
+    return Handle("put", InTurn(put.work, change), requests.nothing, put.timeout_s)
+
+
+def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
+    is_together = _checked(signal).info.node_uuid == operation.info.node_uuid
+    if is_together and operation.first < operation.limit:
+        work = paths.data(operation.info).change(operation, _operation(signal))
+        return Handle("put", work, requests.nothing, paths.timeout_s)
+    work = requests.work_of(paths, operation)
+    return behind(Handle("put", work, requests.nothing, paths.timeout_s), signal)
+
+
+def _checked(signal: object) -> Counter:
+    """Return what may be a signal.
+
+    Raises:
+        TypeError: no counter.
+        ConfigError, PeerLostError: its box is closed, or its memory is gone.
+    """
+    if not isinstance(signal, Counter):
+        raise TypeError(f"a signal is a counter, not {type(signal).__name__}")
+    signal.paths.data(signal.info)
+    return signal
+
+
+def _operation(counter: Counter) -> Operation:
+    one = as_bytes(np.ones((), INT64.numpy))
+    info = counter.info
+    return Operation(info, "signal", KernelCode.SUM, 1, 0, info.nbytes, one)
