@@ -26,7 +26,6 @@ def srun(arguments: list[str]) -> int:
     parser.add_argument("--cpus-per-task", type=int, default=1)
     parser.add_argument("--kill-on-bad-exit", type=int, choices=(0, 1), default=0)
     parser.add_argument("--distribution", choices=("block", "cyclic"), default="block")
-    parser.add_argument("--gres", choices=("none",))
     parser.add_argument("--overlap", action="store_true", required=True)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     step = parser.parse_args(arguments)

@@ -8,12 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import smbox
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install 'smbox[dev]'")
 
@@ -40,6 +42,9 @@ with smbox.connect() as box, smbox.join(box, "run", expected=world.world_size) a
     print(world.rank, world.local_rank, world.group_rank, world.groups, world.run_id[:3],
           world.master_addr, sums.get().sum(), nodes)
 """
+
+
+Start = Callable[..., tuple[subprocess.Popen[bytes], str]]
 
 
 def found(kind: str, name: str) -> dict[str, Any]:
@@ -108,17 +113,17 @@ def programs(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def addresses(tmp_path: Path, programs: str) -> Iterator[list[str]]:
-    """Run the containers of the memory nodes; gives their addresses."""
+def start(tmp_path: Path, programs: str) -> Iterator[Start]:
+    """Run the container of the memory node of an index; gives its process and address."""
     (container,) = TEMPLATES[0]["containers"]
     (tmp_path / "node").mkdir()
     places = mounted(TEMPLATES[0], tmp_path / "node")
-    ready = []
     with ExitStack() as ends:
-        for index in range(NODES["replicas"]):
+
+        def run(index: int, port: str = "0") -> tuple[subprocess.Popen[bytes], str]:
             pod = {"metadata.name": f"memory-{index}", "status.podIP": "127.0.0.1"}
             *shell, script = container["command"]
-            script = script.replace("/keys", places["/keys"]).replace(":7070", ":0")
+            script = script.replace("/keys", places["/keys"]).replace(":7070", f":{port}")
             script = script.replace('"$POD_NAME"', f'"k8s-{os.getpid()}-$POD_NAME"', 1)
             node = subprocess.Popen(
                 [*shell, script.replace("4GiB", "16MiB") + " --json"],
@@ -127,8 +132,9 @@ def addresses(tmp_path: Path, programs: str) -> Iterator[list[str]]:
             )
             ends.enter_context(node)
             ends.callback(node.terminate)
-            ready.append(json.loads(node.stdout.readline())["address"])
-        yield ready
+            return node, json.loads(node.stdout.readline())["address"]
+
+        yield run
 
 
 def test_the_schemas_take_every_manifest():
@@ -164,9 +170,21 @@ def test_every_secret_of_the_page_is_mounted_and_no_other(tmp_path: Path):
     assert all(file.is_file() for entries in made.values() for file in entries.values())
 
 
+def test_a_container_that_is_restarted_finds_its_memory(start: Start, tmp_path: Path):
+    node, address = start(0)
+    with smbox.connect(address, key=tmp_path / "node" / "keys" / "worker.key") as box:
+        region = box.create("kept", shape=(4,), init=1.0)
+        node.kill()
+        node.wait()
+        start(0, address.rpartition(":")[2])
+        region.accumulate([1.0] * 4, timeout_s=60.0)
+        assert region.get().tolist() == [2.0] * 4
+
+
 def test_workers_find_their_places_and_all_memory_nodes(
-    addresses: list[str], tmp_path: Path, programs: str
+    start: Start, tmp_path: Path, programs: str
 ):
+    addresses = [start(index)[1] for index in range(NODES["replicas"])]
     pod = TEMPLATES[1]
     (tmp_path / "train.py").write_text(WORKER)
     # the keys that the nodes know, not new ones

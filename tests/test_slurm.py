@@ -27,7 +27,7 @@ SBATCH = {
 }
 """Options as sbatch(1) documents them (Slurm 26.11), with the form of their values."""
 SRUN = {
-    *("cpus-per-task", "distribution", "gres", "kill-on-bad-exit", "nodes", "ntasks"),
+    *("cpus-per-task", "distribution", "kill-on-bad-exit", "nodes", "ntasks"),
     *("ntasks-per-node", "overlap"),
 }
 """Options that srun(1) documents."""

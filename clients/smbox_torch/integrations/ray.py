@@ -38,7 +38,7 @@ class MemoryNodes:
     Args:
         count: how many; Ray spreads them over its hosts as far as it has room.
         memory: size of each, for example "4GiB".
-        resources: what Ray keeps for each.
+        resources: what Ray keeps for each: "CPU", "GPU" and what the cluster names itself.
         timeout_s: until Ray has room for them, and again until they serve, in seconds.
 
     Attributes:
@@ -92,7 +92,7 @@ class MemoryNodes:
             function: of a worker.
             *args: its arguments, the same for all.
             workers: how many.
-            resources: what Ray keeps for each.
+            resources: what Ray keeps for each, as above.
             strategy: how Ray places them: "PACK", "SPREAD", "STRICT_PACK" or "STRICT_SPREAD".
             on_failure: what follows when one raises or is killed: "stop" ends all, with
                 "continue" the others go on, with "restart" it starts again meanwhile.
