@@ -1,7 +1,8 @@
 """A memory node that is nobody's child, for launchers whose end kills their children.
 
 A memory node that is killed leaves its memory in /dev/shm; one that is told to stop removes it.
-This one watches its launcher by ``--parent-pid`` and stops by itself when that ends.
+This one watches its launcher by ``--parent-pid`` and stops by itself when that ends. Its shell
+then removes the keys.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from smbox.errors import ConnectError
 from smbox.memory import segment
@@ -23,6 +25,9 @@ from smbox_torch.access import write_keys
 from smbox_torch.cluster import MEMNODE
 from smbox_torch.node_keeper import RESTARTS_MAX
 from smbox_torch.reporter import parse
+
+SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
+"""Starts a node; $0 is the folder of keys, which the node needs again if it was killed."""
 
 
 class DetachedNode:
@@ -52,11 +57,10 @@ class DetachedNode:
             The address with its port.
 
         Raises:
-            ConnectError: it did not start; nothing is left but the keys, which ``serve`` or
-                the end of this object removes. The message has the node's last words.
+            ConnectError: it did not start; nothing is left. The message has its last words.
         """
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", '"$@" 2>&1 &', "sh", *self._argv, "--bind", self._address],
+            [*SHELL, self._folder.name, *self._argv, "--bind", self._address],
             stdout=subprocess.PIPE,
             text=True,
             errors="replace",
@@ -71,6 +75,7 @@ class DetachedNode:
                 return self._address
             said = line.strip() or said
         self._close_pipe()
+        self._folder.cleanup()
         raise ConnectError(f"memnode ended; it said: {said}")
 
     def serve(self) -> None:

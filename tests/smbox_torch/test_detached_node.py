@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -74,7 +75,7 @@ def test_a_node_that_does_not_start_says_why():
     node = DetachedNode(0, "plenty", made_keys()[0], BIND)
     with pytest.raises(ConnectError, match=r"it said: .*plenty"):
         node.start()
-    node._folder.cleanup()
+    assert not os.path.exists(node._folder.name)
 
 
 def test_a_launcher_that_is_killed_takes_it_along():
@@ -83,7 +84,7 @@ from smbox_torch.access import made_keys
 from smbox_torch.detached_node import DetachedNode
 node = DetachedNode(0, "16MiB", made_keys()[0], {BIND!r})
 node.start()
-print(node._pid, node._name, flush=True)
+print(node._pid, node._name, node._folder.name, flush=True)
 input()
 """
     launcher = subprocess.Popen(
@@ -94,9 +95,13 @@ input()
     )
     with launcher:
         assert launcher.stdout is not None
-        pid, name = launcher.stdout.readline().split()
+        pid, name, keys = launcher.stdout.readline().split()
         node = psutil.Process(int(pid))
         assert listing(f"{PREFIX}{name}.")
         launcher.kill()
         psutil.wait_procs([node], timeout=SOON_S)
     assert listing(f"{PREFIX}{name}.") == []
+    deadline_s = time.monotonic() + SOON_S
+    while os.path.exists(keys):  # the shell is nobody's child either
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

@@ -58,7 +58,7 @@ def ray_environment() -> Iterator[dict[str, str]]:
     folder = tempfile.mkdtemp(prefix="smbox-ray-", dir="/tmp")  # short: for unix sockets
     mark = secrets.token_hex(8)
     kept = {key: text for key, text in os.environ.items() if "SMBOX_" not in key}
-    more = {MARK: mark, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+    more = {MARK: mark, "RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": folder}
     try:
         yield kept | more | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     finally:
@@ -102,6 +102,7 @@ def python() -> Iterator[Callable[..., str]]:
             yield run
             cluster.communicate(timeout=60)
         assert cluster.returncode == 0
+        assert list(Path(environment["TMPDIR"]).glob("smbox-keys-*")) == []
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ def train():
     with smbox.connect() as box:
         kept = box.create("kept", shape=(4,), init=1.0)
         (node,) = [p for p in psutil.process_iter(["cmdline"])
-                   if "memnode" in (p.info["cmdline"] or ())
+                   if (p.info["cmdline"] or [])[1:3] == ["-m", "memnode"]
                    and p.environ().get("SMBOXTEST_RAY") == os.environ["SMBOXTEST_RAY"]]
         node.kill()
         kept.accumulate(np.ones(4, np.float32), timeout_s=60.0)
