@@ -22,7 +22,7 @@ SAYS = {
 
 def test_every_example_is_run():
     """Here, or by another file of tests that names it."""
-    others = [p for p in ROOT.glob("tests/test_*.py") if p != Path(__file__).resolve()]
+    others = [p for p in ROOT.glob("tests/**/test_*.py") if p != Path(__file__).resolve()]
     text = "\n".join(path.read_text() for path in others)
     examples = {path.name for path in ROOT.glob("examples/*.py")}
     assert set(SAYS) <= examples

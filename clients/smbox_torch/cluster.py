@@ -208,3 +208,25 @@ def free_port() -> int:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def ranked(hosts: Sequence[str]) -> list[tuple[int, dict[str, object]]]:
+    """Give ranks to the places that a scheduler has chosen, consecutive on each host.
+
+    Args:
+        hosts: host of each place.
+
+    Returns:
+        By rank, the number of its place and its variables without their prefix SMBOX_.
+    """
+    groups = list(dict.fromkeys(hosts))
+    order = sorted(range(len(hosts)), key=lambda index: groups.index(hosts[index]))
+    ranks: list[tuple[int, dict[str, object]]] = []
+    for rank, index in enumerate(order):
+        host = hosts[index]
+        place: dict[str, object] = {"RANK": rank, "WORLD_SIZE": len(hosts)}
+        place |= {"LOCAL_RANK": hosts[:index].count(host)}
+        place |= {"LOCAL_WORLD_SIZE": hosts.count(host)}
+        place |= {"GROUP_RANK": groups.index(host), "GROUP_WORLD_SIZE": len(groups)}
+        ranks.append((index, place))
+    return ranks

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import ConfigError
-from smbox_torch.cluster import RESTARTS, OnFailure, Plan, Run, free_port, worker_env
+from smbox_torch.cluster import (
+    RESTARTS,
+    OnFailure,
+    Plan,
+    Run,
+    free_port,
+    ranked,
+    worker_env,
+)
 from smbox_torch.world import World
 
 RUN = Run("r", "tcp://127.0.0.1:7070", 1)
@@ -14,6 +22,10 @@ TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "other",
     "TORCHELASTIC_USE_AGENT_STORE": "True",
 }
+
+
+def told_of(place: dict[str, object]) -> dict[str, str]:
+    return {f"SMBOX_{name}": str(value) for name, value in place.items()}
 
 
 def worlds(plan: Plan, restart: int = 0) -> list[World]:
@@ -114,3 +126,19 @@ def test_a_free_port_is_one():
 def test_only_a_node_that_was_there_before_is_shown_a_key(address: str | None):
     env = worker_env(Plan(["x"], address=address), {"SMBOX_KEY": "a.key"}, 0, run=RUN)
     assert ("SMBOX_KEY" in env) == (address is not None)
+
+
+def test_ranks_of_a_scheduler_are_consecutive_on_each_host():
+    assert [index for index, _ in ranked("baab")] == [0, 3, 1, 2]
+    found = [World.from_env(told_of(place)) for _, place in ranked("baab")]
+    assert [world.rank for world in found] == [0, 1, 2, 3]
+    assert [world.local_rank for world in found] == [0, 1, 0, 1]
+    assert [world.group_rank for world in found] == [0, 0, 1, 1]
+    assert {world.world_size for world in found} == {4}
+    assert {world.groups for world in found} == {2}
+
+
+def test_hosts_of_a_scheduler_may_differ_in_size():
+    found = [World.from_env(told_of(place)) for _, place in ranked("aba")]
+    assert [world.local_world_size for world in found] == [2, 2, 1]
+    assert [world.rank_of(0) for world in found] == [0, 0, 2]

@@ -104,11 +104,12 @@ def test_it_refuses(case: str, tmp_path: object):
     run(code, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
+@pytest.mark.parametrize("name", ["accelerate", "lightning", "ray", "transformers"])
 def test_a_missing_framework_is_named_with_its_cure(name: str):
+    extra = "ray" if name == "ray" else "frameworks"
     code = f"""
 sys.modules[{name!r}] = None
-with pytest.raises(ModuleNotFoundError, match="frameworks") as raised:
+with pytest.raises(ModuleNotFoundError, match=r"smbox\\[{extra}\\]") as raised:
     import smbox_torch.integrations.{name}
 assert raised.value.name == {name!r}
 """
@@ -119,6 +120,6 @@ assert raised.value.name == {name!r}
 
 def test_the_package_needs_no_framework():
     assert integrations.__doc__
-    frameworks = ("accelerate", "lightning", "transformers")
+    frameworks = ("accelerate", "lightning", "ray", "transformers")
     code = f"import smbox_torch.integrations\nassert not set({frameworks!r}) & set(sys.modules)"
     run(code)

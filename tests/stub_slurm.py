@@ -1,0 +1,74 @@
+"""Stand-ins for srun and scontrol: their tasks really run, each "host" is this one.
+
+python stub_slurm.py NAME ARGUMENTS, as the file of that name in a test's PATH calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+
+NAME = "localhost"
+
+
+def srun(arguments: list[str]) -> int:
+    """Start the tasks of a step and wait; returns the highest exit code, as srun(1) does."""
+    parser = argparse.ArgumentParser("srun", allow_abbrev=False)
+    inherited = {name: os.environ.get(f"SLURM_{name}") for name in ("NNODES", "NTASKS")}
+    parser.add_argument("--nodes", type=int, default=inherited["NNODES"])
+    parser.add_argument("--ntasks", type=int, default=inherited["NTASKS"])
+    parser.add_argument(
+        "--ntasks-per-node", type=int, default=os.environ["SLURM_NTASKS_PER_NODE"]
+    )
+    parser.add_argument("--cpus-per-task", type=int, default=1)
+    parser.add_argument("--kill-on-bad-exit", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--distribution", choices=("block", "cyclic"), default="block")
+    parser.add_argument("--overlap", action="store_true", required=True)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    step = parser.parse_args(arguments)
+    assert step.ntasks <= step.nodes * step.ntasks_per_node
+    tasks = {
+        subprocess.Popen(step.command, env=os.environ | told(step, task)).pid
+        for task in range(step.ntasks)
+    }
+    highest = 0
+    while tasks:
+        ended, status = os.wait()
+        tasks.remove(ended)
+        code = os.waitstatus_to_exitcode(status)
+        if code and step.kill_on_bad_exit:
+            for task in tasks:
+                os.kill(task, signal.SIGTERM)
+        highest = max(highest, code if code >= 0 else 128 - code)
+    return highest
+
+
+def told(step: argparse.Namespace, task: int) -> dict[str, str]:
+    """Return the output environment variables of srun(1)."""
+    node, local = divmod(task, step.ntasks_per_node)
+    values = {
+        "SLURM_PROCID": task,
+        "SLURM_LOCALID": local,
+        "SLURM_NODEID": node,
+        "SLURM_NTASKS": step.ntasks,
+        "SLURM_NTASKS_PER_NODE": step.ntasks_per_node,
+        "SLURM_STEP_NUM_NODES": step.nodes,
+        "SLURM_CPUS_PER_TASK": step.cpus_per_task,
+        "SLURMD_NODENAME": NAME,
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def scontrol(arguments: list[str]) -> int:
+    """Print the names of a list of hosts, one per line."""
+    show, hostnames, hosts = arguments
+    assert (show, hostnames) == ("show", "hostnames")
+    print("\n".join(hosts.split(",")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit({"srun": srun, "scontrol": scontrol}[sys.argv[1]](sys.argv[2:]))
