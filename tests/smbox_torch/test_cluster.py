@@ -114,3 +114,22 @@ def test_a_free_port_is_one():
 def test_only_a_node_that_was_there_before_is_shown_a_key(address: str | None):
     env = worker_env(Plan(["x"], address=address), {"SMBOX_KEY": "a.key"}, 0, run=RUN)
     assert ("SMBOX_KEY" in env) == (address is not None)
+
+
+def test_workers_of_other_hosts_are_started_through_the_entrance_of_theirs():
+    plan = Plan(
+        ["program", "word"],
+        nodes=2,
+        per_node=2,
+        address="tcp://a:1",
+        enter=[["ssh", "a"], ["ssh", "b"]],
+    )
+    assert plan.command_on(1) == ["ssh", "b", "program", "word"]
+    assert Plan(["program"]).command_on(0) == ["program"]
+
+
+@pytest.mark.parametrize("address", [None, "tcp://a:1"])
+def test_other_hosts_need_an_entrance_each_and_a_memory_node(address: str | None):
+    entrances = [["ssh", "a"]] * (2 if address is None else 1)
+    with pytest.raises(ConfigError, match="entrance for each"):
+        Plan(["program"], nodes=2, address=address, enter=entrances)
