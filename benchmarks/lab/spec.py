@@ -22,6 +22,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         name: of the host; of several, the name is followed by a number from 0 on.
         count: how many.
         rate_mbit: of its link, each way, in 10^6 bit/s; 0 is unlimited; None: the file's.
+        delay_ms: that each packet waits on its link, each way; None: the file's.
         cores: of the machine that its processes may use; none: those of the laboratory.
         workers: that ``lab run`` starts there.
         memory: size of the memory node that is started there, as "1GiB"; "": none.
@@ -30,6 +31,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     count: int = 1
     rate_mbit: float | None = None
+    delay_ms: float | None = None
     cores: tuple[int, ...] = ()
     workers: int = 0
     memory: str = ""
@@ -41,11 +43,13 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         host: kinds of hosts.
         rate_mbit: of links that say nothing else; 0 is unlimited.
+        delay_ms: on links that say nothing else.
         keys: whether memory nodes ask for keys and encrypt.
     """
 
     host: tuple[Kind, ...]
     rate_mbit: float = 0.0
+    delay_ms: float = 0.0
     keys: bool = True
 
 
@@ -56,6 +60,7 @@ class HostSpec:
     name: str
     ip: str
     rate_mbit: float
+    delay_ms: float
     cores: tuple[int, ...]
     workers: int
     memory: str
@@ -89,6 +94,7 @@ def read(text: bytes) -> Spec:
             name,
             f"{NETWORK}.{number}",
             file.rate_mbit if kind.rate_mbit is None else kind.rate_mbit,
+            file.delay_ms if kind.delay_ms is None else kind.delay_ms,
             kind.cores,
             kind.workers,
             kind.memory,
@@ -116,7 +122,9 @@ def _check(hosts: tuple[HostSpec, ...]) -> None:
             raise ConfigError(
                 "names of hosts differ, begin with a letter and hold a-z 0-9 -", name=host.name
             )
-        if host.rate_mbit < 0 or host.workers < 0:
-            raise ConfigError("rate_mbit and workers are not negative", host=host.name)
+        if min(host.rate_mbit, host.delay_ms, host.workers) < 0:
+            raise ConfigError(
+                "rate_mbit, delay_ms and workers are not negative", host=host.name
+            )
     if len({host.workers for host in hosts} - {0}) > 1:
         raise ConfigError("hosts with workers all have the same number of them")

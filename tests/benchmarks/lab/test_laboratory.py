@@ -188,3 +188,29 @@ def test_a_program_runs_in_one_host_and_its_failure_is_told(start, tmp_path: Pat
     process = start("on", "import sys\nsys.exit(7)")
     process.communicate(timeout=100)
     assert process.returncode == 7
+
+
+def test_a_delay_holds_each_packet_and_changes_none(start, tmp_path: Path):
+    delay_ms = 10.0
+    code = """
+import os, pathlib, sys, time
+import numpy as np
+import smbox
+with smbox.connect() as box:
+    counter = box.counter("trips")
+    times = []
+    for _ in range(5):
+        began_s = time.monotonic()
+        counter.add(1)
+        times.append(1000 * (time.monotonic() - began_s))
+    region = box.create("x", 4 << 20, "uint8")
+    data = np.random.default_rng(0).integers(0, 256, region.nbytes).astype(np.uint8)
+    region.put(data)
+    assert np.array_equal(region.get(), data)
+    pathlib.Path(sys.argv[1]).write_text(str(min(times)))
+"""
+    file = FILE.replace('name = "worker"', f'name = "worker"\ndelay_ms = {delay_ms}')
+    process = start("on", code, file=file)
+    shown, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, shown
+    assert 2 * delay_ms < float((tmp_path / "told").read_text()) < 4 * delay_ms

@@ -8,7 +8,7 @@ from lab.record import Record
 from lab.spec import HostSpec
 from rich.console import Console
 
-HOST = HostSpec("worker", "10.77.0.1", 100.0, (), 2, "")
+HOST = HostSpec("worker", "10.77.0.1", 100.0, 0.0, (), 2, "")
 
 
 def test_samples_hold_what_was_used_between_them_and_the_workers_rates_added_up():
