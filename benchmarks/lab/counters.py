@@ -114,7 +114,7 @@ class Counters:
             try:
                 times = found.cpu_times()
                 seen = self._cpu_s.setdefault(_network_of(found.pid), {})
-            except (psutil.NoSuchProcess, FileNotFoundError):
+            except (psutil.NoSuchProcess, OSError):  # it has ended
                 continue
             seen[found] = times.user + times.system
 

@@ -197,7 +197,9 @@ def worker_env(
         env.pop("SMBOX_KEY", None)
     env |= {name: str(value) for name, value in told.items()}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
-    if plan.nodes > 1:
+    if (
+        plan.nodes > 1 and not plan.enter
+    ):  # hosts that are played share memory, real ones do not
         env["SMBOX_TRANSPORT"] = "tcp"
     return env
 

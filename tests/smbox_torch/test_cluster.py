@@ -125,6 +125,7 @@ def test_workers_of_other_hosts_are_started_through_the_entrance_of_theirs():
         enter=[["ssh", "a"], ["ssh", "b"]],
     )
     assert plan.command_on(1) == ["ssh", "b", "program", "word"]
+    assert "SMBOX_TRANSPORT" not in worker_env(plan, {}, 0, run=RUN)
     assert Plan(["program"]).command_on(0) == ["program"]
 
 
