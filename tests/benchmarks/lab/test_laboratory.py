@@ -71,7 +71,9 @@ BY_TORCHRUN = """
 import os, pathlib, socket, sys
 from torch import distributed
 distributed.init_process_group("gloo")
-pathlib.Path(sys.argv[1]).write_text(f"{socket.gethostname()} {distributed.get_rank()}")
+pathlib.Path(sys.argv[1]).write_text(
+    f"{socket.gethostname()} {distributed.get_rank()} {os.environ['SMBOX_LAB_WAIT_S']}"
+)
 distributed.destroy_process_group()
 """
 HANG = "import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\ntime.sleep(600)"
@@ -163,12 +165,14 @@ def test_a_worker_reaches_a_node_with_keys_over_a_shaped_link(start, tmp_path: P
 def test_torchrun_inside_hosts_makes_one_group_of_all(start, tmp_path: Path):
     file = FILE.replace('name = "worker"', 'name = "worker"\ncount = 2')
     code = BY_TORCHRUN.replace("sys.argv[1]", 'sys.argv[1] + os.environ["RANK"]')
-    process = start("run", code, "--torchrun", "--out", str(tmp_path / "out"), file=file)
+    options = ("--torchrun", "--wait-s", "0.05", "--out", str(tmp_path / "out"))
+    process = start("run", code, *options, file=file)
     shown, _ = process.communicate(timeout=200)
     assert process.returncode == 0, shown
     told = [(tmp_path / f"told{rank}").read_text().split() for rank in (0, 1)]
-    assert {host for host, _ in told} == {"worker0", "worker1"}
-    assert [rank for _, rank in told] == ["0", "1"]
+    assert {host for host, _, _ in told} == {"worker0", "worker1"}
+    assert [words[1:] for words in told] == [["0", "0.05"], ["1", "0.05"]]
+    assert "replaced by waiting 0.05 s" in shown
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
