@@ -53,6 +53,9 @@ class Plan:
         memory_nodes: how many memory nodes to start, as one address space.
         grace_s: from SIGTERM to SIGKILL, in seconds.
         memnode: command that starts a memory node.
+        enter: for each node the words that run a program there, in front of the program;
+            none: all nodes are played on this host.
+        master_addr: host of rank 0, as the workers reach it.
 
     Raises:
         ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``, or
@@ -70,6 +73,8 @@ class Plan:
     memory_nodes: int = 1
     grace_s: float = GRACE_S
     memnode: Sequence[str] = MEMNODE
+    enter: Sequence[Sequence[str]] = ()
+    master_addr: str = LOOPBACK
 
     def __post_init__(self) -> None:
         if min(self.nodes, self.per_node) < 1:
@@ -87,6 +92,12 @@ class Plan:
             )
         if self.memory_nodes < 1:
             raise ConfigError("a run has at least one memory node", given=self.memory_nodes)
+        if self.enter and (len(self.enter) != self.nodes or self.address is None):
+            raise ConfigError(
+                "a run on other hosts has an entrance for each, and a memory node that runs",
+                entrances=len(self.enter),
+                nodes=self.nodes,
+            )
         addresses = () if self.address is None else addresses_of(self.address)
         if self.nodes > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
             raise ConfigError(
@@ -94,6 +105,10 @@ class Plan:
                 address=self.address,
                 nodes=self.nodes,
             )
+
+    def command_on(self, node: int) -> list[str]:
+        """Return the words that start a worker on a node."""
+        return [*(self.enter[node] if self.enter else ()), *self.command]
 
     @property
     def workers(self) -> int:
@@ -182,7 +197,9 @@ def worker_env(
         env.pop("SMBOX_KEY", None)
     env |= {name: str(value) for name, value in told.items()}
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
-    if plan.nodes > 1:
+    if (
+        plan.nodes > 1 and not plan.enter
+    ):  # hosts that are played share memory, real ones do not
         env["SMBOX_TRANSPORT"] = "tcp"
     return env
 

@@ -70,7 +70,7 @@ class Launcher:
         address = self.plan.address
         if address is None:
             address = self._start_nodes()
-        run = Run(uuid.uuid4().hex, address, free_port())
+        run = Run(uuid.uuid4().hex, address, free_port(), self.plan.master_addr)
         is_all = self.plan.on_failure is OnFailure.RESTART_ALL
         code = 0
         for restart in range(self.plan.restarts_max + 1 if is_all else 1):

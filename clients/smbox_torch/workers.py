@@ -78,7 +78,7 @@ class Workers:
             worker_restart=self._again[rank],
         )
         child = Child(
-            self.plan.command,
+            self.plan.command_on(rank // self.plan.per_node),
             self.board.env(rank) | env,
             self.board.output(rank),
             Lines(lambda line: self.board.report(rank, parse(line))),

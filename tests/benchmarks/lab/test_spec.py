@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+from lab import spec
+
+from smbox.errors import ConfigError
+
+
+def test_hosts_are_numbered_and_take_the_rate_of_the_file():
+    told = spec.read(
+        b'rate_mbit = 1000\n[[host]]\nname = "node"\nmemory = "1GiB"\nrate_mbit = 0\n'
+        b'[[host]]\nname = "worker"\ncount = 2\nworkers = 3\ncores = [2, 3]\n'
+    )
+    assert [host.name for host in told.hosts] == ["node", "worker0", "worker1"]
+    assert [host.rate_mbit for host in told.hosts] == [0, 1000, 1000]
+    assert [host.cores for host in told.hosts] == [(), (2, 3), (2, 3)]
+    assert len({host.ip for host in told.hosts}) == 3
+    assert told.per_host == 3
+    assert told.keys
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", "host"),
+        (b"host = []", "1 to 200 hosts"),
+        (b"[[host]", "no laboratory"),
+        (b'[[host]]\nname = "a"\ncolour = "red"', "colour"),
+        (b'[[host]]\nname = "A b"', "names of hosts"),
+        (b'[[host]]\nname = "a"\n[[host]]\nname = "a"', "names of hosts"),
+        (b'[[host]]\nname = "a"\nrate_mbit = -1', "not negative"),
+        (
+            b'[[host]]\nname = "a"\nworkers = 1\n[[host]]\nname = "b"\nworkers = 2',
+            "same number",
+        ),
+        (b'[[host]]\nname = "a"\ncount = 201', "1 to 200 hosts"),
+    ],
+)
+def test_what_cannot_be_is_refused(text: bytes, words: str):
+    with pytest.raises(ConfigError, match=words):
+        spec.read(text)
