@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import stat
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -30,9 +31,13 @@ class Reporter:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
-        """Take the descriptor that ``smbox run`` has left in ``env``."""
+        """Take the descriptor that ``smbox run`` has left in ``env``.
+
+        A program between the two, torchrun for one, passes the variable on and may have closed
+        the descriptor, or use its number for a file of its own.
+        """
         text = env.get(REPORT_FD, "")
-        return cls(int(text) if text.isdecimal() else None)
+        return cls(int(text) if text.isdecimal() and _is_pipe(int(text)) else None)
 
     def report(self, **fields: Any) -> bool:
         """Send named values, for example ``step=10, loss=0.3``.
@@ -51,6 +56,13 @@ class Reporter:
             self._fd = None
             return False
         return True
+
+
+def _is_pipe(fd: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except (OSError, OverflowError):
+        return False
 
 
 def parse(line: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_a_launcher_that_is_gone_ends_no_training():
     assert not reporter.report(step=1)
     assert not reporter.report(step=2)
     os.close(write_end)
+
+
+@pytest.mark.parametrize("number", ["closed", "a file", "99999999999999999999"])
+def test_a_descriptor_that_is_no_pipe_any_more_is_left_alone(tmp_path: Path, number: str):
+    with (tmp_path / "other").open("wb") as other:
+        fd = {"closed": 999_999, "a file": other.fileno()}.get(number, number)
+        assert not Reporter.from_env({REPORT_FD: str(fd)}).report(step=1)
+    assert (tmp_path / "other").read_bytes() == b""
 
 
 def test_a_line_that_a_pipe_might_tear_is_not_sent(pipe):
