@@ -14,7 +14,18 @@ LACK = needs.missing()
 @pytest.mark.skipif(bool(LACK), reason=f"there can be no laboratory: {LACK}")
 @pytest.mark.timeout(200)
 def test_two_nodes_carry_more_than_the_link_of_one():
-    words = ["--nodes", "1,2", "--clients", "2", "--rate-mbit", "60", "--mib", "4"]
+    words = [
+        "--nodes",
+        "1,2",
+        "--clients",
+        "2",
+        "--rate-mbit",
+        "60",
+        "--mib",
+        "4",
+        "--seconds",
+        "1",
+    ]
     done = subprocess.run(
         [sys.executable, striped_nodes.__file__, *words, "--repeats", "1", "--json"],
         capture_output=True,
