@@ -35,7 +35,7 @@ def gathered(
     for each in found:
         staleness.update({int(k): n for k, n in each["stats"].get("staleness", {}).items()})
     machine = {
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
     }
@@ -54,6 +54,13 @@ def gathered(
         "stats": _sum(each["stats"] for each in found),
         "group": _sum(each["group"] for each in found),
     } | more
+
+
+def _processor() -> str:
+    """Return the processor's name, as the kernel tells it."""
+    told = Path("/proc/cpuinfo").read_text()
+    names = [line.partition(":")[2].strip() for line in told.splitlines() if "model name" in line]
+    return names[0] if names else platform.machine()
 
 
 def _sum(counts: Iterable[dict[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,240 @@
+"""Models on a CUDA device train as they do on the CPU, where the other tests judge them."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import smbox
+from smbox_torch import (
+    EAMSGD,
+    EASGD,
+    SEASGD,
+    SSP,
+    ADownpour,
+    Dogwild,
+    Downpour,
+    Hogwild,
+    HybridSGD,
+    MDownpour,
+    MVADownpour,
+    ParameterServer,
+    Publisher,
+    RingAllReduce,
+    ServerDownpour,
+    Subscriber,
+    SyncEASGD,
+    SyncGroup,
+)
+from smbox_torch.world import World
+
+pytestmark = [
+    pytest.mark.shares,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+CENTERED = [EASGD, EAMSGD, SEASGD, SyncEASGD, Downpour, ADownpour, MVADownpour, MDownpour, SSP]
+CENTERED += [ServerDownpour, ParameterServer]
+WITH_UPDATE_THREAD = {SEASGD}
+"""When its moves arrive is a matter of timing."""
+NEEDS_RANK = {SSP, ParameterServer}
+STEPS = 21
+TOLERANCES = {"rtol": 1e-3, "atol": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[smbox.Box]:
+    with smbox.local(memory="256MiB") as made:
+        yield made
+
+
+def fresh() -> str:
+    return uuid.uuid4().hex
+
+
+def network(dtype: torch.dtype = torch.float32) -> torch.nn.Module:
+    torch.manual_seed(4)
+    layers = (
+        torch.nn.Linear(6, 8),
+        torch.nn.BatchNorm1d(8),
+        torch.nn.Tanh(),
+        torch.nn.Linear(8, 3),
+    )
+    return torch.nn.Sequential(*layers).to(dtype)
+
+
+def batches(dtype: torch.dtype = torch.float32) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    made = torch.Generator().manual_seed(5)
+    for _ in range(STEPS):
+        xs = torch.randn(16, 6, generator=made, dtype=torch.float32)
+        yield xs.to(dtype), (xs[:, :3] > 0).to(dtype)
+
+
+def trained(
+    model: torch.nn.Module,
+    device: str,
+    wrap: Callable[[torch.optim.Optimizer, torch.nn.Module], Any],
+) -> list[torch.Tensor]:
+    """All values of the trained model, and of the center where there is one, on the CPU."""
+    model = copy.deepcopy(model).to(device)
+    opt = wrap(torch.optim.SGD(model.parameters(), lr=0.05), model)
+    dtype = next(model.parameters()).dtype
+    for xs, ys in batches(dtype):
+        opt.zero_grad()
+        torch.nn.functional.mse_loss(model(xs.to(device)), ys.to(device)).backward()
+        opt.step()
+    assert {p.device.type for p in model.parameters()} == {device}
+    found = [value.detach().cpu().clone() for value in model.state_dict().values()]
+    if hasattr(opt, "center_into"):
+        center = network(dtype).to(device)
+        opt.center_into(center)
+        found += [value.detach().cpu() for value in center.state_dict().values()]
+    opt.close()
+    return found
+
+
+def assert_equal(found: list[torch.Tensor], wanted: list[torch.Tensor], **more: float) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, **TOLERANCES | more)
+
+
+def boxed(kind: type, box: smbox.Box, **options: Any) -> Callable[..., Any]:
+    more = {"rank": 0} if kind in NEEDS_RANK else {}
+    return lambda sgd, model: kind(sgd, box, fresh(), workers=1, model=model, **more, **options)
+
+
+@pytest.mark.parametrize("kind", CENTERED)
+def test_classes_with_a_center_train_as_on_the_cpu(kind: type, box: smbox.Box):
+    found, wanted = (trained(network(), device, boxed(kind, box)) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted)
+
+
+def test_an_exchange_behind_the_gradient_moves_the_same(box: smbox.Box):
+    wrap = boxed(EASGD, box, overlap=True, period=1)
+    found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", [EASGD, Downpour, SSP])
+def test_a_bfloat16_model_keeps_its_float32_master_on_the_device(kind: type, box: smbox.Box):
+    model = network(torch.bfloat16)
+    found, wanted = (trained(model, device, boxed(kind, box)) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted, rtol=0.05, atol=0.05)
+
+
+def test_ranks_of_one_host_average_the_gradients_of_a_device(
+    run_ranks: Callable[..., list[Any]],
+):
+    def train(device: str) -> list[list[torch.Tensor]]:
+        def rank(world: World) -> list[torch.Tensor]:
+            return trained(
+                models[world.rank],
+                device,
+                lambda sgd, model: SyncGroup(sgd, model, world=world),
+            )
+
+        models = [network() for _ in range(2)]
+        return run_ranks(2, rank)
+
+    for found, wanted in zip(train("cuda"), train("cpu"), strict=True):
+        assert_equal(found, wanted)
+
+
+def test_a_ring_takes_the_gradients_of_a_device():
+    def wrap(sgd: torch.optim.Optimizer, model: torch.nn.Module) -> RingAllReduce:
+        world = World(0, 0, run_id="ring")
+        return RingAllReduce(sgd, model, world=world, exchange=lambda address: [address])
+
+    found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_hybrid_exchanges_a_devices_model(box: smbox.Box, *, overlap: bool):
+    def wrap() -> Callable[..., Any]:
+        world = World(0, 0, run_id=fresh())
+        return lambda sgd, model: HybridSGD(
+            sgd, box, fresh(), model=model, world=world, period=3, overlap=overlap
+        )
+
+    found, wanted = (trained(network(), device, wrap()) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted)
+
+
+def test_dogwild_streams_the_gradients_of_a_device(box: smbox.Box):
+    def wrap(sgd: torch.optim.Optimizer, _: torch.nn.Module) -> Dogwild:
+        return Dogwild(sgd, box, fresh(), rank=0, workers=1)
+
+    found, wanted = (trained(network(), device, wrap) for device in ("cuda", "cpu"))
+    assert_equal(found, wanted)
+
+
+def test_hogwild_refuses_a_model_on_a_device(box: smbox.Box):
+    model = network().cuda()
+    with pytest.raises(smbox.ConfigError, match="keep it on the CPU"):
+        Hogwild(torch.optim.SGD(model.parameters(), lr=0.1), box, fresh())
+
+
+def test_a_scaler_that_finds_inf_skips_the_step_of_the_wrapper(box: smbox.Box):
+    model = network().cuda()
+    opt = EASGD(torch.optim.SGD(model.parameters(), lr=0.1), box, "scaled", workers=1)
+    scaler = torch.amp.GradScaler("cuda", init_scale=4.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    for is_bad, (xs, _) in zip((True, False), batches(), strict=False):
+        opt.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(xs.cuda()).square().sum()
+        scaler.scale(loss * (float("inf") if is_bad else 1.0)).backward()
+        scaler.step(opt)
+        scaler.update()
+        if is_bad:
+            assert all(
+                torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)
+            )
+    assert opt.steps == 1
+    assert not torch.equal(next(model.parameters()), before[0])
+    opt.close()
+
+
+def test_a_devices_model_is_published_and_pulled(box: smbox.Box):
+    model, other = network().cuda(), network().cuda()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    with Publisher(box, "policy", model) as publisher:
+        version = publisher.publish()
+        assert Subscriber(box, "policy").pull(into=other, timeout_s=30) == version
+    for one, two in zip(model.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_sync_group_averages_over_nccl(tmp_path: Path):
+    """One rank: NCCL takes one process per device, and most machines have one device."""
+    dist = torch.distributed
+    store = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("nccl", init_method=store, rank=0, world_size=1)
+    try:
+        found = trained(
+            network(), "cuda", lambda sgd, model: SyncGroup(sgd, model, group=dist.group.WORLD)
+        )
+    finally:
+        dist.destroy_process_group()
+    wanted = trained(network(), "cpu", lambda sgd, _: _Plain(sgd))
+    assert_equal(found[: len(wanted)], wanted)
+
+
+class _Plain:
+    """A plain optimizer with the ``close`` of the wrappers."""
+
+    def __init__(self, sgd: torch.optim.Optimizer) -> None:
+        self.zero_grad, self.step = sgd.zero_grad, sgd.step
+
+    def close(self) -> None:
+        """Nothing to let go."""
