@@ -165,7 +165,9 @@ def setting(results: Results, wanted: Sequence[Settings]) -> str:
         f"{wanted[0].epochs:g} epochs of {wanted[0].share:.0%} of the training pictures, seeds "
         f"{', '.join(map(str, seeds))}"
     )
-    machines = sorted({f"{each['cores']} cores of {each['cpu']}, torch {each['torch']}" for each in found})
+    machines = sorted(
+        {f"{each['cores']} cores of {each['cpu']}, torch {each['torch']}" for each in found}
+    )
     words += f"; {'; '.join(machines)}." if machines else "."
     missing = {
         name: sorted(set(seeds) - {seed(each) for each in results.get(name, [])})

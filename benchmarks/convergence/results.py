@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import torch
 from rows import Row, Settings
+
+from smbox.cli.bench.command import cpu_name
 
 Result = dict[str, Any]
 Results = dict[str, list[Result]]
@@ -35,7 +36,7 @@ def gathered(
     for each in found:
         staleness.update({int(k): n for k, n in each["stats"].get("staleness", {}).items()})
     machine = {
-        "cpu": _processor(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
     }
@@ -54,13 +55,6 @@ def gathered(
         "stats": _sum(each["stats"] for each in found),
         "group": _sum(each["group"] for each in found),
     } | more
-
-
-def _processor() -> str:
-    """Return the processor's name, as the kernel tells it."""
-    told = Path("/proc/cpuinfo").read_text()
-    names = [line.partition(":")[2].strip() for line in told.splitlines() if "model name" in line]
-    return names[0] if names else platform.machine()
 
 
 def _sum(counts: Iterable[dict[str, Any]]) -> dict[str, float]:

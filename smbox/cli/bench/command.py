@@ -55,14 +55,15 @@ def chosen(only: Sequence[str]) -> list[str]:
 def machine() -> dict[str, Any]:
     """Return what the figures depend on: the processor and the releases of what moves bytes."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("smbox", "numpy", "pyzmq")},
     }
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return the processor's name as the kernel tells it, else its kind."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             lines = [line for line in file if line.startswith("model name")]
