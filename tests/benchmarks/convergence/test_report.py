@@ -31,7 +31,7 @@ def written(folder: Path, docs: Path) -> str:
 def test_the_page_says_what_it_stands_for_and_what_is_missing(folder: Path, tmp_path: Path):
     page = written(folder, tmp_path)
     assert f"for** 5 of {2 * len(ROWS)} runs: 6 epochs of 100% of the training pictures" in page
-    assert "seeds 0, 1; 2 cores, torch 2.0. Rows not run: one-plain, ddp, sync, " in page
+    assert "seeds 0, 1; 2 cores of a cpu, torch 2.0. Rows not run: one-plain, ddp, " in page
     assert "Rows without some seeds: hybrid (0). Quiet." in page
     assert (tmp_path / "convergence.png").read_bytes().startswith(b"\x89PNG")
 
