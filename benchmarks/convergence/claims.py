@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from catalog import ROWS
+from catalog import ROWS, baseline_of
 from intervals import Interval, Verdict, paired
 from results import Results, by_seed
 
@@ -180,3 +180,10 @@ FINDINGS = (
         "a cluster is needed; ServerDownpour's accuracy is in the table of classes",
     ),
 )
+
+CLAIMED = frozenset(
+    name
+    for claim in (*GOALS, *(claim for finding in FINDINGS for claim in finding.claims))
+    for name in (claim.behind, claim.baseline, baseline_of(ROWS[claim.behind]))
+)
+"""Names of the rows that decide something, and their baselines: they run with all seeds."""

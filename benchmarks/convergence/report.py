@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import sweep
 from catalog import CROWDS, ROWS, SCENARIOS, TABLES, WORKERS
 from claims import FINDINGS, GOALS
 from drawing import draw
@@ -32,7 +33,8 @@ PICTURE = "![accuracy in the end, and over the run](convergence.png)"
 
 INTERVALS = """\
 ± is half of a 95 % confidence interval (Student's t over the seeds; of differences, over the
-differences of runs of equal seeds). A goal is **met** where the whole interval meets it,
+differences of runs of equal seeds). Rows that decide no goal and no published result have one
+run, and no interval. A goal is **met** where the whole interval meets it,
 **missed** where none of it does, and **undecided** otherwise."""
 
 SETTINGS = """\
@@ -169,16 +171,13 @@ def setting(results: Results, wanted: Sequence[Settings]) -> str:
         {f"{each['cores']} cores of {each['cpu']}, torch {each['torch']}" for each in found}
     )
     words += f"; {'; '.join(machines)}." if machines else "."
-    missing = {
-        name: sorted(set(seeds) - {seed(each) for each in results.get(name, [])})
-        for name in dict.fromkeys(each.row.name for each in wanted)
-    }
-    never = [name for name, without in missing.items() if len(without) == len(seeds)]
-    some = [
-        f"{name} ({', '.join(map(str, without))})"
-        for name, without in missing.items()
-        if without and name not in never
-    ]
+    never, some = [], []
+    for name in dict.fromkeys(each.row.name for each in wanted):
+        asked = {each.seed for each in wanted if each.row.name == name}
+        if not results.get(name):
+            never.append(name)
+        elif without := sorted(asked - {seed(each) for each in results[name]}):
+            some.append(f"{name} ({', '.join(map(str, without))})")
     if never:
         words += f" Rows not run: {', '.join(never)}."
     if some:
@@ -207,11 +206,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--looks", type=int, default=LOOKS)
     parser.add_argument("--note", default="", help="what else ran, or the like")
     read = parser.parse_args(words)
-    wanted = [
-        Settings(row, int(each), read.epochs, read.share, read.looks)
-        for each in read.seeds.split(",")
-        for row in ROWS.values()
-    ]
+    wanted = sweep.wanted(read, list(ROWS))
     results = load(read.folder, wanted)
     ordered = {name: results[name] for name in ROWS if name in results}
     (read.docs / "convergence.md").write_text(page(ordered, wanted, read.note))

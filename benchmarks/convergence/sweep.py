@@ -1,12 +1,12 @@
-"""Run all rows with all seeds, one run after the other; finished runs are not repeated.
+"""Run all rows, one run after the other; finished runs are not repeated.
 
 python benchmarks/convergence/sweep.py --data cifar10.tar.gz [--budget-hours 12] [--dry-run]
 
 Every run leaves OUT/ROW-SEED-KEY.json, by default in ``results`` beside this file. The key
 stands for all settings: a changed setting repeats the runs of its rows, and no others. All rows
-run with the first seed before any runs with the second, so whatever interrupts the sweep leaves
-a balanced report. Calling it again goes on with the runs that are missing; ``report.py`` makes
-the page of those that are there.
+run with the first seed; rows that decide a claim (``claims``) then run with the second, and so
+on. So whatever interrupts the sweep leaves a balanced report. Calling it again goes on with the
+runs that are missing; ``report.py`` makes the page of those that are there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import task
 from catalog import ROWS
+from claims import CLAIMED
 from cluster import Cluster, RunFailedError
 from estimate import Estimator, hours
 from parts import parts
@@ -100,12 +101,18 @@ def selected(only: str) -> list[str]:
     return [name for name in ROWS if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
 
 
-def wanted(read: argparse.Namespace) -> list[Settings]:
-    """Return the runs that are asked for: seed by seed, row by row."""
+def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
+    """Return the runs that are asked for: seed by seed, row by row.
+
+    Args:
+        read: seeds, epochs, share and looks.
+        names: of the rows. Those that decide no claim run with the first seed alone.
+    """
+    first, *others = (int(seed) for seed in read.seeds.split(","))
+    pairs = [(name, first) for name in names]
+    pairs += [(name, seed) for seed in others for name in names if name in CLAIMED]
     return [
-        Settings(ROWS[name], int(seed), read.epochs, read.share, read.looks)
-        for seed in read.seeds.split(",")
-        for name in selected(read.only)
+        Settings(ROWS[name], seed, read.epochs, read.share, read.looks) for name, seed in pairs
     ]
 
 
@@ -189,7 +196,7 @@ class Sweep:
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing."""
     read = arguments(words)
-    go(wanted(read), read)
+    go(wanted(read, selected(read.only)), read)
 
 
 def go(runs: Sequence[Settings], read: argparse.Namespace) -> None:

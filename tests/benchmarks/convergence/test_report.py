@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import report
 from catalog import ROWS
+from claims import CLAIMED
 from results import store
 from rows import Settings
 
@@ -30,7 +31,10 @@ def written(folder: Path, docs: Path) -> str:
 
 def test_the_page_says_what_it_stands_for_and_what_is_missing(folder: Path, tmp_path: Path):
     page = written(folder, tmp_path)
-    assert f"for** 5 of {2 * len(ROWS)} runs: 6 epochs of 100% of the training pictures" in page
+    assert (
+        f"for** 5 of {len(ROWS) + len(CLAIMED)} runs: 6 epochs of 100% of the training pictures"
+        in page
+    )
     assert "seeds 0, 1; 2 cores of a cpu, torch 2.0. Rows not run: one-plain, ddp, " in page
     assert "Rows without some seeds: hybrid (0). Quiet." in page
     assert (tmp_path / "convergence.png").read_bytes().startswith(b"\x89PNG")
@@ -52,7 +56,7 @@ def test_published_results_stand_beside_ours(folder: Path, tmp_path: Path):
 
 def test_a_report_can_be_made_of_nothing(tmp_path: Path):
     page = written(tmp_path / "nowhere", tmp_path)
-    assert f"for** 0 of {2 * len(ROWS)} runs" in page
+    assert f"for** 0 of {len(ROWS) + len(CLAIMED)} runs" in page
     assert "| one process | 1 x 32 |  | 0.9 | 0.02 |  | not run |" in page
     assert "convergence.png" not in page
     assert not (tmp_path / "convergence.png").exists()

@@ -7,18 +7,24 @@ from pathlib import Path
 import pytest
 import sweep
 from catalog import ROWS
+from claims import CLAIMED
 from cluster import RunFailedError
 from rows import Settings
 
 
 def test_all_rows_run_with_a_seed_before_any_runs_with_the_next():
-    runs = sweep.wanted(sweep.arguments([]))
-    assert [each.seed for each in runs] == [s for s in range(5) for _ in ROWS]
-    assert [each.row.name for each in runs[: len(ROWS)]] == list(ROWS)
+    runs = sweep.wanted(sweep.arguments([]), list(ROWS))
+    assert [each.seed for each in runs] == sorted(each.seed for each in runs)
+    assert [each.row.name for each in runs if each.seed == 0] == list(ROWS)
+    for seed in (1, 2, 3, 4):  # what decides nothing runs once
+        assert {each.row.name for each in runs if each.seed == seed} == CLAIMED
+    assert {"easgd", "one", "one-plain"} <= CLAIMED
+    assert "ssp" not in CLAIMED
 
 
 def test_globs_and_seeds_choose_runs(capsys: pytest.CaptureFixture[str]):
-    runs = sweep.wanted(sweep.arguments(["--only", "one,easgd-plain-*", "--seeds", "7"]))
+    read = sweep.arguments(["--only", "one,easgd-plain-*", "--seeds", "7"])
+    runs = sweep.wanted(read, sweep.selected(read.only))
     names = {each.row.name for each in runs}
     assert {"one", "easgd-plain-64", "easgd-plain-4-of-8"} <= names
     assert {"easgd", "one-plain"}.isdisjoint(names)
