@@ -65,7 +65,7 @@ class EAMSGD(EASGD):
         name: str,
         *,
         momentum: float = MOMENTUM,
-        period: int = 10,
+        period: int = 4,
         moving_rate: float | None = None,
         overlap: bool = False,
         **options: Unpack[BoxOptions],

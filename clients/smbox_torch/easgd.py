@@ -57,7 +57,7 @@ class EASGD(BoxOptimizer):
         box: BoxLike,
         name: str,
         *,
-        period: int = 10,
+        period: int = 4,
         moving_rate: float | None = None,
         overlap: bool = False,
         **options: Unpack[BoxOptions],

@@ -50,7 +50,7 @@ class SyncEASGD(BoxOptimizer):
         box: BoxLike,
         name: str,
         *,
-        period: int = 10,
+        period: int = 4,
         moving_rate: float | None = None,
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
