@@ -7,15 +7,12 @@ run --wait-s`` asks for it, and the table of the run says so.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
 WAIT_S: Final = "SMBOX_LAB_WAIT_S"
 """Variable with the seconds to wait instead of each computation."""
-
-SKIPPED: Final = 2
 
 
 class Computing:
@@ -44,13 +41,3 @@ class Computing:
             self._compute()
         else:
             time.sleep(self._wait_s)
-
-
-def measure(compute: Callable[[], None], rounds: int) -> float:
-    """Return the median seconds of one computation, alone on this machine."""
-    times = []
-    for _ in range(SKIPPED + rounds):
-        began_s = time.perf_counter()
-        compute()
-        times.append(time.perf_counter() - began_s)
-    return statistics.median(times[SKIPPED:])

@@ -21,7 +21,3 @@ def test_without_a_time_to_wait_each_batch_is_computed():
     real.run()
     real.run()
     assert len(calls) == 2
-
-
-def test_the_time_measured_is_that_of_one_computation():
-    assert 0.01 <= computing.measure(lambda: time.sleep(0.01), 3) < 1.0

@@ -1,0 +1,163 @@
+"""What each way of training moves in an iteration, phase by phase. Pure.
+
+S bytes of parameters in float32, W workers, N memory nodes, all links alike and full duplex.
+Bytes are those of the busiest worker and the busiest node: they decide when a phase ends.
+
+    way             phases of an iteration
+    server-sync     compute; push: S to the node from each worker, and S more from rank 0, which
+                    clears the next sum; pull: S from the node to each worker
+    server-async    compute; push and fetch in one operation: S each way for each worker
+    ring            compute; 2 (W - 1) / W S from each worker to the next
+    ddp             forward; backward beside the same 2 (W - 1) / W S
+    hybrid          compute; every period: S each way for each of W / per_host groups
+    easgd           compute; every period: S each way for each worker
+    easgd-striped   the same, the bytes spread over N nodes
+
+Ring: Patarasuk and Yuan, 2009. Server: Li et al., OSDI 2014. Elastic averaging: Zhang et al.,
+NIPS 2015. The bytes are those of this package's classes, see docs/planner.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["WAYS", "Phase", "Setup"]
+
+BACKWARD: Final = 2 / 3
+"""Share of the backward pass in a forward and backward pass: it has two products for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What decides the bytes of an iteration.
+
+    Attributes:
+        workers: W.
+        nbytes: S, of all parameters in float32.
+        compute_s: forward and backward pass of one worker's batch.
+        period: iterations between two elastic exchanges.
+        nodes: N, memory nodes that easgd-striped spreads its center over.
+        per_host: workers of a host, of hybrid.
+    """
+
+    workers: int
+    nbytes: float
+    compute_s: float
+    period: int = 10
+    nodes: int = 2
+    per_host: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What happens side by side; the phases of an iteration follow one another.
+
+    Attributes:
+        compute_s: of each worker.
+        worker_out: bytes that the busiest worker's host sends.
+        worker_in: bytes that it receives.
+        node_out: bytes that the busiest memory node sends.
+        node_in: bytes that it receives.
+        messages: that wait for one another, each for the latency of a link.
+    """
+
+    compute_s: float = 0.0
+    worker_out: float = 0.0
+    worker_in: float = 0.0
+    node_out: float = 0.0
+    node_in: float = 0.0
+    messages: float = 0.0
+
+
+def server_sync(setup: Setup) -> list[Phase]:
+    """Return the phases of ParameterServer: push, barrier, pull."""
+    every, nbytes = setup.workers * setup.nbytes, setup.nbytes
+    return [
+        Phase(compute_s=setup.compute_s),
+        # Two verbs and the barrier, of rank 0 one more: there and back.
+        Phase(worker_out=2 * nbytes, node_in=every + nbytes, messages=8),
+        Phase(worker_in=nbytes, node_out=every, messages=4),
+    ]
+
+
+def server_async(setup: Setup) -> list[Phase]:
+    """Return the phases of Downpour with n_push = n_fetch = 1: an exchange each iteration."""
+    return [Phase(compute_s=setup.compute_s), _exchange(setup, setup.workers, nodes=1)]
+
+
+def ring(setup: Setup) -> list[Phase]:
+    """Return the phases of RingAllReduce, whose sum begins when backward has ended."""
+    # The table of flags goes around first.
+    return [Phase(compute_s=setup.compute_s), _around(setup, turns=2)]
+
+
+def ddp(setup: Setup) -> list[Phase]:
+    """Return the phases of DistributedDataParallel: the sum runs beside the backward pass."""
+    around = _around(setup, turns=1)
+    return [
+        Phase(compute_s=(1 - BACKWARD) * setup.compute_s),
+        Phase(
+            compute_s=BACKWARD * setup.compute_s,
+            worker_out=around.worker_out,
+            worker_in=around.worker_in,
+            messages=around.messages,
+        ),
+    ]
+
+
+def hybrid(setup: Setup) -> list[Phase]:
+    """Return the phases of HybridSGD: the groups' roots exchange, once in a period."""
+    groups = -(-setup.workers // setup.per_host)
+    return _periodic(setup, _exchange(setup, groups, nodes=1))
+
+
+def easgd(setup: Setup) -> list[Phase]:
+    """Return the phases of EASGD: all workers exchange, once in a period."""
+    return _periodic(setup, _exchange(setup, setup.workers, nodes=1))
+
+
+def easgd_striped(setup: Setup) -> list[Phase]:
+    """Return the phases of EASGD with a center that is striped over several nodes."""
+    return _periodic(setup, _exchange(setup, setup.workers, nodes=setup.nodes))
+
+
+def _exchange(setup: Setup, clients: int, *, nodes: int) -> Phase:
+    """Return the phase in which each client sends S and receives S, all at the same time."""
+    nbytes, at_node = setup.nbytes, clients * setup.nbytes / nodes
+    return Phase(
+        worker_out=nbytes, worker_in=nbytes, node_out=at_node, node_in=at_node, messages=2
+    )
+
+
+def _around(setup: Setup, *, turns: int) -> Phase:
+    """Return the phase in which a sum travels around a ring."""
+    hops = 2 * (setup.workers - 1)
+    sent = hops / setup.workers * setup.nbytes
+    return Phase(worker_out=sent, worker_in=sent, messages=turns * hops)
+
+
+def _periodic(setup: Setup, phase: Phase) -> list[Phase]:
+    """Return compute, and a period's share of a phase that comes once in a period."""
+    share = 1 / setup.period
+    part = Phase(
+        worker_out=share * phase.worker_out,
+        worker_in=share * phase.worker_in,
+        node_out=share * phase.node_out,
+        node_in=share * phase.node_in,
+        messages=share * phase.messages,
+    )
+    return [Phase(compute_s=setup.compute_s), part]
+
+
+WAYS: Final[Mapping[str, Callable[[Setup], Sequence[Phase]]]] = {
+    "server-sync": server_sync,
+    "server-async": server_async,
+    "ring": ring,
+    "ddp": ddp,
+    "hybrid": hybrid,
+    "easgd": easgd,
+    "easgd-striped": easgd_striped,
+}
+"""Each way of training by its name in files."""

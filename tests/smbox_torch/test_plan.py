@@ -1,0 +1,110 @@
+"""``smbox plan``: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from smbox.cli import main, plugins
+from smbox.errors import ConfigError
+from smbox_torch import plan_models
+
+POINT = EntryPoint("plan", "smbox_torch.plan:command", plugins.GROUP)
+TOLD = """
+[model]
+name = "resnet50"
+batch = 8
+compute_s = 4.0
+[network]
+link_mbit = 1000
+[plan]
+workers = [2, 1000]
+ways = ["ring", "easgd"]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """``plan(text, *options)``: the command on a file with this text."""
+    monkeypatch.setattr(plugins, "available", lambda: {"plan": POINT})
+
+    def run(text: str, *options: str) -> Result:
+        file = tmp_path / "model.toml"
+        file.write_text(text)
+        return CliRunner().invoke(main.build(["plan"]), ["plan", str(file), *options])
+
+    return run
+
+
+def test_the_table_has_a_row_for_each_way_and_number_of_workers(plan):
+    done = plan(TOLD)
+    assert done.exit_code == 0, done.output
+    title, _, *rows = done.output.splitlines()
+    assert title.startswith("resnet50: 97.5 MiB, batch 8 in 4.000 s (given)")
+    assert [row.split()[:2] for row in rows] == [
+        ["ring", "2"],
+        ["ring", "1000"],
+        ["easgd", "2"],
+        ["easgd", "1000"],
+    ]
+    assert rows[-1].rstrip().endswith("link of a node")
+
+
+def test_json_has_the_same_with_bytes(plan):
+    done = plan(TOLD, "--json")
+    told = json.loads(done.output)
+    assert told["parameters"] == 25_557_032  # of torchvision's resnet50
+    first = told["predictions"][0]
+    assert (first["way"], first["workers"]) == ("ring", 2)
+    assert first["worker_out"] == pytest.approx(4 * 25_557_032)
+    assert first["saturates"] == "compute"
+
+
+def test_the_plot_is_a_picture(plan, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "plan.png"
+    assert plan(TOLD, "--plot", str(picture)).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    done = plan(TOLD, "--plot", str(tmp_path / "plan.nothing"))
+    assert isinstance(done.exception, ConfigError)
+
+
+def test_a_measured_time_is_said_to_be_measured(plan, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, int]] = []
+
+    def measured(name: str, batch: int) -> float:
+        asked.append((name, batch))
+        return 0.25
+
+    monkeypatch.setattr(plan_models, "measure_compute_s", measured)
+    done = plan(TOLD.replace("compute_s = 4.0", ""), "--measure")
+    assert "batch 8 in 0.250 s (measured)" in done.output
+    assert asked == [("resnet50", 8)]
+
+
+def test_an_unknown_model_is_refused(plan):
+    done = plan(TOLD.replace("resnet50", "resnet51"))
+    assert isinstance(done.exception, ConfigError)
+    assert "torchvision has no such model" in str(done.exception)
+
+
+def test_the_measured_time_is_that_of_a_forward_and_backward_pass(monkeypatch):
+    pytest.importorskip("torchvision")
+    small = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(1000))
+    monkeypatch.setattr(plan_models, "make", lambda name, device: small)
+    assert 0.0 < plan_models.measure_compute_s("small", 2, rounds=1) < 10.0
+    assert all(parameter.grad is not None for parameter in small.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [("alexnet", 233), ("vgg16", 528), ("vgg19", 548), ("resnet50", 98), ("resnet152", 230)],
+)
+def test_sizes_are_torchvision_s(name: str, mib: int):
+    pytest.importorskip("torchvision")
+    assert round(4 * plan_models.count_parameters(name) / 2**20) == pytest.approx(mib, abs=1)
