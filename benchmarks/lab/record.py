@@ -29,8 +29,9 @@ class Record:
         hosts: of the laboratory.
         read: returns what each host has used so far.
         out: takes a JSON object for each host and period: ``t_s`` since the record began,
-            ``host``, ``images_per_s`` (the workers' newest reports added up, null before the
-            first), and what was used in the period, as of Use.
+            ``clock_s`` of the monotonic clock, which all hosts have in common, ``host``,
+            ``images_per_s`` (the workers' newest reports added up, null before the first),
+            and what was used in the period, as of Use.
         computation: what stands for the workers' computation, for the table.
     """
 
@@ -63,6 +64,7 @@ class Record:
                 self._rates[host.name].append(sum(rates))
             line = {
                 "t_s": round(time_s - self._began_s, 3),
+                "clock_s": round(time_s, 3),
                 "host": host.name,
                 IMAGES: sum(rates) if rates else None,
                 **_between(self._last[host.name], used[host.name]),

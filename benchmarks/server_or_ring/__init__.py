@@ -1,0 +1,1 @@
+"""Parameter server against ring: measured in the laboratory, and predicted by the planner."""

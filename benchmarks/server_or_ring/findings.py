@@ -1,0 +1,66 @@
+"""What the rows say: where the server saturates, where the ring wins, what elasticity saves."""
+
+from __future__ import annotations
+
+from server_or_ring.results import Result
+from server_or_ring.tables import MB, Results
+
+MOST = 6
+FEWER = 4
+
+
+def findings(results: Results) -> str:
+    """Return a list of sentences, each of figures of rows that are there; "" without any."""
+    by = {(row.model, row.way, row.workers): result for row, result in results.items()}
+    models = list(dict.fromkeys(row.model for row in results))
+    lines = []
+    for model in models:
+        for sentence in (_server, _ring, _elastic):
+            try:
+                lines.append(f"- {model}: {sentence(by, model)}")
+            except KeyError:  # a row that it is about has not run
+                continue
+    return "\n".join(lines)
+
+
+Table = dict[tuple[str, str, int], Result]
+
+
+def _speed(by: Table, model: str, way: str, workers: int) -> float:
+    return float(by[model, way, workers]["speed_up"])
+
+
+def _server(by: Table, model: str) -> str:
+    gained = {}
+    for way in ("server-sync", "server-async"):
+        gained[way] = (_speed(by, model, way, FEWER), _speed(by, model, way, MOST))
+    sync, free = gained["server-sync"], gained["server-async"]
+    return (
+        f"from {FEWER} to {MOST} workers the speed-up of the synchronous server goes from"
+        f" {sync[0]:.2f} to {sync[1]:.2f}, of the asynchronous one from {free[0]:.2f} to"
+        f" {free[1]:.2f} ({MOST / FEWER:.2f} times as many workers)."
+    )
+
+
+def _ring(by: Table, model: str) -> str:
+    ring, ddp, sync = (_speed(by, model, way, MOST) for way in ("ring", "ddp", "server-sync"))
+    better = "faster" if ring >= ddp else "slower"
+    ratio = max(ring, ddp) / min(ring, ddp)
+    return (
+        f"with {MOST} workers RingAllReduce has {ring / sync:.1f} times the images/s of the"
+        f" synchronous server, and is {ratio:.2f} times {better} than DDP over gloo, which sums"
+        " beside its backward pass."
+    )
+
+
+def _elastic(by: Table, model: str) -> str:
+    easgd, free = by[model, "easgd", MOST], by[model, "server-async", MOST]
+    sent = [each["hosts"]["node"]["in_bytes"] / MB for each in (easgd, free)]
+    ddp = _speed(by, model, "ddp", MOST)
+    return (
+        f"with {MOST} workers EASGD with period 10 sends the node {sent[0]:.0f} MB an iteration"
+        f" where the asynchronous server gets {sent[1]:.0f} MB; its speed-up is"
+        f" {easgd['speed_up']:.2f}, striped over two nodes"
+        f" {_speed(by, model, 'easgd-striped', MOST):.2f}, that of HybridSGD"
+        f" {_speed(by, model, 'hybrid', MOST):.2f} and of DDP {ddp:.2f}."
+    )
