@@ -17,13 +17,21 @@ from smbox_torch.plan_ways import WAYS
 
 BEYOND = (2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)
 COLORS = dict(zip(WAYS, (f"C{number}" for number in range(len(WAYS))), strict=True))
+DASHES = {"hybrid": "--", "easgd-striped": ":"}
+"""Lines that may lie on each other."""
+
 MBIT = 8e-6
+SPAN_MIN_S = 0.1
+"""The last sample of a run may follow the one before it at once, and tells no rate."""
+
+CURVES = (("in", 1, 0, MBIT), ("out", 3, 0, MBIT), ("in", 2, 1, 1.0), ("out", 4, 1, 1.0))
+"""Of a host: direction, column of a sample, panel, and factor to the panel's unit."""
 
 
 def draw_speed_ups(results: Results, path: Path) -> None:
     """One panel a model: points measured, lines of the planner."""
     models = list(dict.fromkeys(row.model for row in results))
-    figure = Figure(figsize=(4.2 * len(models), 4.6), layout="constrained")
+    figure = Figure(figsize=(max(4.2 * len(models), 9), 4.6), layout="constrained")
     panels = figure.subplots(1, len(models), squeeze=False)[0]
     for axes, model in zip(panels, models, strict=True):
         for way in WAYS:
@@ -46,14 +54,15 @@ def _speed_up(axes: Any, way: str, mine: Results) -> None:
     rows = sorted(mine, key=lambda row: row.workers)
     x = [row.workers for row in rows]
     planned = [predicted(row, parameters_of(row.model)).speed_up for row in rows]
-    axes.plot(x, planned, color=COLORS[way], linewidth=0.8)
+    axes.plot(x, planned, DASHES.get(way, "-"), color=COLORS[way], linewidth=0.8)
     found = [mine[row]["speed_up"] for row in rows]
     axes.plot(x, found, "o", color=COLORS[way], label=TITLES[way])
 
 
 def draw_over_time(results: Results, path: Path) -> None:
-    """One line of panels a way, of the first model with the most workers: bytes, packets."""
-    model, most = next(iter(results)).model, max(row.workers for row in results)
+    """One line of panels a way, of the last model with the most workers: bytes, packets."""
+    model = list(results)[-1].model
+    most = max(row.workers for row in results if row.model == model)
     chosen = {
         row.way: result
         for row, result in results.items()
@@ -76,19 +85,15 @@ def _over_time(panels: Sequence[Any], result: Result) -> None:
     nodes = [name for name in hosts if name.startswith("node")]
     workers = [name for name in hosts if name not in nodes]
     for host in (nodes[0], workers[0]):
-        seconds = [each[0] for each in hosts[host]]
-        spans = [after - before for before, after in itertools.pairwise(seconds)]
-        for name, column, panel, factor in (
-            ("in", 1, 0, MBIT),
-            ("out", 3, 0, MBIT),
-            ("in", 2, 1, 1.0),
-            ("out", 4, 1, 1.0),
-        ):
-            rates = [
-                factor * each[column] / span
-                for each, span in zip(hosts[host][1:], spans, strict=True)
-            ]
-            panels[panel].step(seconds[1:], rates, where="pre", label=f"{host}, {name}")
+        pairs = [
+            (before[0], after)
+            for before, after in itertools.pairwise(hosts[host])
+            if after[0] - before[0] >= SPAN_MIN_S
+        ]
+        seconds = [after[0] for _, after in pairs]
+        for name, column, panel, factor in CURVES:
+            rates = [factor * after[column] / (after[0] - begin) for begin, after in pairs]
+            panels[panel].step(seconds, rates, where="pre", label=f"{host}, {name}")
             panels[panel].grid(alpha=0.3)
 
 
@@ -108,7 +113,7 @@ def draw_beyond(rows: Sequence[Row], path: Path) -> None:
                 for count in BEYOND
             ]
             rates = [each.images_per_s for each in planned]
-            axes.plot(BEYOND, rates, color=COLORS[way], label=TITLES[way])
+            axes.plot(BEYOND, rates, DASHES.get(way, "-"), color=COLORS[way], label=TITLES[way])
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_title(row.model)

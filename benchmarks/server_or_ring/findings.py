@@ -7,6 +7,7 @@ from server_or_ring.tables import MB, Results
 
 MOST = 6
 FEWER = 4
+FEWEST = 2
 
 
 def findings(results: Results) -> str:
@@ -15,7 +16,7 @@ def findings(results: Results) -> str:
     models = list(dict.fromkeys(row.model for row in results))
     lines = []
     for model in models:
-        for sentence in (_server, _ring, _elastic):
+        for sentence in (_traffic, _server, _ring, _elastic):
             try:
                 lines.append(f"- {model}: {sentence(by, model)}")
             except KeyError:  # a row that it is about has not run
@@ -28,6 +29,26 @@ Table = dict[tuple[str, str, int], Result]
 
 def _speed(by: Table, model: str, way: str, workers: int) -> float:
     return float(by[model, way, workers]["speed_up"])
+
+
+def _moved(by: Table, model: str, way: str, workers: int, host: str) -> float:
+    """Return the 10^6 bytes of an iteration in and out of a host; of several, the mean."""
+    hosts = by[model, way, workers]["hosts"]
+    mine = [each for name, each in hosts.items() if name.startswith(host)]
+    return sum(each["in_bytes"] + each["out_bytes"] for each in mine) / len(mine) / MB
+
+
+def _traffic(by: Table, model: str) -> str:
+    node, worker = (
+        [_moved(by, model, way, workers, host) for workers in (FEWEST, MOST)]
+        for way, host in (("server-sync", "node"), ("ring", "worker"))
+    )
+    return (
+        f"from {FEWEST} to {MOST} workers the traffic of the synchronous server's node grows"
+        f" {node[1] / node[0]:.1f} times ({node[0]:.0f} to {node[1]:.0f} MB an iteration, both"
+        f" ways), that of a worker of the ring {worker[1] / worker[0]:.2f} times"
+        f" ({worker[0]:.0f} to {worker[1]:.0f} MB; 2 (W - 1) / W would be 1.67 times)."
+    )
 
 
 def _server(by: Table, model: str) -> str:

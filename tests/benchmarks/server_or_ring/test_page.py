@@ -106,7 +106,8 @@ def test_findings_are_of_rows_that_are_there():
     assert findings({}) == ""
     all_rows = {row: made(row) for row in ROWS}
     lines = findings(all_rows).splitlines()
-    assert len(lines) == 9  # three of each model
-    assert "where the asynchronous server gets 11 MB" in lines[2]
+    assert len(lines) == 12  # four of each model
+    assert "grows 1.0 times (33 to 33 MB an iteration" in lines[0]
+    assert "where the asynchronous server gets 11 MB" in lines[3]
     without = {row: each for row, each in all_rows.items() if row.way != "ddp"}
-    assert len(findings(without).splitlines()) == 3  # the server's
+    assert len(findings(without).splitlines()) == 6  # of traffic and of the server
