@@ -33,6 +33,7 @@ def times(folder: Path) -> dict[str, Any]:
     """
     path = folder / FILE
     if not path.exists():
+        print("measuring how long the models compute: some 3 minutes", flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(measure(), indent=1) + "\n")
     told: dict[str, Any] = json.loads(path.read_text())
