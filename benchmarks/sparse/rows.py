@@ -18,11 +18,11 @@ __all__ = ["OUT", "Result", "Row", "Settings", "load", "rows", "store"]
 
 OUT: Final = Path(__file__).with_name("results")
 LR: Final = 1.0
-DECAY: Final = 0.4
-"""Of the learning rate, after each pass over the examples; the paper's back-off."""
+DECAY: Final = 0.25
+"""Of the learning rate, after each pass over the examples: a back-off, as in the paper."""
 
-EPOCHS: Final = 3
-LIMIT_S: Final = 8.0
+EPOCHS: Final = 2
+LIMIT_S: Final = 10.0
 LOOKS: Final = 15
 
 Result = dict[str, Any]
