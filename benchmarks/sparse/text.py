@@ -92,8 +92,9 @@ def load(share: float = 1.0, path: Path | None = None) -> tuple[Examples, Exampl
 
 
 def cache_path(share: float) -> Path:
-    """Return where the examples of these versions of Python, numpy and torch are kept."""
-    versions = f"{platform.python_version()}-{np.__version__}-{torch.__version__}"
+    """Return where the examples of these versions of Python, numpy, torch and this file are."""
+    own = zlib.crc32(Path(__file__).read_bytes())
+    versions = f"{platform.python_version()}-{np.__version__}-{torch.__version__}-{own:08x}"
     folder = Path(tempfile.gettempdir()) / f"smbox-functions-{os.getuid()}"
     return folder / f"{versions}-{share:g}.npz"
 
