@@ -67,7 +67,7 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 	$(BIN)/smbox demo --picture out/demo.png
 
 test: $(BUILT) $(TRIED)  ## run every test, the core's first, a process for each core (minutes)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .

@@ -23,6 +23,7 @@ from smbox.errors import LayoutMismatchError
 Adapter = Callable[[Any], NDArray[Any]]
 
 _ADAPTERS: dict[type, Adapter] = {}
+_NAMED: dict[str, Adapter] = {}
 BYTE: Final = np.dtype(np.uint8)
 NARROW_NAMES: Final = frozenset({"float16", "bfloat16"})
 
@@ -32,15 +33,19 @@ _NO_ARRAY = (
 )
 
 
-def register_adapter(kind: type, adapter: Adapter) -> None:
+def register_adapter(kind: type | str, adapter: Adapter) -> None:
     """Teach smbox that values of ``kind`` (and its subclasses) are arrays.
 
     Args:
-        kind: the class.
+        kind: the class, or "module.Name" of a class that need not be imported yet; what is
+            registered for a class itself comes first.
         adapter: returns a numpy array on the same memory, without a copy: verbs that fill or
             move an array write through it. It raises TypeError for a value it cannot share.
     """
-    _ADAPTERS[kind] = adapter
+    if isinstance(kind, str):
+        _NAMED[kind] = adapter
+    else:
+        _ADAPTERS[kind] = adapter
 
 
 def source_array(
@@ -163,7 +168,15 @@ def _shared_array(value: Any) -> NDArray[Any] | None:
     try:
         return np.asarray(memoryview(value))
     except TypeError:
-        return None
+        return _named_array(value)
+
+
+def _named_array(value: Any) -> NDArray[Any] | None:
+    """Return an array by an adapter that is registered for the name of a class."""
+    for kind in type(value).__mro__:
+        if adapter := _NAMED.get(f"{kind.__module__}.{kind.__qualname__}"):
+            return adapter(value)
+    return None
 
 
 def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

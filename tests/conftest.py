@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 import struct
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +24,19 @@ SETTLE_S = 20.0
 SHM = Path("/dev/shm")
 TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
+LONG = (
+    "smbox_torch/integrations/test_scripts.py",
+    "benchmarks/lab/test_laboratory.py",
+    "test_examples.py",
+    "test_your_script.py",
+    "benchmarks/convergence/test_sweep.py",
+    "smbox_torch/test_run_on_hosts.py",
+    "smbox_torch/integrations/test_ray.py",
+    "integration/test_training_run.py",
+)
+"""Files of half a minute and more: one of them that begins late would be waited for."""
+PRELOADED: set[int] = set()
+"""The process that programs are forked from; it stays for the life of this one."""
 SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
 
 
@@ -31,11 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the core's tests first: when they fail, the rest only repeats it."""
+    """Run the core's tests first: when they fail, the rest only repeats it. Then long files."""
+    order = [*ORDER, *LONG]
 
     def rank(item: pytest.Item) -> int:
-        folder = item.path.relative_to(TESTS).parts[0]
-        return ORDER.index(folder) if folder in ORDER else len(ORDER)
+        path = item.path.relative_to(TESTS)
+        found = [name for name in (path.parts[0], path.as_posix()) if name in order]
+        return order.index(found[0]) if found else len(order)
 
     items.sort(key=rank)
 
@@ -58,7 +77,7 @@ def _segments() -> set[str]:
 
 
 def _children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
+    return {child.pid for child in psutil.Process().children(recursive=True)} - PRELOADED
 
 
 def _threads() -> set[str]:
@@ -104,6 +123,25 @@ def _no_leak() -> Iterator[None]:
         gc.collect()
         time.sleep(0.02)
         left = {name: what & PROBES[name]() for name, what in left.items()}
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[str]:
+    """The path of a Python that has torch imported when it begins (preloaded.py)."""
+    program = [sys.executable, str(TESTS / "preloaded.py")]
+    with tempfile.TemporaryDirectory() as folder:
+        python, path = Path(folder, "python"), f"{folder}/socket"
+        words = (program[0], "-IS", program[1], path, program[0])
+        python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        python.chmod(0o755)
+        with subprocess.Popen([*program, path, "serve"], stdout=subprocess.PIPE) as server:
+            PRELOADED.add(server.pid)
+            assert server.stdout is not None
+            try:
+                assert server.stdout.readline() == b"ready\n"
+                yield str(python)
+            finally:
+                server.kill()
 
 
 @pytest.fixture(autouse=True, scope="module")

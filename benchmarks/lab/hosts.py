@@ -50,7 +50,6 @@ class Host:
         words = ["nsenter", "--target", str(self.pid), "--net", "--uts", "--mount"]
         words += ["env", f"--chdir={Path.cwd()}"]
         if self.spec.cores:
-            words.append(f"OMP_NUM_THREADS={len(self.spec.cores)}")
             words += ["taskset", "--cpu-list", ",".join(map(str, self.spec.cores))]
         return words
 

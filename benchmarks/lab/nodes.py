@@ -1,22 +1,50 @@
-"""Memory nodes in hosts of the laboratory, with keys unless the file says otherwise."""
+"""The plan of a run in hosts of the laboratory, and their memory nodes without a run.
+
+Memory nodes ask for keys unless the file says otherwise.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from lab.hosts import FROM_HOSTS, SHARED, Host
 from smbox import keys
-from smbox.errors import ConnectError
+from smbox_torch import hosts as described
+from smbox_torch.cluster import Plan
+from smbox_torch.serving import serving as started
 
 PORT: Final = 7070
 CLIENT: Final = "worker"
-STOP_S: Final = 20.0
+FOLDER: Final = "keys"
+
+
+def plan(hosts: Sequence[Host], command: Sequence[str], *, has_keys: bool) -> Plan:
+    """Describe a run of the workers in all hosts, and make the keys that it needs."""
+    threads = (os.cpu_count() or 1) // max(1, sum(host.spec.workers for host in hosts))
+    far = []
+    for host in hosts:
+        shared = {} if host.spec.cores else {"OMP_NUM_THREADS": str(max(1, threads))}
+        far.append(
+            described.Host(
+                host.spec.name,
+                host.spec.ip,
+                workers=host.spec.workers,
+                enter=tuple(host.enter()),
+                memory=host.spec.memory,
+                port=PORT,
+                env=shared,
+            )
+        )
+    if has_keys:
+        keys.make_node_key(SHARED / FOLDER)
+        keys.add_client(SHARED / FOLDER, keys.Authorised(CLIENT, keys.Role.ADMIN))
+    folder = str(FROM_HOSTS / FOLDER) if has_keys else None
+    key = str(FROM_HOSTS / FOLDER / f"{CLIENT}.key") if has_keys else None
+    return Plan(command, hosts=far, keys=folder, key=key, insecure=not has_keys)
 
 
 @contextmanager
@@ -31,57 +59,10 @@ def serving(hosts: Sequence[Host], *, has_keys: bool) -> Iterator[dict[str, str]
         ConnectError: a node did not start; none is left.
     """
     places = [host for host in hosts if host.spec.memory]
-    folder = Path("keys")
-    if has_keys and places:
-        keys.make_node_key(SHARED / folder)
-        keys.add_client(SHARED / folder, keys.Authorised(CLIENT, keys.Role.ADMIN))
-    security = ["--keys", str(FROM_HOSTS / folder)] if has_keys else ["--insecure"]
-    nodes: list[subprocess.Popen[str]] = []
-    try:
-        for number, host in enumerate(places):
-            nodes.append(_node(host, number, security))
-        address = ",".join(_address(node) for node in nodes)
-        told = {"SMBOX_ADDRESS": address} if places else {}
-        if has_keys and places:
-            told["SMBOX_KEY"] = str(FROM_HOSTS / folder / f"{CLIENT}.key")
-        yield told
-    finally:
-        for node in nodes:
-            node.terminate()
-        for node in nodes:
-            _end(node)
-
-
-def _node(host: Host, number: int, security: Sequence[str]) -> subprocess.Popen[str]:
-    words = [
-        sys.executable,
-        "-m",
-        "memnode",
-        "--bind",
-        f"tcp://{host.spec.ip}:{PORT}",
-        "--json",
-    ]
-    words += ["--node-id", str(number), "--memory", host.spec.memory, "--log-level", "error"]
-    return subprocess.Popen(
-        [*host.enter(), *words, *security],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def _address(node: subprocess.Popen[str]) -> str:
-    assert node.stdout is not None
-    line = node.stdout.readline()
-    if not line:
-        raise ConnectError("a memory node does not start; its words are above")
-    return str(json.loads(line)["address"])
-
-
-def _end(node: subprocess.Popen[str]) -> None:
-    try:
-        node.communicate(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
-        node.kill()
-        node.communicate()
+    if not places:
+        yield {}
+        return
+    told = plan(places, (), has_keys=has_keys)
+    with started(told, os.environ, lambda line: print(line, file=sys.stderr)) as stand:
+        key = {} if told.key is None else {"SMBOX_KEY": told.key}
+        yield {"SMBOX_ADDRESS": stand.address} | key

@@ -125,8 +125,7 @@ class RecordingBoard(Board):
     def __init__(self, record: Record, places: Sequence[str], console: Console) -> None:
         self._record = record
         self._places = places
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(places))}
-        super().__init__([numbers[name] for name in places], console)
+        super().__init__(places, console)
 
     def report(self, rank: int, fields: dict[str, Any]) -> None:
         """Show and record a worker's newest figures."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
 from rich.console import Console
 
 from lab import counters, hosts, nodes
@@ -15,8 +17,9 @@ from lab.computing import WAIT_S
 from lab.record import Record, RecordingBoard
 from lab.spec import Spec
 from smbox.errors import ConfigError
-from smbox_torch.cluster import Plan
-from smbox_torch.launcher import Launcher, terminable
+from smbox_torch.hosts import Host
+from smbox_torch.interrupts import terminable
+from smbox_torch.launcher import Launcher
 from smbox_torch.program import command_of
 
 TORCHRUN_PORT: Final = 29400
@@ -25,7 +28,7 @@ TORCHRUN_PORT: Final = 29400
 def run(
     spec: Spec, words: Sequence[str], *, out: Path, torchrun: bool, wait_s: float | None
 ) -> int:
-    """Run one command by all workers; return the exit code as ``smbox run`` has it.
+    """Run one command by all workers, as ``smbox run --hosts`` does; return its exit code.
 
     Args:
         spec: of the laboratory.
@@ -37,27 +40,28 @@ def run(
     Raises:
         ConfigError: no workers, no memory node, or no such command.
     """
-    if not spec.per_host or not any(host.memory for host in spec.hosts):
+    if not all(any(getattr(host, has) for host in spec.hosts) for has in ("workers", "memory")):
         raise ConfigError("a run needs a host with workers and one with memory (docs/lab.md)")
     env = dict(os.environ)
     computation = "real"
     if wait_s is not None:
         env[WAIT_S] = str(wait_s)
         computation = f"replaced by waiting {wait_s:g} s a step, measured beforehand"
+    command = _by_torchrun(spec, command_of(words, env)) if torchrun else words
     with (
         terminable(),
         hosts.standing(spec) as stand,
-        nodes.serving(stand, has_keys=spec.keys) as told,
         counters.Counters(stand) as counts,
         out.open("w", encoding="utf-8") as file,
     ):
-        places = [host for host in stand if host.spec.workers]
-        plan = _plan(spec, places, command_of(words, env), told["SMBOX_ADDRESS"], torchrun)
+        plan = nodes.plan(stand, command, has_keys=spec.keys)
+        if torchrun:
+            plan = replace(plan, hosts=[_with_one(host) for host in plan.hosts])
         record = Record(spec.hosts, counts.read, file, computation)
-        names = [host.spec.name for host in places for _ in range(plan.per_node)]
+        names = [plan.hosts[place.host].name for place in plan.places]
         board = RecordingBoard(record, names, Console(highlight=False))
         try:
-            code = Launcher(plan, board, env | told).run()
+            code = Launcher(plan, board, env).run()
         finally:
             board.close()
         record.sample(now=True)
@@ -65,33 +69,28 @@ def run(
     return code
 
 
-def _plan(
-    spec: Spec,
-    places: Sequence[hosts.Host],
-    command: Sequence[str],
-    address: str,
-    torchrun: bool,  # noqa: FBT001
-) -> Plan:
-    master = places[0].spec.name
-    per_node = spec.per_host
-    if torchrun:
-        # Its workers learn who they are from torchrun's variables: SMBOX_RANK would win. It
-        # closes the pipe of reports.
-        command = [
-            *("env", "--unset=SMBOX_RANK", "--unset=SMBOX_REPORT_FD"),
-            *(command[0], "-m", "torch.distributed.run"),
-            *("--rdzv-backend=c10d", f"--rdzv-endpoint={master}:{TORCHRUN_PORT}"),
-            *(f"--nnodes={len(places)}", f"--nproc-per-node={per_node}", *command[1:]),
-        ]
-        per_node = 1
-    return Plan(
-        command,
-        nodes=len(places),
-        per_node=per_node,
-        address=address,
-        enter=[host.enter() for host in places],
-        master_addr=master,
-    )
+def _by_torchrun(spec: Spec, command: Sequence[str]) -> list[str]:
+    """Return the command that starts a torchrun, which starts a host's workers.
+
+    They learn who they are from torchrun's variables: SMBOX_RANK would win. It closes the pipe
+    of reports.
+
+    Raises:
+        ConfigError: hosts have different numbers of workers.
+    """
+    places = [host for host in spec.hosts if host.workers]
+    if len({host.workers for host in places}) > 1:
+        raise ConfigError("with --torchrun hosts with workers have the same number of them")
+    return [
+        *("env", "--unset=SMBOX_RANK", "--unset=SMBOX_REPORT_FD"),
+        *(command[0], "-m", "torch.distributed.run"),
+        *("--rdzv-backend=c10d", f"--rdzv-endpoint={places[0].name}:{TORCHRUN_PORT}"),
+        *(f"--nnodes={len(places)}", f"--nproc-per-node={places[0].workers}", *command[1:]),
+    ]
+
+
+def _with_one(host: Host) -> Host:
+    return structs.replace(host, workers=min(1, host.workers))
 
 
 def run_on(spec: Spec, name: str, words: Sequence[str]) -> int:

@@ -73,11 +73,6 @@ class Spec:
     hosts: tuple[HostSpec, ...]
     keys: bool
 
-    @property
-    def per_host(self) -> int:
-        """How many workers each host with workers has; 0 if none has any."""
-        return max(host.workers for host in self.hosts)
-
 
 def read(text: bytes) -> Spec:
     """Read the text of a TOML file.
@@ -126,5 +121,3 @@ def _check(hosts: tuple[HostSpec, ...]) -> None:
             raise ConfigError(
                 "rate_mbit, delay_ms and workers are not negative", host=host.name
             )
-    if len({host.workers for host in hosts} - {0}) > 1:
-        raise ConfigError("hosts with workers all have the same number of them")

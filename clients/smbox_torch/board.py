@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ STYLES: Final = {"running": "cyan", "done": "green", "failed": "bold red", "ende
 class Row:
     """What is known about one worker."""
 
-    node: int
+    node: str
     screen: Screen
     state: str = "starting"
     fields: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Board:
     is shown once and counted; the counts are shown in the end.
 
     Args:
-        nodes: of each rank, the number of the node it belongs to.
+        nodes: of each rank, the number or name of the node it belongs to.
         console: where to show it; a live table where that is a terminal.
         ranks: which are shown; None: all.
         logs: where everything that a rank prints is written too.
@@ -50,14 +50,14 @@ class Board:
 
     def __init__(
         self,
-        nodes: list[int],
+        nodes: Sequence[int | str],
         console: Console,
         *,
         ranks: Collection[int] | None = None,
         logs: Logs | None = None,
     ) -> None:
         self._console = console
-        self._rows = [Row(node, self._screen(rank)) for rank, node in enumerate(nodes)]
+        self._rows = [Row(str(node), self._screen(rank)) for rank, node in enumerate(nodes)]
         self._ranks = sorted(range(len(nodes)) if ranks is None else ranks)
         self._logs = logs
         self._repeats = Repeats()
@@ -154,7 +154,7 @@ class Board:
             row = self._rows[rank]
             style = STYLES.get(row.state.split(maxsplit=1)[0].rstrip(":"), "")
             progress = worded(row.fields) or (row.screen.rows or [row.last])[-1]
-            cells = (str(rank), str(row.node), Text(row.state, style), Text(progress))
+            cells = (str(rank), row.node, Text(row.state, style), Text(progress))
             table.add_row(*cells)
         return table
 

@@ -105,6 +105,31 @@ class Pipe:
         os.close(self.fd)
 
 
+class Running(Protocol):
+    """A process as a launcher sees it: its own child, or one that an agent has started.
+
+    Attributes:
+        pidfd: descriptor that is readable once the process has ended.
+        pipes: that bring its output; those of one host's agent serve all of its processes.
+        own: descriptors that belong to this process alone.
+        exit_code: None until it was reaped.
+    """
+
+    pidfd: int
+    own: Sequence[int]
+    exit_code: int | None
+
+    @property
+    def pipes(self) -> Sequence[Pipe]:
+        """Return the pipes that bring its output."""
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+
+
 class Child:
     """A running process.
 
@@ -112,6 +137,7 @@ class Child:
         argv: program and arguments.
         env: its whole environment.
         output: takes what it prints, to stdout or stderr.
+        errors: takes what it prints to stderr; None: ``output`` does.
         reports: takes its reports; None: it gets no pipe for them.
         stdin: descriptor of its standard input, or subprocess.DEVNULL.
         at_launchers_death: the signal that it gets if the launcher is killed.
@@ -124,26 +150,26 @@ class Child:
         output: Sink,
         reports: Sink | None = None,
         *,
+        errors: Sink | None = None,
         stdin: int = subprocess.DEVNULL,
         at_launchers_death: signal.Signals = signal.SIGKILL,
     ) -> None:
-        read_end, output_end = os.pipe()
-        self.pipes = [Pipe(read_end, output)]
-        ends = [output_end]
+        self.pipes: list[Pipe] = []
+        ends: list[int] = []
+        output_end = self._pipe(output, ends)
+        error_end = output_end if errors is None else self._pipe(errors, ends)
+        report_ends = [] if reports is None else [self._pipe(reports, ends)]
         told = dict(env)
-        if reports is not None:
-            read_end, report_end = os.pipe()
-            self.pipes.append(Pipe(read_end, reports))
-            ends.append(report_end)
-            told[REPORT_FD] = str(report_end)
+        if report_ends:
+            told[REPORT_FD] = str(report_ends[0])
         try:
             self._process = subprocess.Popen(
                 argv,
                 env=told,
                 stdin=stdin,
                 stdout=output_end,
-                stderr=output_end,
-                pass_fds=ends[1:],
+                stderr=error_end,
+                pass_fds=report_ends,
                 start_new_session=True,
                 preexec_fn=functools.partial(  # noqa: PLW1509 - the launcher has no threads
                     _heed_launcher, at_launchers_death
@@ -158,7 +184,15 @@ class Child:
             for end in ends:
                 os.close(end)
         self.pid = self._process.pid
+        self.own: Sequence[int] = [self.pidfd, *(pipe.fd for pipe in self.pipes)]
         self.exit_code: int | None = None
+
+    def _pipe(self, sink: Sink, ends: list[int]) -> int:
+        """Make a pipe to a sink; return its write end, which is one of ``ends`` too."""
+        read_end, end = os.pipe()
+        self.pipes.append(Pipe(read_end, sink))
+        ends.append(end)
+        return end
 
     def reap(self) -> bool:
         """Tell whether the process has ended; then end what it left and take its last lines.
@@ -183,7 +217,7 @@ class Child:
             os.killpg(self.pid, sign)
 
 
-def end_all(children: Iterable[Child], grace_s: float) -> None:
+def end_all(children: Iterable[Running], grace_s: float) -> None:
     """End processes: SIGTERM, and SIGKILL for what still runs after ``grace_s``.
 
     Another interrupt ends the grace.
@@ -192,14 +226,14 @@ def end_all(children: Iterable[Child], grace_s: float) -> None:
     for child in alive:
         child.send(signal.SIGTERM)
     try:
-        alive = _await_end(alive, time.monotonic() + grace_s)
+        alive = await_end(alive, time.monotonic() + grace_s)
     finally:
         for child in alive:
             child.send(signal.SIGKILL)
-        _await_end(alive, math.inf)
+        await_end(alive, math.inf)
 
 
-def _await_end(alive: list[Child], deadline_s: float) -> list[Child]:
+def await_end(alive: Sequence[Running], deadline_s: float) -> list[Running]:
     """Wait until all have ended or the deadline has come; returns who still runs."""
     alive = [child for child in alive if not child.reap()]
     while alive and (left_s := deadline_s - time.monotonic()) > 0:
@@ -223,15 +257,16 @@ def described(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-def listen(selector: selectors.BaseSelector, child: Child) -> None:
+def listen(selector: selectors.BaseSelector, child: Running) -> None:
     """Let ``selector`` tell of a child's end (data: the child) and output (data: Pipe)."""
     selector.register(child.pidfd, selectors.EVENT_READ, child)
     for pipe in child.pipes:
-        selector.register(pipe.fd, selectors.EVENT_READ, pipe)
+        if pipe.fd not in selector.get_map():
+            selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
 
-def forget(selector: selectors.BaseSelector, child: Child) -> None:
-    """Undo ``listen``, as far as it is not undone."""
-    for fd in (child.pidfd, *(pipe.fd for pipe in child.pipes)):
+def forget(selector: selectors.BaseSelector, child: Running) -> None:
+    """Undo ``listen``, as far as it is not undone, and but for pipes of others."""
+    for fd in child.own:
         if fd in selector.get_map():
             selector.unregister(fd)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,12 +10,12 @@ from typing import Final
 
 from smbox.config import addresses_of, scheme_of
 from smbox.errors import ConfigError
+from smbox_torch.hosts import Host, without_places
+from smbox_torch.this_host import LOOPBACK
 from smbox_torch.world import TORCHELASTIC
 
 GRACE_S: Final = 5.0
 RESTARTS: Final = 3
-LOOPBACK: Final = "127.0.0.1"
-MEMNODE: Final = (sys.executable, "-m", "memnode")
 
 
 class OnFailure(StrEnum):
@@ -35,11 +33,29 @@ class OnFailure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker is.
+
+    Args:
+        host: index of its host among those of the plan; 0 where all nodes are played here.
+        group: its node: number of the host among those with workers.
+        local_rank: among the workers of its node.
+        size: workers of its node.
+    """
+
+    host: int
+    group: int
+    local_rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to start.
 
     Args:
-        command: program and arguments of a worker.
+        command: program and arguments of a worker; with ``hosts`` words as of the command
+            line, which mean what they mean there (program.py).
         nodes: how many nodes to play.
         per_node: workers of each.
         on_failure: end all workers, let the others continue, start the failed worker again, or
@@ -52,14 +68,16 @@ class Plan:
             default.
         memory_nodes: how many memory nodes to start, as one address space.
         grace_s: from SIGTERM to SIGKILL, in seconds.
-        memnode: command that starts a memory node.
-        enter: for each node the words that run a program there, in front of the program;
-            none: all nodes are played on this host.
-        master_addr: host of rank 0, as the workers reach it.
+        memnode: command that starts a memory node; none: that of the host's Python.
+        hosts: in which workers and memory nodes run; none: all nodes are played on this host.
+        keys: folder of keys that memory nodes ask for, by its path in the hosts.
+        key: file of the workers' key, by its path in the hosts.
+        insecure: let memory nodes serve other hosts without keys.
 
     Raises:
-        ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``, or
-            several nodes at an address that only one host can reach.
+        ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``,
+            several nodes at an address that only one host can reach, or arguments that
+            contradict ``hosts``.
     """
 
     command: Sequence[str]
@@ -72,9 +90,11 @@ class Plan:
     memory: str | None = None
     memory_nodes: int = 1
     grace_s: float = GRACE_S
-    memnode: Sequence[str] = MEMNODE
-    enter: Sequence[Sequence[str]] = ()
-    master_addr: str = LOOPBACK
+    memnode: Sequence[str] = ()
+    hosts: Sequence[Host] = ()
+    keys: str | None = None
+    key: str | None = None
+    insecure: bool = False
 
     def __post_init__(self) -> None:
         if min(self.nodes, self.per_node) < 1:
@@ -92,28 +112,60 @@ class Plan:
             )
         if self.memory_nodes < 1:
             raise ConfigError("a run has at least one memory node", given=self.memory_nodes)
-        if self.enter and (len(self.enter) != self.nodes or self.address is None):
-            raise ConfigError(
-                "a run on other hosts has an entrance for each, and a memory node that runs",
-                entrances=len(self.enter),
-                nodes=self.nodes,
-            )
+        self._check_hosts()
         addresses = () if self.address is None else addresses_of(self.address)
-        if self.nodes > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
+        if self.groups > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
             raise ConfigError(
                 "workers of several nodes reach the memory over tcp: give such an address",
                 address=self.address,
-                nodes=self.nodes,
+                nodes=self.groups,
             )
 
-    def command_on(self, node: int) -> list[str]:
-        """Return the words that start a worker on a node."""
-        return [*(self.enter[node] if self.enter else ()), *self.command]
+    def _check_hosts(self) -> None:
+        if self.hosts and (self.nodes, self.per_node) != (1, 1):
+            raise ConfigError("the file of hosts says how many workers run: leave out --nodes")
+        if not self.hosts and (self.keys or self.insecure):
+            raise ConfigError("--keys and --insecure go with --hosts: here all is on one host")
+        sized = [host.name for host in self.hosts if host.memory]
+        if sized and (self.address or self.memory or self.memory_nodes > 1):
+            raise ConfigError(
+                "the file of hosts says where memory nodes run: leave out --address, --memory"
+                " and --memory-nodes",
+                hosts=", ".join(sized),
+            )
+
+    @property
+    def places(self) -> list[Place]:
+        """Where each worker is, by rank: hosts one after the other."""
+        shares = [host.workers for host in self.hosts] or [self.per_node] * self.nodes
+        groups = [index for index, size in enumerate(shares) if size]
+        return [
+            Place(index if self.hosts else 0, group, local_rank, shares[index])
+            for group, index in enumerate(groups)
+            for local_rank in range(shares[index])
+        ]
+
+    @property
+    def groups(self) -> int:
+        """How many nodes, that is hosts with workers, there are."""
+        return sum(1 for host in self.hosts if host.workers) if self.hosts else self.nodes
 
     @property
     def workers(self) -> int:
         """How many workers there are in all."""
-        return self.nodes * self.per_node
+        return len(self.places)
+
+    @property
+    def memory_hosts(self) -> list[int]:
+        """Index of the host of each memory node that is started; 0 where all is played here."""
+        if self.address is not None:
+            return []
+        sized = [index for index, host in enumerate(self.hosts) if host.memory]
+        return sized or [node % max(1, len(self.hosts)) for node in range(self.memory_nodes)]
+
+    def named(self, place: Place) -> str:
+        """Name a worker's node."""
+        return f"host {self.hosts[place.host].name}" if self.hosts else f"node {place.group}"
 
     @property
     def restarts_max(self) -> int:
@@ -140,16 +192,6 @@ class Run:
     master_addr: str = LOOPBACK
 
 
-TORCHRUN: Final = frozenset(
-    (
-        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
-        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
-        *("MASTER_ADDR", "MASTER_PORT"),
-    )
-)
-"""Variables of torchrun, beside those that begin with TORCHELASTIC."""
-
-
 def worker_env(
     plan: Plan,
     base: Mapping[str, str],
@@ -162,7 +204,7 @@ def worker_env(
     """Return the environment of one worker: smbox's variables and, if asked for, torchrun's.
 
     Torchrun's variables in ``base`` are about the launcher and not about the worker, so they
-    are left out. So is SMBOX_KEY where the run has a node of its own, which asks for none.
+    are left out. SMBOX_KEY is that of the plan where the run has nodes of its own.
 
     Args:
         plan: of the run.
@@ -172,7 +214,7 @@ def worker_env(
         restart: how often all workers have been started again.
         worker_restart: how often this worker has been started again by itself.
     """
-    place = _place(plan, rank, run)
+    place = _place(plan, plan.places[rank], rank, run)
     told: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
     told["SMBOX_RUN_ID"] = run.run_id
     told["SMBOX_RESTART_COUNT"] = restart
@@ -188,43 +230,31 @@ def worker_env(
             f"{TORCHELASTIC}MAX_RESTARTS": plan.restarts_max,
         }
     told["PYTHONUNBUFFERED"] = 1
-    env = {
-        name: value
-        for name, value in base.items()
-        if name not in TORCHRUN and not name.startswith(TORCHELASTIC)
-    }
+    env = without_places(base)
     if plan.address is None:
         env.pop("SMBOX_KEY", None)
+        told |= {"SMBOX_KEY": plan.key} if plan.key else {}
     env |= {name: str(value) for name, value in told.items()}
+    if plan.hosts:  # its agent knows the cores of a host
+        return env
     env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
-    if (
-        plan.nodes > 1 and not plan.enter
-    ):  # hosts that are played share memory, real ones do not
+    if plan.nodes > 1:  # nodes that are played share memory, real ones do not
         env["SMBOX_TRANSPORT"] = "tcp"
     return env
 
 
-def _place(plan: Plan, rank: int, run: Run) -> dict[str, object]:
+def _place(plan: Plan, place: Place, rank: int, run: Run) -> dict[str, object]:
     """Return what smbox and torchrun call by the same names."""
-    group_rank, local_rank = divmod(rank, plan.per_node)
     return {
         "RANK": rank,
-        "LOCAL_RANK": local_rank,
+        "LOCAL_RANK": place.local_rank,
         "WORLD_SIZE": plan.workers,
-        "LOCAL_WORLD_SIZE": plan.per_node,
-        "GROUP_RANK": group_rank,
-        "GROUP_WORLD_SIZE": plan.nodes,
+        "LOCAL_WORLD_SIZE": place.size,
+        "GROUP_RANK": place.group,
+        "GROUP_WORLD_SIZE": plan.groups,
         "MASTER_ADDR": run.master_addr,
         "MASTER_PORT": run.master_port,
     }
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def ranked(hosts: Sequence[str]) -> list[tuple[int, dict[str, object]]]:

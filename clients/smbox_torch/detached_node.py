@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import uuid
@@ -22,7 +23,6 @@ from smbox.errors import ConnectError
 from smbox.memory import segment
 from smbox.memory.layout import PREFIX
 from smbox_torch.access import write_keys
-from smbox_torch.cluster import MEMNODE
 from smbox_torch.node_keeper import RESTARTS_MAX
 from smbox_torch.reporter import parse
 
@@ -44,7 +44,17 @@ class DetachedNode:
         self._name = f"detached-{uuid.uuid4().hex[:12]}"
         self._folder = tempfile.TemporaryDirectory(prefix="smbox-keys-")
         write_keys(keys, Path(self._folder.name))
-        argv = [*MEMNODE, "--name", self._name, "--node-id", str(node_id), "--memory", memory]
+        argv = [
+            sys.executable,
+            "-m",
+            "memnode",
+            "--name",
+            self._name,
+            "--node-id",
+            str(node_id),
+            "--memory",
+            memory,
+        ]
         argv += ["--keys", self._folder.name, "--parent-pid", str(os.getpid()), "--json"]
         self._argv = argv
         self._address = bind

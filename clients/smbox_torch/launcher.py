@@ -1,25 +1,28 @@
-"""Plays a cluster on one host: memory nodes, N x P workers, and an end for all of them.
+"""Runs memory nodes and workers, played on this host or in several hosts, and ends them all.
 
-The workers learn their places by SMBOX_ variables. With more than one node SMBOX_TRANSPORT=tcp
-keeps them from mapping memory that on a real cluster they could not map. After a failure all
-end, or start again, or the others go on (``OnFailure``); a worker that starts again finds the
-memory as it was, because the node runs on. A node that dies starts again on the same memory.
+The workers learn their places by SMBOX_ variables. With more than one node that is played here
+SMBOX_TRANSPORT=tcp keeps them from mapping memory that a real cluster could not map. After a
+failure all end, or start again, or the others go on (``OnFailure``); a worker that starts again
+finds the memory as it was, because the node runs on. A node that dies starts again on the same
+memory.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import termios
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from smbox_torch.board import Board
-from smbox_torch.cluster import OnFailure, Plan, Run, free_port
-from smbox_torch.node_keeper import NodeKeeper
+from smbox_torch.cluster import OnFailure, Plan, Run
+from smbox_torch.hosts import travelling
+from smbox_torch.interrupts import terminable
+from smbox_torch.serving import Serving, serving
+from smbox_torch.this_host import LOOPBACK
 from smbox_torch.workers import STDIN, Workers, readable_stdin
 
 INTERRUPTED: Final = 130
@@ -38,8 +41,6 @@ class Launcher:
     plan: Plan
     board: Board
     env: Mapping[str, str]
-    _nodes: list[NodeKeeper] = field(default_factory=list)
-    _workers: Workers | None = None
 
     def run(self) -> int:
         """Run to the end; nothing that was started outlives this call.
@@ -49,65 +50,42 @@ class Launcher:
             signal if one killed it), or 130 after an interrupt.
 
         Raises:
-            ConnectError: a memory node did not start; nothing is left.
+            ConnectError: a host cannot be entered, or a memory node did not start; nothing is
+                left.
+            ConfigError: a host lacks the folder or the command; nothing is left.
         """
         with terminable(), terminal_kept():
             try:
-                return self._run()
+                env = travelling(self.env) if self.plan.hosts else self.env
+                with serving(self.plan, env, self.board.note) as served:
+                    return self._run(served, env)
             except KeyboardInterrupt:
-                self.board.note("interrupted; ending all workers")
                 return INTERRUPTED
-            finally:
-                try:
-                    if self._workers:
-                        self._workers.end()
-                finally:
-                    with ExitStack() as ends:  # each, whatever another one does
-                        for node in self._nodes:
-                            ends.callback(node.close)
 
-    def _run(self) -> int:
-        address = self.plan.address
-        if address is None:
-            address = self._start_nodes()
-        run = Run(uuid.uuid4().hex, address, free_port(), self.plan.master_addr)
+    def _run(self, served: Serving, env: Mapping[str, str]) -> int:
+        run = self._shared(served)
         is_all = self.plan.on_failure is OnFailure.RESTART_ALL
         code = 0
         for restart in range(self.plan.restarts_max + 1 if is_all else 1):
-            self._workers = Workers(self.plan, self.board, self.env, run, restart)
-            self._workers.watch(self._nodes)
-            code = self._workers.exit_code
+            workers = Workers(self.plan, self.board, env, served, run, restart)
+            try:
+                workers.watch()
+            except KeyboardInterrupt:
+                self.board.note("interrupted; ending all workers")
+                raise
+            finally:
+                workers.end()
+            code = workers.exit_code
             if not code:
                 break
         return code if code >= 0 else 128 - code
 
-    def _start_nodes(self) -> str:
-        """Start the memory nodes; return the address of all of them."""
-        for node_id in range(self.plan.memory_nodes):
-            self._nodes.append(NodeKeeper(self.plan, self.env, self.board.note, node_id))
-        for node in self._nodes:
-            node.await_ready()
-        return ",".join(node.address for node in self._nodes)
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Make signals that end a process end what is inside like an interrupt: ``finally`` runs.
-
-    SIGHUP comes when the terminal is closed; under ``nohup`` it stays ignored.
-    """
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, interrupt)
-    try:
-        yield
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
+    def _shared(self, served: Serving) -> Run:
+        """Say what all workers are told alike; rank 0 may serve torch's store in its host."""
+        first = self.plan.places[0].host
+        master_addr = self.plan.hosts[first].address if self.plan.hosts else LOOPBACK
+        port = served.hosts[first].free_port
+        return Run(uuid.uuid4().hex, served.address, port, master_addr)
 
 
 @contextmanager

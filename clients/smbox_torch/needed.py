@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    import torch  # noqa: F401 - only seen to be there
-except ModuleNotFoundError as error:
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
     raise ModuleNotFoundError(
         "smbox_torch needs PyTorch: pip install 'smbox[torch]' (or 'smbox[demo]')", name="torch"
-    ) from error
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import time
@@ -11,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
-from smbox.memory import segment
 from smbox.memory.layout import PREFIX
-from smbox_torch.children import Child, Lines, described, end_all, forget, listen
+from smbox_torch.children import Lines, Running, described, end_all, forget, listen
 from smbox_torch.cluster import Plan
 from smbox_torch.reporter import parse
+from smbox_torch.this_host import LOOPBACK, StartingHost
 
 READY_S: Final = 60.0
 RESTARTS_MAX: Final = 5
@@ -30,10 +29,14 @@ class NodeKeeper:
     """A memory node that is started again, on the same memory and address, when it dies.
 
     Args:
-        plan: names the command and the size.
+        plan: names the command, the size and the keys.
+        host: in which it runs.
         env: environment of the node.
         note: called with lines to show.
         node_id: of the node.
+
+    Raises:
+        ConnectError: the host is lost.
 
     Attributes:
         child: the node's process.
@@ -44,11 +47,13 @@ class NodeKeeper:
     def __init__(
         self,
         plan: Plan,
+        host: StartingHost,
         env: Mapping[str, str],
         note: Callable[[str], None],
         node_id: int = 0,
     ) -> None:
         self._plan = plan
+        self._host = host
         self._node_id = node_id
         self._env = env
         self._note = note
@@ -56,7 +61,7 @@ class NodeKeeper:
         self._ready: dict[str, Any] = {}
         self._restarts = 0
         self._started_s = 0.0
-        self.child = self._start("tcp://127.0.0.1:0")
+        self.child: Running = self._start(self._bind())
 
     @property
     def address(self) -> str:
@@ -105,26 +110,46 @@ class NodeKeeper:
         self.await_ready()
         listen(selector, self.child)
 
-    def _start(self, bind: str) -> Child:
-        argv = [*self._plan.memnode, "--bind", bind, "--name", self._name, "--json"]
-        argv += ["--parent-pid", str(os.getpid()), "--node-id", str(self._node_id)]
-        if self._plan.memory is not None:
-            argv += ["--memory", self._plan.memory]
+    def _start(self, bind: str) -> Running:
+        argv = [*(self._plan.memnode or (self._host.python, "-m", "memnode"))]
+        argv += ["--bind", bind, "--name", self._name, "--json"]
+        argv += ["--parent-pid", str(self._host.pid), "--node-id", str(self._node_id)]
+        if memory := self._memory():
+            argv += ["--memory", memory]
+        if self._plan.keys is not None:
+            argv += ["--keys", self._plan.keys]
+        if self._plan.insecure:
+            argv += ["--insecure"]
         self._started_s = time.monotonic()
-        return Child(
+        return self._host.start(
             argv,
             self._env,
             Lines(self._hear),
             at_launchers_death=signal.SIGTERM,  # it has memory to remove
+            segments=self._segments,
         )
+
+    @property
+    def _segments(self) -> str:
+        return f"{PREFIX}{self._name}."
+
+    def _bind(self) -> str:
+        hosts = self._plan.hosts
+        if not hosts:
+            return f"tcp://{LOOPBACK}:0"
+        return hosts[self._plan.memory_hosts[self._node_id]].bind()
+
+    def _memory(self) -> str | None:
+        hosts = self._plan.hosts
+        told = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
+        return told or self._plan.memory
 
     def close(self) -> None:
         """End the node; its memory goes too, even if the node could not remove it."""
         try:
             end_all([self.child], self._plan.grace_s)
         finally:
-            for left in segment.listing(f"{PREFIX}{self._name}."):
-                segment.unlink(left)
+            self._host.remove(self._segments)
 
     def _hear(self, line: str) -> None:
         told = parse(line)

@@ -1,10 +1,11 @@
-"""``smbox run``: start workers of a training script on a cluster played on this host."""
+"""``smbox run``: start workers of a training script, on this host or on several hosts."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from smbox.errors import ConfigError
 from smbox_torch.board import Board
 from smbox_torch.cluster import GRACE_S, OnFailure, Plan
+from smbox_torch.hosts import read
 from smbox_torch.launcher import Launcher
 from smbox_torch.logs import Logs
 from smbox_torch.program import command_of
@@ -66,6 +68,28 @@ Memory = Annotated[
 MemoryNodes = Annotated[
     int, typer.Option(help="Memory nodes to start, as one address space.", min=1)
 ]
+Hosts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Run on the hosts that this file describes (docs/hosts.md); --nodes and"
+        " --per-node are its business then.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="With --hosts: folder of keys, as `smbox keygen` makes it, that memory nodes and"
+        " workers find by this path on their hosts.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="With --hosts: no keys; the network is trusted."),
+]
 Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
 
 
@@ -82,9 +106,14 @@ def command(
     address: Address = None,
     memory: Memory = None,
     memory_nodes: MemoryNodes = 1,
+    hosts: Hosts = None,
+    keys: Keys = None,
+    insecure: Insecure = False,
     grace_s: Grace = GRACE_S,
 ) -> None:
     """Start a memory node and NODES x PER_NODE workers of a script, module or program.
+
+    With --hosts, the hosts and their workers are those of a file.
 
     Each worker is told its place by SMBOX_RANK, SMBOX_WORLD_SIZE and so on, and the memory by
     SMBOX_ADDRESS. Torchrun's variables are not set, so a script that looks for them runs as in
@@ -94,7 +123,7 @@ def command(
     if words[0].startswith("-") and words[0] != "-m":
         raise typer.BadParameter(f"no such option: {words[0]} (see --help)")
     plan = Plan(
-        command_of(words, os.environ),
+        words if hosts else command_of(words, os.environ),
         nodes=nodes,
         per_node=per_node,
         on_failure=on_failure,
@@ -104,11 +133,15 @@ def command(
         memory=memory,
         memory_nodes=memory_nodes,
         grace_s=grace_s,
+        hosts=read(hosts.read_bytes()) if hosts else (),
+        keys=None if keys is None else str(keys),
+        key=None if keys is None else _key_of(keys, os.environ),
+        insecure=insecure,
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # workers may print what its encoding lacks
     board = Board(
-        [rank // per_node for rank in range(plan.workers)],
+        [plan.hosts[at.host].name if hosts else at.group for at in plan.places],
         Console(highlight=False),
         ranks=None if ranks is None else ranks_of(ranks, plan.workers),
         logs=None if log_dir is None else Logs(log_dir, range(plan.workers)),
@@ -125,6 +158,24 @@ command.context_settings = {  # type: ignore[attr-defined]
     "ignore_unknown_options": True,
 }
 """What comes after the command is the command's; -m begins one."""
+
+
+def _key_of(folder: Path, env: Mapping[str, str]) -> str:
+    """Return the file of the workers' key: SMBOX_KEY, or the only one of the folder.
+
+    Raises:
+        ConfigError: there are none or several.
+    """
+    if told := env.get("SMBOX_KEY"):
+        return told
+    found = sorted(folder.glob("*.key"))
+    if len(found) != 1:
+        raise ConfigError(
+            "name the workers' key in SMBOX_KEY: the folder of --keys has none or several",
+            folder=str(folder),
+            found=", ".join(path.name for path in found),
+        )
+    return str(found[0])
 
 
 def ranks_of(text: str, workers: int) -> list[int]:

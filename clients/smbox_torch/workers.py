@@ -6,15 +6,15 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from smbox_torch.board import REFRESH_S, Board
-from smbox_torch.children import Child, Lines, Pipe, described, end_all, forget, listen
+from smbox_torch.children import Lines, Pipe, Running, described, end_all, forget, listen
 from smbox_torch.cluster import OnFailure, Plan, Run, worker_env
-from smbox_torch.node_keeper import NodeKeeper
 from smbox_torch.reporter import parse
+from smbox_torch.serving import Serving
 
 STDIN: Final = 0
 
@@ -27,6 +27,7 @@ class Workers:
         plan: what to start.
         board: where to show it.
         env: environment that they inherit.
+        serving: the hosts and memory nodes.
         run: what they share.
         restart: how often all have been started again.
 
@@ -38,29 +39,35 @@ class Workers:
     plan: Plan
     board: Board
     env: Mapping[str, str]
+    serving: Serving
     run: Run
     restart: int
     failed: int | None = None
     exit_code: int = 0
-    _children: list[Child] = field(default_factory=list)
+    _children: list[Running] = field(default_factory=list)
     _again: list[int] = field(default_factory=list)
     """How often each worker has been started again by itself."""
 
-    def watch(self, nodes: Sequence[NodeKeeper]) -> None:
+    def watch(self) -> None:
         """Start all and wait: until all have ended, or one has failed that ends all.
 
-        Args:
-            nodes: memory nodes; each is started again when it dies.
+        A memory node that dies is started again.
+
+        Raises:
+            ConnectError: a memory node cannot be started again, or the host is lost in which a
+                worker is to start.
         """
         for rank in range(self.plan.workers):
             self._again.append(0)
             self._children.append(self._start(rank))
         with selectors.DefaultSelector() as selector:
+            for agent in self.serving.agents:
+                listen(selector, agent)
             for child in self._children:
                 listen(selector, child)
-            for node in nodes:
+            for node in self.serving.nodes:
                 listen(selector, node.child)
-            self._watch(selector, nodes)
+            self._watch(selector)
         if self.failed is not None:
             self._end_others(self.failed)
 
@@ -68,7 +75,8 @@ class Workers:
         """End those that still run."""
         end_all(self._children, self.plan.grace_s)
 
-    def _start(self, rank: int) -> Child:
+    def _start(self, rank: int) -> Running:
+        host = self.serving.hosts[self.plan.places[rank].host]
         env = worker_env(
             self.plan,
             self.env,
@@ -77,8 +85,8 @@ class Workers:
             restart=self.restart,
             worker_restart=self._again[rank],
         )
-        child = Child(
-            self.plan.command_on(rank // self.plan.per_node),
+        child = host.start(
+            host.command,
             self.board.env(rank) | env,
             self.board.output(rank),
             Lines(lambda line: self.board.report(rank, parse(line))),
@@ -87,18 +95,16 @@ class Workers:
         self.board.state(rank, "running")
         return child
 
-    def _watch(self, selector: selectors.BaseSelector, nodes: Sequence[NodeKeeper]) -> None:
+    def _watch(self, selector: selectors.BaseSelector) -> None:
         alive = set(range(self.plan.workers))
         while alive and (self.failed is None or self._continues):
             ready = selector.select(REFRESH_S)
             for key, _ in ready:
                 if isinstance(key.data, Pipe) and not key.data.read():
                     selector.unregister(key.fd)
-            ended = {key.data.pid for key, _ in ready if isinstance(key.data, Child)}
-            for node in nodes:
-                if node.child.pid in ended:
-                    node.restart(selector)
-            gone = [rank for rank in sorted(alive) if self._children[rank].pid in ended]
+            ended = [key.data for key, _ in ready if not isinstance(key.data, Pipe)]
+            self.serving.take_ends(ended, selector)
+            gone = [rank for rank in sorted(alive) if self._children[rank] in ended]
             for rank in gone:
                 self._reap(rank, selector)
             alive -= set(gone)
@@ -125,7 +131,8 @@ class Workers:
     def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
         """Do what the plan says of a failed worker; tell whether it runs again."""
         left = self.plan.restarts_max - self._again[rank]
-        if self.plan.on_failure is OnFailure.RESTART and left > 0:
+        is_lost = self.serving.hosts[self.plan.places[rank].host].is_lost
+        if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:
             self._tell(rank, f"starting it again ({left} restarts left)")
             self._again[rank] += 1
             self._children[rank] = self._start(rank)
@@ -146,9 +153,9 @@ class Workers:
         return f"starting all again ({left} restarts left)" if left else "all workers are ended"
 
     def _tell(self, rank: int, then: str) -> None:
-        node, local_rank = divmod(rank, self.plan.per_node)
-        how = described(self._code(rank))
-        self.board.note(f"rank {rank} (node {node}, local rank {local_rank}): {how}; {then}")
+        place = self.plan.places[rank]
+        where = f"{self.plan.named(place)}, local rank {place.local_rank}"
+        self.board.note(f"rank {rank} ({where}): {described(self._code(rank))}; {then}")
 
     def _end_others(self, failed: int) -> None:
         """End who still runs, and show how they ended."""

@@ -4,7 +4,6 @@ the model memory, to the last bit."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -183,9 +182,9 @@ with smbox.connect(address, transport=transport) as box:
 """
 
 
-def test_processes_of_both_paths_share_a_center_and_stop_together(address: str):
+def test_processes_of_both_paths_share_a_center_and_stop_together(preloaded: str, address: str):
     team = [
-        subprocess.Popen([sys.executable, "-c", WORKER, address, transport, str(number)])
+        subprocess.Popen([preloaded, "-c", WORKER, address, transport, str(number)])
         for number, transport in enumerate(("shm", "tcp"))
     ]
     assert [process.wait(90) for process in team] == [0, 0]

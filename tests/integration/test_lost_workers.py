@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -66,12 +65,19 @@ def box() -> Iterator[smbox.Box]:
 class Worker:
     """A script in a process of its own."""
 
-    def __init__(self, box: smbox.Box, script: str, rank: int | None = None, **settings):
+    def __init__(
+        self,
+        python: str,
+        box: smbox.Box,
+        script: str,
+        rank: int | None = None,
+        **settings,
+    ):
         environment = {k: v for k, v in os.environ.items() if "RANK" not in k}
         if rank is not None:
             environment |= {"RANK": str(rank), "WORLD_SIZE": "2"}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + script, box.address, json.dumps(settings)],
+            [python, "-c", PREAMBLE + script, box.address, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -100,12 +106,12 @@ class Worker:
 
 
 @pytest.fixture
-def start(box: smbox.Box) -> Iterator[Callable[..., Worker]]:
+def start(preloaded: str, box: smbox.Box) -> Iterator[Callable[..., Worker]]:
     """``start(script, rank, **settings)``: a worker, which is dead at the end of the test."""
     workers = []
 
     def start_one(script: str, rank: int | None = None, **settings) -> Worker:
-        workers.append(Worker(box, script, rank, **settings))
+        workers.append(Worker(preloaded, box, script, rank, **settings))
         return workers[-1]
 
     yield start_one

@@ -167,13 +167,13 @@ box.close()
 
 @pytest.mark.parametrize(("on_failure", "code"), [("continue", 137), ("restart", 0)])
 def test_three_of_four_asynchronous_workers_finish_after_one_is_killed(
-    tmp_path: Path, on_failure: str, code: int
+    preloaded: str, tmp_path: Path, on_failure: str, code: int
 ):
     script = tmp_path / "train.py"
     script.write_text(KILLED)
     options = ["--per-node", "4", "--memory", "64MiB", "--on-failure", on_failure]
     done = subprocess.run(
-        [*RUN, *options, str(script)],
+        [*RUN, *options, preloaded, str(script)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

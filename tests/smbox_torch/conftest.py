@@ -6,7 +6,6 @@ Ranks of a ``torch.distributed`` group are processes, since a process is one ran
 from __future__ import annotations
 
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -60,11 +59,11 @@ os._exit(0)
 
 
 @pytest.fixture
-def run_gloo(tmp_path: Path) -> Callable[[str], list[list[str]]]:
+def run_gloo(preloaded: str, tmp_path: Path) -> Callable[[str], list[list[str]]]:
     """``run_gloo(script)``: the lines that the two ranks of a Gloo group print, by rank."""
 
     def run(script: str) -> list[list[str]]:
-        command = [sys.executable, "-c", GLOO + script + LEAVE]
+        command = [preloaded, "-c", GLOO + script + LEAVE]
         ranks = [
             subprocess.Popen(
                 [*command, str(tmp_path / "store"), str(rank)],

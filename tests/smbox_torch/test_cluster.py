@@ -8,10 +8,10 @@ from smbox_torch.cluster import (
     OnFailure,
     Plan,
     Run,
-    free_port,
     ranked,
     worker_env,
 )
+from smbox_torch.this_host import free_port
 from smbox_torch.world import World
 
 RUN = Run("r", "tcp://127.0.0.1:7070", 1)
@@ -142,23 +142,3 @@ def test_hosts_of_a_scheduler_may_differ_in_size():
     found = [World.from_env(told_of(place)) for _, place in ranked("aba")]
     assert [world.local_world_size for world in found] == [2, 2, 1]
     assert [world.rank_of(0) for world in found] == [0, 0, 2]
-
-
-def test_workers_of_other_hosts_are_started_through_the_entrance_of_theirs():
-    plan = Plan(
-        ["program", "word"],
-        nodes=2,
-        per_node=2,
-        address="tcp://a:1",
-        enter=[["ssh", "a"], ["ssh", "b"]],
-    )
-    assert plan.command_on(1) == ["ssh", "b", "program", "word"]
-    assert "SMBOX_TRANSPORT" not in worker_env(plan, {}, 0, run=RUN)
-    assert Plan(["program"]).command_on(0) == ["program"]
-
-
-@pytest.mark.parametrize("address", [None, "tcp://a:1"])
-def test_other_hosts_need_an_entrance_each_and_a_memory_node(address: str | None):
-    entrances = [["ssh", "a"]] * (2 if address is None else 1)
-    with pytest.raises(ConfigError, match="entrance for each"):
-        Plan(["program"], nodes=2, address=address, enter=entrances)

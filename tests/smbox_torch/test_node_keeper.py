@@ -12,6 +12,7 @@ from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.cluster import Plan
 from smbox_torch.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper
+from smbox_torch.this_host import ThisHost
 
 NODE = """
 import json, signal, sys
@@ -29,7 +30,7 @@ def keep():
     def start(code: str = NODE, **options) -> tuple[NodeKeeper, list[str]]:
         notes: list[str] = []
         plan = Plan(["x"], memnode=(sys.executable, "-c", code), grace_s=0.5, **options)
-        kept.append(NodeKeeper(plan, os.environ, notes.append))
+        kept.append(NodeKeeper(plan, ThisHost([]), os.environ, notes.append))
         return kept[-1], notes
 
     yield start

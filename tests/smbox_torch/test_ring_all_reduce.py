@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +12,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
-from smbox_torch.cluster import free_port
 from smbox_torch.ring_all_reduce import RingAllReduce
+from smbox_torch.this_host import free_port
 from smbox_torch.world import World
 
 STEPS = 6
@@ -131,7 +130,9 @@ def test_workers_that_nobody_told_a_master_are_told_what_to_do():
 
 
 @pytest.mark.parametrize("prefix", ["SMBOX_", ""])
-def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies(prefix: str):
+def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies(
+    preloaded: str, prefix: str
+):
     env = os.environ | {
         f"{prefix}WORLD_SIZE": "2",
         f"{prefix}MASTER_ADDR": "127.0.0.1",
@@ -140,7 +141,7 @@ def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies(prefi
     }
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(rank)],
+            [preloaded, "-c", PROCESS, str(rank)],
             env=env | {f"{prefix}RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

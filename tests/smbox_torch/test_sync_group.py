@@ -225,15 +225,17 @@ def test_it_is_an_optimizer_for_schedulers_clipping_and_resuming(run_ranks):
 
 
 @pytest.fixture
-def spawned():
+def spawned(preloaded: str):
     """Processes that have stepped three times and wait for a line on stdin."""
     children: list[subprocess.Popen[str]] = []
 
-    def spawn(ranks: int, timeout_s: float) -> list[subprocess.Popen[str]]:
+    def spawn(ranks: int, timeout_s: float, sign: int) -> list[subprocess.Popen[str]]:
+        # SIGSTOP has to stop the worker itself, not the one that waits for it.
+        python = sys.executable if sign == signal.SIGSTOP else preloaded
         run = {"WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
         children.extend(
             subprocess.Popen(
-                [sys.executable, "-c", PROCESS, str(timeout_s)],
+                [python, "-c", PROCESS, str(timeout_s)],
                 env=os.environ | run | {"RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -271,7 +273,7 @@ def weights_in_numpy(ranks: int) -> np.ndarray:
 def test_processes_agree_and_name_the_one_that_is_lost(
     spawned, ranks: int, sign: signal.Signals, timeout_s: float
 ):
-    children = spawned(ranks, timeout_s)
+    children = spawned(ranks, timeout_s, sign)
     found = [bytes.fromhex(child.stdout.readline()) for child in children]
     assert set(found) == {found[0]}
     mine = np.frombuffer(found[0], np.float32)

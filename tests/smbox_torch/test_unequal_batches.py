@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import uuid
 
 import pytest
@@ -41,12 +40,12 @@ except SmboxError as error:
 """
 
 
-def run(way: str) -> list[str]:
+def run(python: str, way: str) -> list[str]:
     """What the two ranks print."""
     env = os.environ | {"WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, way],
+            [python, "-c", PROCESS, way],
             env=env | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -63,16 +62,16 @@ def run(way: str) -> list[str]:
 
 
 @pytest.mark.parametrize("way", ["end", "with"])
-def test_a_rank_that_finished_has_not_died(way: str):
-    told, nothing = run(way)
+def test_a_rank_that_finished_has_not_died(preloaded: str, way: str):
+    told, nothing = run(preloaded, way)
     assert nothing == ""
     assert told.startswith("StepMismatchError rank 1 finished after 3 steps")
     assert "join()" in told
     assert "distributed_sampler" in told
 
 
-def test_a_rank_that_an_error_ended_has_not_finished():
-    told, _ = run("error")
+def test_a_rank_that_an_error_ended_has_not_finished(preloaded: str):
+    told, _ = run(preloaded, "error")
     assert told.startswith("WorkerLostError rank 1 has left"), told
 
 

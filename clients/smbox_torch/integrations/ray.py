@@ -8,9 +8,10 @@ from typing import Any, Final, Self
 
 from smbox.errors import ConfigError, ConnectError, PeerLostError, WorkerLostError
 from smbox_torch.access import Access, made_keys
-from smbox_torch.cluster import GRACE_S, RESTARTS, OnFailure, free_port, ranked
+from smbox_torch.cluster import GRACE_S, RESTARTS, OnFailure, ranked
 from smbox_torch.detached_node import DetachedNode
 from smbox_torch.node_keeper import READY_S
+from smbox_torch.this_host import free_port
 
 try:
     import ray

@@ -15,7 +15,7 @@ def test_hosts_are_numbered_and_take_the_rate_of_the_file():
     assert [host.rate_mbit for host in told.hosts] == [0, 1000, 1000]
     assert [host.cores for host in told.hosts] == [(), (2, 3), (2, 3)]
     assert len({host.ip for host in told.hosts}) == 3
-    assert told.per_host == 3
+    assert [host.workers for host in told.hosts] == [0, 3, 3]
     assert told.keys
 
 
@@ -29,10 +29,6 @@ def test_hosts_are_numbered_and_take_the_rate_of_the_file():
         (b'[[host]]\nname = "A b"', "names of hosts"),
         (b'[[host]]\nname = "a"\n[[host]]\nname = "a"', "names of hosts"),
         (b'[[host]]\nname = "a"\nrate_mbit = -1', "not negative"),
-        (
-            b'[[host]]\nname = "a"\nworkers = 1\n[[host]]\nname = "b"\nworkers = 2',
-            "same number",
-        ),
         (b'[[host]]\nname = "a"\ncount = 201', "1 to 200 hosts"),
     ],
 )

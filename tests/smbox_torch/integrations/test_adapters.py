@@ -83,9 +83,9 @@ from smbox.testing.model_box import ModelBox
 """
 
 
-def run(code: str, folder: object = None) -> str:
+def run(code: str, folder: object = None, python: str = sys.executable) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code],
+        [python, "-c", BEGIN + code],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -97,15 +97,15 @@ def run(code: str, folder: object = None) -> str:
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_it_refuses(case: str, tmp_path: object):
+def test_it_refuses(case: str, preloaded: str, tmp_path: object):
     name, code = REFUSALS[case]
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
-    run(code, tmp_path)
+    run(code, tmp_path, preloaded)
 
 
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "ray", "transformers"])
-def test_a_missing_framework_is_named_with_its_cure(name: str):
+def test_a_missing_framework_is_named_with_its_cure(name: str, preloaded: str):
     extra = "ray" if name == "ray" else "frameworks"
     code = f"""
 sys.modules[{name!r}] = None
@@ -115,7 +115,7 @@ assert raised.value.name == {name!r}
 """
     if name == "transformers" and importlib.util.find_spec("accelerate") is None:
         pytest.skip("needs accelerate: pip install 'smbox[frameworks]'")
-    run(code)
+    run(code, python=preloaded)
 
 
 def test_the_package_needs_no_framework():

@@ -1,0 +1,268 @@
+"""A host that a launcher enters: its agent (agent.py) starts what the launcher asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from smbox.errors import ConfigError, ConnectError
+from smbox_torch.children import Child, Lines, Pipe, Sink, await_end, described, end_all, listen
+from smbox_torch.frames import Frames, Kind, told
+from smbox_torch.hosts import Host
+
+READY_S: Final = 60.0
+LOOK_S: Final = 0.1
+ANSWER_S: Final = 10.0
+"""A host that does not tell of the end of a killed process for so long is lost."""
+
+WORDS_MAX: Final = 5
+"""Last lines of what was said at a host, for the error that it cannot be entered."""
+
+LOST: Final = 255
+"""Exit code of a process whose host was lost, as ssh has it."""
+
+
+class FarChild:
+    """A process that an agent has started; attributes as of Running.
+
+    Args:
+        host: of the agent.
+        number: by which the agent knows it.
+        output: takes what it prints.
+        reports: takes its reports.
+    """
+
+    def __init__(self, host: FarHost, number: int, output: Sink, reports: Sink | None) -> None:
+        self._host = host
+        self._number = number
+        self._sinks = {Kind.OUTPUT: output} | ({Kind.REPORT: reports} if reports else {})
+        self._ended: int | None = None
+        self._killed_s: float | None = None
+        self.pidfd = os.eventfd(0)
+        self.own: Sequence[int] = [self.pidfd]
+        self.exit_code: int | None = None
+
+    @property
+    def pipes(self) -> Sequence[Pipe]:
+        """Those of the agent."""
+        return self._host.agent.pipes
+
+    def take(self, kind: Kind, payload: bytes) -> None:
+        """Take what the agent tells of the process."""
+        if kind is Kind.EXIT:
+            self.end(int(json.loads(payload)))
+        elif kind in self._sinks:
+            self._sinks[kind].feed(payload)
+
+    def end(self, exit_code: int) -> None:
+        """Take note of its end."""
+        if self._ended is None:
+            self._ended = exit_code
+            os.eventfd_write(self.pidfd, 1)
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+        if self._ended is None:
+            is_late = self._killed_s is not None and time.monotonic() > self._killed_s
+            self._host.look(is_late=is_late)
+        if self.exit_code is None and self._ended is not None:
+            self.exit_code = self._ended
+            for sink in self._sinks.values():
+                sink.end()
+            os.close(self.pidfd)
+        return self.exit_code is not None
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+        if self._ended is None:
+            self._host.tell(Kind.SIGNAL, self._number, sign)
+            if sign == signal.SIGKILL:
+                self._killed_s = time.monotonic() + ANSWER_S
+
+
+class FarHost:
+    """One host of a file; attributes as of StartingHost.
+
+    Args:
+        host: as the file describes it.
+        words: of the command of its workers; none: it runs none.
+        env: variables that go with the run.
+        grace_s: from SIGTERM to SIGKILL, in seconds.
+        note: called with lines to show.
+
+    Attributes:
+        agent: the process that was started here to enter the host.
+
+    Raises:
+        ConfigError: the words that enter it start no program.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        grace_s: float,
+        note: Callable[[str], None],
+    ) -> None:
+        self.host = host
+        self.command: Sequence[str] = ()
+        self.python = host.python or sys.executable
+        self.pid = self.free_port = 0
+        self._grace_s = grace_s
+        self._note = note
+        self._said: deque[str] = deque(maxlen=WORDS_MAX)
+        self._children: dict[int, FarChild] = {}
+        self._count = 0
+        self._refused = ""
+        self._is_closing = False
+        lines = Lines(self._hear)
+        orders, self._orders = os.pipe()
+        os.set_blocking(self._orders, False)
+        try:
+            self.agent = Child(
+                [*host.enter, self.python, "-P", "-m", "smbox_torch.agent"],
+                os.environ,
+                Frames(self._take, lines.feed, self._lose),
+                errors=lines,
+                stdin=orders,
+                at_launchers_death=signal.SIGTERM,
+            )
+        except OSError as error:
+            os.close(self._orders)
+            raise ConfigError(
+                f"host {host.name!r} cannot be entered by {self._words()}: {error}"
+            ) from error
+        finally:
+            os.close(orders)
+        order: dict[str, Any] = {
+            "folder": host.folder or os.getcwd(),
+            "env": dict(env) | host.env,
+        }
+        order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
+        self.tell(Kind.PREPARE, 0, order)
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether nothing can be started there any more."""
+        return self.agent.exit_code is not None
+
+    def await_ready(self) -> None:
+        """Wait until its agent can start processes.
+
+        Raises:
+            ConnectError: the host cannot be entered, or says nothing for READY_S.
+            ConfigError: it lacks the folder or the command.
+        """
+        deadline_s = time.monotonic() + READY_S
+        while not self.pid:
+            if self._refused:
+                raise ConfigError(f"host {self.host.name!r}: {self._refused}")
+            is_late = time.monotonic() > deadline_s
+            if is_late or self.agent.reap():
+                how = "it says nothing" if is_late else described(self.agent.exit_code or 0)
+                raise ConnectError(
+                    f"host {self.host.name!r} cannot be entered by {self._words()}, or"
+                    f" {self.python} has no smbox there: {how}",
+                    said=" | ".join(self._said),
+                )
+            with selectors.DefaultSelector() as selector:
+                listen(selector, self.agent)
+                selector.select(LOOK_S)
+            self._read()
+
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        output: Sink,
+        reports: Sink | None = None,
+        *,
+        stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays at the launcher's host
+        at_launchers_death: signal.Signals = signal.SIGKILL,
+        segments: str = "",
+    ) -> FarChild:
+        """Start a process as StartingHost says; it reads no standard input.
+
+        Raises:
+            ConnectError: the host is lost.
+        """
+        if self.is_lost:
+            raise ConnectError("the connection to a host is lost", host=self.host.name)
+        self._count += 1
+        child = self._children[self._count] = FarChild(self, self._count, output, reports)
+        order: dict[str, Any] = {"argv": list(argv), "env": dict(env) | self.host.env}
+        order |= {"at_death": at_launchers_death, "segments": [segments] if segments else []}
+        self.tell(Kind.START, self._count, order)
+        return child
+
+    def remove(self, segments: str) -> None:
+        """Do nothing: the agent removes what processes left, when it ends."""
+
+    def tell(self, kind: Kind, number: int, value: Any) -> None:
+        """Send a frame to the agent; an agent that has ended gets none."""
+        left = memoryview(told(kind, number, value))
+        while left and not self.is_lost:
+            try:
+                left = left[os.write(self._orders, left) :]
+            except BlockingIOError:  # it may wait for us to read what it has told
+                select.select([self.agent.pipes[0].fd], [self._orders], [], LOOK_S)
+                self._read()
+            except BrokenPipeError:
+                return
+
+    def look(self, *, is_late: bool) -> None:
+        """Take note of the agent's end; give up a host that is late with an answer."""
+        if is_late:
+            self.agent.send(signal.SIGKILL)
+        self.agent.reap()
+
+    def close(self) -> None:
+        """End the agent, and with it all that it has started."""
+        self._is_closing = True
+        os.close(self._orders)
+        left = await_end([self.agent], time.monotonic() + self._grace_s + ANSWER_S)
+        end_all(left, self._grace_s)
+
+    def _read(self) -> None:
+        if not self.is_lost:
+            for pipe in self.agent.pipes:
+                pipe.read()
+
+    def _take(self, kind: Kind, number: int, payload: bytes) -> None:
+        if kind is Kind.READY:
+            found = json.loads(payload)
+            self.command, self.python = found["command"], found["python"]
+            self.free_port, self.pid = found["free_port"], found["pid"]
+        elif kind is Kind.REFUSED:
+            self._refused = json.loads(payload)
+        elif number in self._children:
+            child = self._children.pop(number)
+            if kind is not Kind.EXIT:
+                self._children[number] = child
+            child.take(kind, payload)
+
+    def _lose(self) -> None:
+        """Take the agent's end for that of all its processes."""
+        if self.pid and not self._is_closing:
+            how = described(self.agent.exit_code or 0)
+            self._note(f"host {self.host.name}: its connection has ended ({how})")
+        for child in self._children.values():
+            child.end(LOST)
+
+    def _hear(self, line: str) -> None:
+        if line.strip():
+            self._said.append(line)
+            self._note(f"host {self.host.name}: {line}")
+
+    def _words(self) -> str:
+        return f"`{' '.join(self.host.enter) or self.python}`"

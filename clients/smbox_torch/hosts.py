@@ -1,0 +1,127 @@
+"""The hosts of a run, as a TOML file describes them (``smbox run --hosts``). Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from smbox.errors import ConfigError
+from smbox_torch.world import TORCHELASTIC
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+PORT_MAX: Final = (1 << 16) - 1
+
+TORCHRUN: Final = frozenset(
+    (
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+    )
+)
+"""Variables of torchrun, beside those that begin with TORCHELASTIC."""
+
+STAYS: Final = frozenset(
+    (
+        *("HOME", "USER", "LOGNAME", "SHELL", "MAIL", "HOSTNAME", "TMPDIR", "DISPLAY"),
+        *("PWD", "OLDPWD", "SHLVL", "_"),
+    )
+)
+"""Variables that describe a host or a login there, beside those that begin with _SESSION."""
+
+_SESSION: Final = ("SSH_", "XDG_", "DBUS_")
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[host]]`` of the file.
+
+    Attributes:
+        name: by which messages name it.
+        address: IP address at which the other hosts reach it.
+        workers: that it runs; hosts may differ.
+        enter: words in front of a command that run it there; none: this host.
+        memory: size of the memory node that it runs, as "8GiB"; "": see ``--memory-nodes``.
+        port: of that node; 0: a free one.
+        folder: where its workers run; "": that of the launcher.
+        python: interpreter that has smbox; "": the path of the launcher's.
+        env: further variables of its processes.
+    """
+
+    name: str
+    address: str
+    workers: int = 0
+    enter: tuple[str, ...] = ()
+    memory: str = ""
+    port: int = 0
+    folder: str = ""
+    python: str = ""
+    env: dict[str, str] = {}
+
+    def bind(self) -> str:
+        """Return where its memory node listens."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"tcp://{host}:{self.port}"
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: tuple[Host, ...]
+
+
+def read(text: bytes) -> tuple[Host, ...]:
+    """Read the text of a TOML file.
+
+    Raises:
+        ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
+    """
+    try:
+        hosts = msgspec.toml.decode(text, type=_File).host
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"this describes no hosts: {error} (docs/hosts.md)") from error
+    check(hosts)
+    return hosts
+
+
+def check(hosts: tuple[Host, ...]) -> None:
+    """Raise ConfigError unless a run can have these hosts."""
+    names = [host.name for host in hosts]
+    for host in hosts:
+        if _NAME.fullmatch(host.name) is None or names.count(host.name) > 1:
+            raise ConfigError(
+                "names of hosts differ and hold letters, digits, '.', '_' and '-'",
+                name=host.name,
+            )
+        if not host.address:
+            raise ConfigError("a host has an address that the others reach", host=host.name)
+        if host.workers < 0 or not 0 <= host.port <= PORT_MAX:
+            raise ConfigError(
+                f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
+            )
+        if shlex.quote(host.python or "-") != (host.python or "-"):
+            raise ConfigError(
+                "the path of python passes a shell there: give one without blanks and quotes",
+                host=host.name,
+                python=host.python,
+            )
+    if not any(host.workers for host in hosts):
+        raise ConfigError("no host has workers: give one of them `workers = 1`")
+
+
+def travelling(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that go with a run: all but those of a host or a login."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name not in STAYS and not name.startswith(_SESSION)
+    }
+
+
+def without_places(env: Mapping[str, str]) -> dict[str, str]:
+    """Return variables without those of torchrun, which are about another process."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name not in TORCHRUN and not name.startswith(TORCHELASTIC)
+    }

@@ -1,0 +1,27 @@
+"""Signals that end a process, as interrupts, so that ``finally`` runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Make signals that end a process end what is inside like an interrupt: ``finally`` runs.
+
+    SIGHUP comes when the terminal is closed; under ``nohup`` it stays ignored.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, interrupt)
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
