@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from memory_or_messages.rows import Calls, Result, Row, Workload, file_name
 from memory_or_messages.turns import in_turns
 from memory_or_messages.ways import Way, local_ways
 from memory_or_messages.workload import rates
+from smbox.cli.bench.command import cpu_name
 
 WARM_UP_ROUNDS = 1
 
@@ -51,7 +51,7 @@ def measure(row: Row, ways: Sequence[Way]) -> Result:
         "row": row.name,
         "settings": asdict(row),
         "machine": {
-            "cpu": platform.processor() or platform.machine(),
+            "cpu": cpu_name(),
             "cores": len(os.sched_getaffinity(0)),
         },
         "missing": [each for each in (grpc_ways.MISSING, mpi_ways.missing()) if each],
