@@ -12,7 +12,9 @@ MOVING_RATE, PERIOD = 0.2, 1
 """ShmCaffe's, for any number of workers (ICDCS 2018)."""
 LR = 0.02
 
-SEASGD: Final = {"period": PERIOD, "moving_rate": MOVING_RATE, "increment": "{rank}"}
+DEFAULT_RATE: Final = {"period": PERIOD, "increment": "{rank}"}
+"""0.9 / workers, where read and add as separate operations are stable."""
+SEASGD: Final = DEFAULT_RATE | {"moving_rate": MOVING_RATE}
 FUSED: Final = {"period": PERIOD, "moving_rate": MOVING_RATE, "overlap": True}
 STEPS, ONE_OPERATION = "SEASGD's three steps", "fused exchange"
 
@@ -57,6 +59,7 @@ ROWS: Final = {
             GROUPS,
             SEASGD | {"exchange": "seasgd", "overlap": True},
         ),
+        _row("a16-seasgd-default", "A16, default rate", "seasgd", WORKERS, DEFAULT_RATE),
         _row("a16-fused", "A16", "easgd", WORKERS, FUSED),
         _row("h4x4-fused", "H 4 x 4", "hybrid", GROUPS, FUSED),
     )
