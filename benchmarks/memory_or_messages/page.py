@@ -1,4 +1,4 @@
-"""The results as tables between the marks of their page, beside published figures."""
+"""The results as tables of their page, beside published figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from marked import table, write_results
+from pages import NOT_MEASURED, fill, table
 
 from memory_or_messages.drawing import draw
 from memory_or_messages.grpc_ways import STREAM, UNARY
@@ -125,7 +125,7 @@ def verdict(results: Results) -> str:
 
 
 def text(results: Results) -> str:
-    """Return all that stands between the marks."""
+    """Return the part of the page that is written here."""
     if not results:
         return ""
     first = next(iter(results.values()))
@@ -146,7 +146,7 @@ def text(results: Results) -> str:
 
 def write(results: Results, docs: Path) -> None:
     """Write the page's results and its plot."""
-    write_results(docs / PAGE, text(results))
+    fill(docs / PAGE, {"results": text(results) or NOT_MEASURED})
     if results:
         lines = {
             path: {

@@ -1,4 +1,4 @@
-"""The runs as tables between the marks of their page, beside what ShmCaffe published."""
+"""The runs as tables of their page, beside what ShmCaffe published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from intervals import interval, paired
-from marked import table, write_results
+from pages import NOT_MEASURED, fill, table
 from results import Result, Results, accuracy, by_seed
 from trainers import moving_rate_of
 
@@ -103,7 +103,7 @@ def verdict(results: Results) -> str:
 
 
 def text(found: Mapping[str, Results]) -> str:
-    """Return all that stands between the marks.
+    """Return the part of the page that is written here.
 
     Args:
         found: results by the name of the set; of each that was run.
@@ -128,7 +128,7 @@ def write(found: Mapping[str, Results], docs: Path) -> None:
         name: {row: results[row] for row in ROWS if row in results}
         for name, results in found.items()
     }
-    write_results(docs / PAGE, text(ordered))
+    fill(docs / PAGE, {"results": text(ordered) or NOT_MEASURED})
     if ordered:
         draw(ordered, docs / "shmcaffe.png")
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from marked import BEGIN, END, NOTHING, write_results
 from memory_or_messages import page
 from memory_or_messages.rows import ROWS, Calls
+from pages import NOT_MEASURED
+
+EMPTY = f"# Words\n\n<!-- begin results -->\n{NOT_MEASURED}\n<!-- end results -->\n\nMore.\n"
 
 
 def result(name: str, figures: dict[str, list[float]]) -> dict:
@@ -64,24 +66,16 @@ def test_messages_of_mpi_have_a_column_where_they_were_measured(measured):
 
 def test_the_page_keeps_its_words_and_gets_tables_and_a_plot(tmp_path: Path, measured):
     path = tmp_path / page.PAGE
-    path.write_text(f"# Words\n\n{BEGIN}\n\n{NOTHING}\n\n{END}\n\nMore.\n")
+    path.write_text(EMPTY)
     page.write(measured, tmp_path)
     written = path.read_text()
     assert written.startswith("# Words\n")
     assert written.endswith("\n\nMore.\n")
     assert "3 of 34 rows; a cpu, 4 cores." in written
-    assert NOTHING not in written
+    assert NOT_MEASURED not in written
     assert (tmp_path / "memory_or_messages.png").read_bytes().startswith(b"\x89PNG")
     page.write({}, tmp_path)
-    assert path.read_text() == f"# Words\n\n{BEGIN}\n\n{NOTHING}\n\n{END}\n\nMore.\n"
-
-
-def test_a_page_without_marks_is_left_alone(tmp_path: Path):
-    path = tmp_path / "page.md"
-    path.write_text("words")
-    with pytest.raises(ValueError, match="lacks"):
-        write_results(path, "figures")
-    assert path.read_text() == "words"
+    assert path.read_text() == EMPTY
 
 
 def test_every_row_of_calls_has_its_line():
