@@ -18,7 +18,7 @@ RESNET_FACTOR = 8.0
 """A ResNet's time per picture beside that of the convolutions."""
 
 
-def prior_s(settings: Settings) -> float:
+def prior_s(settings: Settings, training_pictures: int = TRAINING_PICTURES) -> float:
     """Return a run's time on two cores by the table of kinds, in seconds."""
     row = settings.row
     each_s = KINDS[row.kind].ms_per_sample / 1000.0
@@ -28,7 +28,7 @@ def prior_s(settings: Settings) -> float:
         each_s *= 1.3
     if row.scenario == "slow" and KINDS[row.kind].pace == "all":
         each_s *= SLOWNESS
-    pictures = round(settings.share * TRAINING_PICTURES)
+    pictures = round(settings.share * training_pictures)
     return START_S + each_s * settings.samples(pictures)
 
 
@@ -37,9 +37,13 @@ class Estimator:
 
     Args:
         finished: results of this machine.
+        training_pictures: of the set.
     """
 
-    def __init__(self, finished: Iterable[dict[str, Any]]) -> None:
+    def __init__(
+        self, finished: Iterable[dict[str, Any]], training_pictures: int = TRAINING_PICTURES
+    ) -> None:
+        self._training_pictures = training_pictures
         self._took: dict[str, list[float]] = {}
         self._ratios: list[float] = []
         for result in finished:
@@ -48,13 +52,18 @@ class Estimator:
     def learn(self, settings: Settings, took_s: float) -> None:
         """Take in a finished run."""
         self._took.setdefault(_same(settings), []).append(took_s)
-        self._ratios.append(took_s / prior_s(settings))
+        self._ratios.append(took_s / self._prior_s(settings))
 
     def seconds(self, settings: Settings) -> float:
         """Return how long a run will take: as its row did before, else by prior and machine."""
         if _same(settings) in self._took:
             return statistics.fmean(self._took[_same(settings)])
-        return prior_s(settings) * (statistics.median(self._ratios) if self._ratios else 1.0)
+        return self._prior_s(settings) * (
+            statistics.median(self._ratios) if self._ratios else 1.0
+        )
+
+    def _prior_s(self, settings: Settings) -> float:
+        return prior_s(settings, self._training_pictures)
 
 
 def _same(settings: Settings) -> str:

@@ -34,7 +34,8 @@ class Row:
         part: of the samples of the other rows, where fewer are enough.
         network: key of ``task.NETWORKS``.
         scenario: what happens to the last worker, see ``parts``.
-        options: arguments of the optimizer wrapper; what is not named has its default.
+        options: arguments of the optimizer wrapper; what is not named has its default, and
+            ``{rank}`` in a text is the worker's rank.
         version: of the algorithm. Raise it when the algorithm has changed: the results of
             older versions do not count then, and the row is run again.
     """

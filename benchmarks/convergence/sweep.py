@@ -24,7 +24,7 @@ import task
 from catalog import ROWS
 from claims import CLAIMED
 from cluster import Cluster, RunFailedError
-from estimate import Estimator, hours
+from estimate import TRAINING_PICTURES, Estimator, hours
 from parts import parts
 from results import Result, gathered, load, store
 from rich.console import Console
@@ -123,15 +123,22 @@ class Sweep:
         runs: that are asked for, in order.
         read: the command line.
         console: where to show it.
+        training_pictures: of the set, for estimates.
     """
 
     def __init__(
-        self, runs: Sequence[Settings], read: argparse.Namespace, console: Console
+        self,
+        runs: Sequence[Settings],
+        read: argparse.Namespace,
+        console: Console,
+        training_pictures: int,
     ) -> None:
         self._read = read
         self._console = console
         finished = load(read.out, runs)
-        self._estimator = Estimator(each for mine in finished.values() for each in mine)
+        self._estimator = Estimator(
+            (each for mine in finished.values() for each in mine), training_pictures
+        )
         self._missing = [each for each in runs if not (read.out / each.file_name).exists()]
         self._count = len(runs)
         self.failed: list[str] = []
@@ -199,13 +206,22 @@ def main(words: Sequence[str] | None = None) -> None:
     go(wanted(read, selected(read.only)), read)
 
 
-def go(runs: Sequence[Settings], read: argparse.Namespace) -> None:
+def go(
+    runs: Sequence[Settings],
+    read: argparse.Namespace,
+    training_pictures: int = TRAINING_PICTURES,
+) -> None:
     """Do these runs as the command line says.
+
+    Args:
+        runs: in order.
+        read: the command line.
+        training_pictures: of the set, for estimates.
 
     Raises:
         SystemExit: some runs failed; the others are done.
     """
-    sweep = Sweep(runs, read, Console())
+    sweep = Sweep(runs, read, Console(), training_pictures)
     sweep.tell()
     if read.dry_run:
         return

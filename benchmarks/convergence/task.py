@@ -30,6 +30,9 @@ VALIDATION = 0.1
 EVALUATED_AT_ONCE = 500
 PARTS = ("train", "test")
 
+Sets = dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
+"""Pictures ``u8[N, 32, 32, 3]`` and their classes ``i64[N]``, by part."""
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -63,13 +66,22 @@ def decode(data: Path, cache: Path) -> None:
             folder of torchvision's own CIFAR10.
         cache: folder of the ``.npy`` files; it is made.
     """
-    if all((cache / f"{part}-{what}.npy").is_file() for part in PARTS for what in "xy"):
+    if is_decoded(cache):
         return
     if not data.exists():
         raise FileNotFoundError(f"no pictures at {data}, nor in {cache}: give --data")
+    keep((_from_torchvision if data.is_dir() else _from_archive)(data), cache)
+
+
+def is_decoded(cache: Path) -> bool:
+    """Tell whether the folder holds all ``.npy`` files."""
+    return all((cache / f"{part}-{what}.npy").is_file() for part in PARTS for what in "xy")
+
+
+def keep(sets: Sets, cache: Path) -> None:
+    """Write the parts train and test into ``cache``, in a random order, the same each time."""
     cache.mkdir(parents=True, exist_ok=True)
-    read = _from_torchvision if data.is_dir() else _from_archive
-    for part, (x, y) in read(data).items():
+    for part, (x, y) in sets.items():
         order = np.random.default_rng(0).permutation(len(y))
         for what, values in (("x", x[order]), ("y", y[order])):
             beside = cache / f"{part}-{what}.{os.getpid()}.npy"
@@ -77,7 +89,7 @@ def decode(data: Path, cache: Path) -> None:
             beside.rename(cache / f"{part}-{what}.npy")
 
 
-def _from_archive(data: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+def _from_archive(data: Path) -> Sets:
     from PIL import Image  # noqa: PLC0415 - an extra, needed once
 
     found: dict[str, list[tuple[str, NDArray[np.uint8]]]] = {part: [] for part in PARTS}
@@ -99,7 +111,7 @@ def _from_archive(data: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.i
     }
 
 
-def _from_torchvision(data: Path) -> dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+def _from_torchvision(data: Path) -> Sets:
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 - not needed with the archive
 
     sets = {part: CIFAR10(data, train=part == "train") for part in PARTS}

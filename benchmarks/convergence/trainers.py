@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -164,11 +165,20 @@ def _dogwild(row: Row, model: nn.Module, box: smbox.Box) -> Trainer:
     return Trainer(model, optimizer, _copying(model), optimizer.close)  # rank 0 is the master
 
 
+def own_options(row: Row) -> dict[str, Any]:
+    """Return the options of this worker: ``{rank}`` in a text is its rank."""
+    rank = os.environ["RANK"]
+    return {
+        name: each.format(rank=rank) if isinstance(each, str) else each
+        for name, each in row.options.items()
+    }
+
+
 def _boxed(algorithm: Any) -> Build:
     """Return how an algorithm with a center is built."""
 
     def build(row: Row, model: nn.Module, box: smbox.Box) -> Trainer:
-        optimizer = algorithm(_sgd(row, model), box, NAME, model=model, **row.options)
+        optimizer = algorithm(_sgd(row, model), box, NAME, model=model, **own_options(row))
         return Trainer(model, optimizer, optimizer.center_into, optimizer.close)
 
     return build

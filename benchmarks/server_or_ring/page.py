@@ -6,11 +6,12 @@ words around them are written by hand.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pages import NOT_MEASURED, fill
 
 from server_or_ring import tables
 from server_or_ring.compute import PREDICTED
@@ -20,7 +21,6 @@ from server_or_ring.tables import Results
 
 PAGE = "experiments/server_or_ring.md"
 PLANNER = "planner.md"
-NONE = "Not measured yet."
 
 
 def write(
@@ -43,14 +43,14 @@ def write(
     ]
     page = {
         "conditions": conditions(results, rows, measured),
-        "findings": findings(results) or NONE,
+        "findings": findings(results) or NOT_MEASURED,
         "measured": _with_picture(results, tables.measured, "server_or_ring.png"),
         "moved": _with_picture(results, tables.moved, "server_or_ring_time.png"),
         "predicted": tables.foreseen(tables.sorted_rows(beyond)),
     }
     fill(docs / PAGE, page)
     planner = {
-        "errors": tables.errors(results) if results else NONE,
+        "errors": tables.errors(results) if results else NOT_MEASURED,
         "beyond": "![images/s that the planner predicts up to 1,000 workers](planner.png)",
     }
     fill(docs / PLANNER, planner)
@@ -59,7 +59,7 @@ def write(
 
 def _with_picture(results: Results, table: Any, picture: str) -> str:
     if not results:
-        return NONE
+        return NOT_MEASURED
     return f"{table(results)}\n\n![the same as a picture]({picture})"
 
 
@@ -91,19 +91,3 @@ def conditions(results: Results, rows: Sequence[Row], measured: Mapping[str, Any
         f" {first.scale:g} again. Timed: {first.iterations} iterations, of ways with a period"
         f" one period of {first.period}."
     )
-
-
-def fill(page: Path, parts: Mapping[str, str]) -> None:
-    """Replace what stands between the comments of each part.
-
-    Raises:
-        ValueError: the page lacks a part's comments; it is unchanged.
-    """
-    text = page.read_text()
-    for name, part in parts.items():
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        between = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if len(between.findall(text)) != 1:
-            raise ValueError(f"{page} lacks {begin} ... {end}")
-        text = between.sub(lambda _, b=begin, p=part, e=end: f"{b}\n{p}\n{e}", text)
-    page.write_text(text)

@@ -8,13 +8,15 @@ group's parameters, c the center, g the group's mean gradient at the x it had be
     every period steps:  d = moving_rate * (x - c);  c = c + d;  x = x - d     (one atomic op)
     every step:          x = f(x, g)                            (the optimizer inside)
 
-Variant: the paper's groups use SEASGD's three steps; here the exchange is EASGD's fused one.
-The paper's root then broadcasts its weights; here the memory answers with d right into memory
-that the group shares, and each worker subtracts it: x is the same on all to the last bit, and
-the update crosses the host once. A ``torch.distributed`` group gets d by a broadcast.
+Variant: the exchange is EASGD's fused one; ``exchange="seasgd"`` is the paper's, read and add
+(``hybrid_seasgd``), and follows the step: the next gradient is taken at the moved x.
+The paper's root then broadcasts its weights; here d is written into memory that the group
+shares, and each worker subtracts it: x is the same on all to the last bit. A
+``torch.distributed`` group gets d by a broadcast.
 
-With ``overlap`` the exchange of the x of step t runs on an update thread of the root during the
-gradients of step t + 1, and all ranks subtract its d when that step begins, as in EASGD.
+With ``overlap`` the fused exchange of the x of step t runs on an update thread of the root
+during the gradients of step t + 1, and all ranks subtract its d when that step begins, as in
+EASGD. Of SEASGD's steps only the add runs there.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid_exchange import GroupExchange
 from smbox_torch.hybrid_member import HybridMember
+from smbox_torch.hybrid_part import ExchangeName, Way, part_of
 from smbox_torch.hybrid_root import HybridRoot, address_bytes, groups_of
 from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
@@ -55,10 +58,11 @@ class HybridSGD(SyncGroup):
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE.
-        overlap: hide the exchange behind the next gradients, on an update thread of the root.
+        exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
+        overlap: hide the exchange ("seasgd": the add) behind the next gradients, on a thread.
+        increment: name of this group's own increment region, see SEASGD; for "seasgd" alone.
         model: also keep its buffers in step, and exchange its floating-point ones.
-        center_dtype: see BoxOptimizer; the same on all ranks.
-        wire: see BoxOptimizer; the same on all ranks.
+        center_dtype, wire: see BoxOptimizer; the same on all ranks.
         world: who this process is; None: as the launcher tells.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
@@ -82,7 +86,9 @@ class HybridSGD(SyncGroup):
         period: int = 10,
         moving_rate: float | None = None,
         groups: int | None = None,
+        exchange: ExchangeName = "elastic",
         overlap: bool = False,
+        increment: str | None = None,
         model: torch.nn.Module | None = None,
         center_dtype: str = "float32",
         wire: str | None = None,
@@ -91,8 +97,7 @@ class HybridSGD(SyncGroup):
         timeout_s: float = TIMEOUT_S,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        if period < 1:
-            raise ConfigError("period must be at least 1", period=period)
+        self._way = Way(exchange, period, moving_rate, overlap, increment)
         averaged(optimizer)  # raises before anything is created
         world = world_or_default(world)
         is_root = (dist.get_rank(group) if group is not None else world.local_rank) == 0
@@ -101,16 +106,9 @@ class HybridSGD(SyncGroup):
         self.period = period
         self.steps = self._shared_steps = 0
         self._told = [address_bytes(box)]
-        options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
-        if not is_root:
-            self._part = HybridMember(optimizer, box, name, self._told[0], **options)
-        elif box is None:
-            raise ConfigError("the root of a group needs a box")
-        else:
-            options["workers"] = groups
-            self._part = HybridRoot(
-                optimizer, box, name, period=period, moving_rate=moving_rate, **options
-            )
+        address = None if is_root else self._told[0]
+        options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire, workers=groups)
+        self._part = part_of(optimizer, box, name, self._way, address, **options)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
@@ -123,13 +121,22 @@ class HybridSGD(SyncGroup):
         )
         self._recorder, self._own = self._part.recorder, self._part.own
         try:
-            way = (self._part, group, f"{shared}-move", self.world, timeout_s, self._host_mean)
-            self._exchange = GroupExchange(*way, is_hidden=overlap)
+            ends = (self._part, group, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            self._exchange = GroupExchange(*ends, is_hidden=self._way.moves_late)
         except BaseException:
             self._rounds.close(in_order=False)
             raise
 
     def _step(self) -> None:
+        if not self._way.steps_first:
+            self._exchange_if_due()
+        super()._step()
+        self.steps += 1
+        self._recorder.steps += 1
+        if self._way.steps_first:
+            self._exchange_if_due()
+
+    def _exchange_if_due(self) -> None:
         is_due = self.steps % self.period == 0
         if is_due or self._exchange.is_pending:
             self._rounds.meet()
@@ -137,9 +144,6 @@ class HybridSGD(SyncGroup):
         if is_due:
             self._exchange.moves.due()
             self.exchange()
-        super()._step()
-        self.steps += 1
-        self._recorder.steps += 1
 
     def _is_awaited(self) -> bool:
         return self._exchange.moves.is_due()
@@ -169,8 +173,7 @@ class HybridSGD(SyncGroup):
         try:
             yield
         except Exception:
-            # The others do not know yet, and ranks that went on from here would differ.
-            self._leave(in_order=False)
+            self._leave(in_order=False)  # the others do not know yet; from here they differ
             raise
 
     def stats(self) -> Stats:
@@ -182,9 +185,7 @@ class HybridSGD(SyncGroup):
         return super().stats()
 
     def center_into(self, model: torch.nn.Module) -> None:
-        """Copy the center's parameters into a model, to evaluate or save it; on any rank.
-
-        Nobody else has to call it.
+        """Copy the center's parameters into a model, to evaluate or save it; any rank, alone.
 
         Raises:
             ConfigError: the parameters differ, or the root's box has no address.
@@ -224,10 +225,9 @@ class HybridSGD(SyncGroup):
             load(state_dict)
             self._adopt()
             return
-        if state_dict.get("algorithm") != HybridRoot.__name__:
-            raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
-            )
+        algorithm = state_dict.get("algorithm")
+        if algorithm != self._way.algorithm:
+            raise ConfigError("this state belongs to another algorithm", algorithm=algorithm)
         self._exchange.finish()
         self._part.load_state_dict(state_dict, force=force)
         self._exchange.load_state(state_dict["moves"])

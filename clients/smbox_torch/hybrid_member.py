@@ -13,7 +13,6 @@ from smbox_torch.boxes import BoxLike
 from smbox_torch.center import Center
 from smbox_torch.filling import Filling
 from smbox_torch.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
-from smbox_torch.hybrid_root import HybridRoot
 from smbox_torch.matching import names_of
 from smbox_torch.options import BoxOptions
 from smbox_torch.own_values import OwnValues
@@ -32,6 +31,7 @@ class HybridMember:
         box: of this rank; None: one is connected when it is first needed.
         name: of the run.
         address: of the root's box, as ``address_bytes`` of the root tells it.
+        algorithm: that a state of the root names.
         options: model, center_dtype and wire, as the root's.
 
     Attributes:
@@ -46,6 +46,7 @@ class HybridMember:
         box: BoxLike | None,
         name: str,
         address: torch.Tensor,
+        algorithm: str,
         **options: Unpack[BoxOptions],
     ) -> None:
         model = options.get("model")
@@ -65,6 +66,7 @@ class HybridMember:
         self.own = OwnValues([flat for flat in flats if flat is not None])
         self._box = box
         self._address = address
+        self._algorithm = algorithm
         self._own_box: smbox.Box | None = None
 
     def flat_buffers(self) -> Sequence[FlatBuffer]:
@@ -133,7 +135,7 @@ class HybridMember:
         """Return what a root's does, without the center."""
         own = self.own.values()
         return {
-            "algorithm": HybridRoot.__name__,
+            "algorithm": self._algorithm,
             "steps": self.steps,
             "inner": self.inner.state_dict(),
             "parameters": own[0],

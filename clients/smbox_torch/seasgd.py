@@ -30,11 +30,11 @@ from typing import Any, Unpack
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike, RegionLike
+from smbox_torch.adding import Adding, increments_of
+from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic import check_moving_rate, warn_if_unstable
 from smbox_torch.options import BoxOptions
 from smbox_torch.unfused import ThreeSteps
-from smbox_torch.update_thread import UpdateThread
 from smbox_torch.wrapper import BoxOptimizer
 
 __all__ = ["SEASGD"]
@@ -76,29 +76,14 @@ class SEASGD(BoxOptimizer):
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
-        self._exchange = ThreeSteps(
-            list(self.center), self.moving_rate, self._increments(increment)
-        )
-        self._thread = UpdateThread() if overlap else None
+        increments = increments_of(box, name, self.center, increment)
+        self._exchange = ThreeSteps(list(self.center), self.moving_rate, increments)
+        self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=overlap)
 
     @property
     def moving_rate(self) -> float:
         """Share of the distance that worker and center move at an exchange now."""
         return self._default_rate() if self._moving_rate is None else self._moving_rate
-
-    def _increments(self, increment: str | None) -> list[RegionLike] | None:
-        """Create this worker's own regions, or find those of its life before."""
-        if increment is None:
-            return None
-        return [
-            self.box.create(
-                f"{self.name}.increment.{increment}.{index}",
-                shape=buffer.host.shape,
-                dtype=str(region.dtype),
-                exist_ok=True,
-            )
-            for index, (buffer, region) in enumerate(self.center)
-        ]
 
     def _advance(self) -> None:
         self._local_step()
@@ -111,40 +96,23 @@ class SEASGD(BoxOptimizer):
         began_s = time.monotonic()
         with torch.no_grad():
             self._exchange.read()
-            self._finish_add()
+            self._adding.finish()
             self._exchange.moving_rate = self.moving_rate
             self._exchange.move()
             self._move_buffers(self.moving_rate)
-        if self._thread is None:
-            self._add()
+            self._adding.begin()
         took_s = time.monotonic() - began_s
         self.recorder.exchange(took_s=took_s, nbytes=self.exchange_nbytes)
         self.recorder.waited(took_s)
         self._note_shared()
-        if self._thread is not None:
-            self._thread.begin(self._add)
-
-    def _add(self) -> None:
-        self._exchange.add()
-        self.recorder.behind(self.center.behind())
-
-    def _finish_add(self) -> None:
-        """Wait until the last move has been added: its buffer is needed again."""
-        if self._thread is not None and self._thread.busy:
-            self._thread.finish()
-            self.recorder.exchange_s += self._thread.took_s - self._thread.waited_s
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, after the add under way."""
-        self._finish_add()
+        self._adding.finish()
         return super().state_dict()
 
     def _share(self) -> None:
         self.exchange()
 
     def _end(self) -> None:
-        if self._thread is not None:
-            try:
-                self._finish_add()
-            finally:
-                self._thread.close()
+        self._adding.close()

@@ -8,6 +8,8 @@ such gap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from smbox.errors import ConfigError
@@ -54,22 +56,31 @@ class ThreeSteps:
         for read, (_, region) in zip(self._read, self._pairs, strict=True):
             region.get(out=read)
 
-    def move(self) -> None:
-        """Compute d = moving_rate (x - center as read), and subtract it from x.
+    def distances(self, xs: Sequence[Array]) -> list[Array]:
+        """Return d = moving_rate (x - center as read), which the next add adds; x stays.
 
-        Rounded for the wire first, so that x loses what the center gets.
+        Args:
+            xs: one ``[P]`` per pair, of the center's dtype.
+
+        Returns:
+            As many moves in the wire's dtype, rounded for it, so that x loses what the center
+            gets; memory that the next call changes.
         """
         self._sent = []
-        for read, move, sender, (buffer, _) in zip(
-            self._read, self._moves, self._senders, self._pairs, strict=True
+        for x, read, move, sender in zip(
+            xs, self._read, self._moves, self._senders, strict=True
         ):
-            x = buffer.load()
             np.subtract(x, read, out=move)
             np.multiply(move, move.dtype.type(self.moving_rate), out=move)
-            sent = sender.operand(move)
+            self._sent.append(sender.operand(move))
+        return self._sent
+
+    def move(self) -> None:
+        """Compute d and subtract it from x."""
+        xs = [buffer.load() for buffer, _ in self._pairs]
+        for x, sent, (buffer, _) in zip(xs, self.distances(xs), self._pairs, strict=True):
             np.subtract(x, sent, out=x)
             buffer.store()
-            self._sent.append(sent)
 
     def add(self) -> None:
         """Add d to the center, at the memory."""

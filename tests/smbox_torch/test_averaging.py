@@ -19,7 +19,7 @@ from smbox_torch.world import World
 
 RANKS = 3
 LONG_S = 60.0
-KINDS = ["host", "hybrid", "ring", "box"]
+KINDS = ["host", "hybrid", "hybrid-seasgd", "ring", "box"]
 SEEDING = threading.Lock()  # torch has one generator for all threads
 
 Wrap = Callable[..., AveragingOptimizer]
@@ -40,9 +40,17 @@ def wrap(request) -> Wrap:
         client = box.client(f"w{world.rank}")
         if request.param == "host":
             return SyncGroup(optimizer, model, world=world, bucket_nbytes=64)
-        if request.param == "hybrid":
+        if request.param.startswith("hybrid"):
+            exchange = "seasgd" if request.param == "hybrid-seasgd" else "elastic"
             return HybridSGD(
-                optimizer, client, "run", model=model, world=world, period=2, timeout_s=LONG_S
+                optimizer,
+                client,
+                "run",
+                model=model,
+                world=world,
+                period=2,
+                timeout_s=LONG_S,
+                exchange=exchange,
             )
         if request.param == "ring":
             return RingAllReduce(optimizer, model, world=world, exchange=exchange)

@@ -144,15 +144,16 @@ def test_an_average_and_a_velocity_keep_small_weights(half: torch.dtype):
     np.testing.assert_allclose(box.attach(f"run.{name_of(half)}").get(), c, rtol=2e-3)
 
 
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_ranks_of_a_group_hold_the_same_bits(run_ranks, overlap: bool):
-    box = ModelBox()
+def test_ranks_of_a_group_hold_the_same_bits(run_ranks, overlap: bool, exchange: str):
+    box, settings = ModelBox(), {"period": 2, "overlap": overlap, "exchange": exchange}
 
     def work(world) -> bytes:
         torch.manual_seed(1)
         x = torch.nn.Parameter(torch.randn(40, dtype=torch.bfloat16))
         sgd = torch.optim.SGD([x], lr=0.05)
-        with HybridSGD(sgd, box, "run", period=2, overlap=overlap, world=world) as opt:
+        with HybridSGD(sgd, box, "run", world=world, **settings) as opt:
             for t in range(9):
                 opt.zero_grad()
                 (x * (world.rank + t + 1) / 10).square().mean().backward()

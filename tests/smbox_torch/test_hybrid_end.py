@@ -35,7 +35,7 @@ def worlds(groups: int, ranks: int) -> list[World]:
     ]
 
 
-def run(box: ModelBox, overlap: bool, end) -> list[np.ndarray]:
+def run(box: ModelBox, overlap: bool, end, exchange: str = "elastic") -> list[np.ndarray]:
     """Train two groups of two for fewer steps than a period; return all models at the end."""
 
     def work(world: World) -> np.ndarray:
@@ -43,6 +43,7 @@ def run(box: ModelBox, overlap: bool, end) -> list[np.ndarray]:
         client = box.client(f"w{world.group_rank}") if world.is_group_root else None
         sgd = torch.optim.SGD([x], lr=LR)
         settings = {"period": 10, "overlap": overlap, "timeout_s": 30.0, "world": world}
+        settings["exchange"] = exchange
         one = Descent(world.rank, x, HybridSGD(sgd, client, "run", **settings))
         one.run(STEPS)
         end(one.optimizer)
@@ -56,24 +57,28 @@ def center(box: ModelBox) -> np.ndarray:
     return box.attach("run.float32").get()
 
 
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(overlap: bool):
+def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
+    overlap: bool, exchange: str
+):
     box = ModelBox()
-    ended = run(box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0))
+    ended = run(box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0), exchange)
     assert not np.array_equal(center(box), start())
     for x in ended:
         np.testing.assert_array_equal(x, center(box))
 
 
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_closing_shares_the_rest(overlap: bool):
+def test_closing_shares_the_rest(overlap: bool, exchange: str):
     box, met = ModelBox(), threading.Barrier(4)
 
     def end(optimizer: HybridSGD) -> None:
         optimizer.close()
         met.wait(30.0)
 
-    ended = run(box, overlap, end)
+    ended = run(box, overlap, end, exchange)
     assert not np.array_equal(center(box), start())
     assert ended[0].tobytes() == ended[1].tobytes()
     assert ended[2].tobytes() == ended[3].tobytes()

@@ -7,8 +7,11 @@ from smbox.testing.model_box import ModelBox
 from smbox_torch import HybridSGD
 
 
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_statistics_of_a_group_stay_equal_and_never_become_negative(run_ranks, overlap: bool):
+def test_statistics_of_a_group_stay_equal_and_never_become_negative(
+    run_ranks, overlap: bool, exchange: str
+):
     box = ModelBox()
 
     def work(world) -> list[float]:
@@ -18,6 +21,7 @@ def test_statistics_of_a_group_stay_equal_and_never_become_negative(run_ranks, o
         generator, found = torch.Generator().manual_seed(world.rank), []
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
         settings = {"period": 1, "moving_rate": 0.9, "overlap": overlap, "groups": 1}
+        settings["exchange"] = exchange
         with HybridSGD(sgd, box, "run", model=model, world=world, **settings) as optimizer:
             for t in range(8):
                 optimizer.zero_grad()

@@ -3,15 +3,16 @@ from __future__ import annotations
 import pytest
 import sweep
 from catalog import ROWS
-from estimate import Estimator, hours, prior_s
+from claims import CLAIMED
+from estimate import START_S, Estimator, hours, prior_s
 from rows import Settings
 
 MOST_S = 12 * 3600
 
 
 def test_the_whole_sweep_fits_into_twelve_hours():
-    runs = sweep.wanted(sweep.arguments([]))
-    assert len(runs) == 5 * len(ROWS)
+    runs = sweep.wanted(sweep.arguments([]), list(ROWS))
+    assert len(runs) == len(ROWS) + 4 * len(CLAIMED)
     assert sum(map(prior_s, runs)) < MOST_S
 
 
@@ -29,3 +30,10 @@ def test_waiting_for_a_slow_worker_takes_longer():
     slow, calm = Settings(ROWS["sync-slow"], 0), Settings(ROWS["sync-undisturbed"], 0)
     assert prior_s(slow) > 2 * prior_s(calm)
     assert hours(3720) == "1 h 02 min"
+
+
+def test_a_smaller_set_takes_as_much_less():
+    settings = Settings(ROWS["one"], 0)
+    small, large = (Estimator([], pictures).seconds(settings) for pictures in (450, 45_000))
+    assert large == prior_s(settings)
+    assert large - START_S == pytest.approx(100 * (small - START_S))

@@ -18,7 +18,7 @@ SETTINGS = Settings(ROWS["easgd"], 3)
         {"workers": 8},
         {"options": {"period": 2}},
         {"scenario": "slow"},
-        {"version": 2},
+        {"version": 99},
     ],
 )
 def test_a_changed_row_has_another_key(change: dict):

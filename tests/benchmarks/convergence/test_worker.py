@@ -91,3 +91,10 @@ def test_a_failure_that_is_no_scenario_is_raised(cache: Path):
     wrong = replace(wrong, row=replace(wrong.row, options={"period": 0}))
     with pytest.raises(smbox.ConfigError):
         Run(wrong, cache, 0, ModelBox().client("w")).train()
+
+
+def test_a_text_among_the_options_may_name_the_rank(cache: Path):
+    box, told = ModelBox(), settings("seasgd")
+    told = replace(told, row=replace(told.row, options={"increment": "mine-{rank}"}))
+    Run(told, cache, 0, box.client("w")).train()
+    assert "run.increment.mine-0.0" in box.store.regions
