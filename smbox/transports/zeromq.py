@@ -96,7 +96,9 @@ def own_context() -> zmq.Context[zmq.Socket[bytes]]:
     if pid not in _contexts:
         learn_large_blocks()
         gc.refs.pop(gc.store(None), None)  # starts pyzmq's thread
-        _contexts[pid] = zmq.Context()
+        made = zmq.Context()
+        if _contexts.setdefault(pid, made) is not made:  # another thread was first
+            made.term()
     return _contexts[pid]
 
 

@@ -166,3 +166,29 @@ def test_another_thread_may_take_over(transport, router):
     peer, frame = router.recv_multipart()
     router.send_multipart([peer, frame])
     assert bytes(transport.receive(WAIT_S)[0]) == b"from a thread"
+
+
+TWO_AT_ONCE = """
+import threading, zmq
+from zmq.utils.garbage import gc
+from smbox.transports.zeromq import own_context
+gc.store(None)  # it makes a context of its own
+meet, Context = threading.Barrier(2, timeout=30.0), zmq.Context
+def meeting():
+    meet.wait()
+    return Context()
+zmq.Context = meeting
+found = []
+threads = [threading.Thread(target=lambda: found.append(own_context())) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(set(map(id, found))), found[0].closed)
+"""
+
+
+def test_two_threads_that_connect_at_once_share_one_context():
+    command = [sys.executable, "-W", "error", "-c", TWO_AT_ONCE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == (["1", "False"], "")
