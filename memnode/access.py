@@ -154,7 +154,7 @@ def _addresses(request: Request) -> Iterator[int]:
     if body is not None:
         return  # PING, LIST and STATS name nothing
     yield request.address
-    if request.op in (Op.FROM, Op.SNAPSHOT):
+    if request.op in (Op.FROM, Op.SNAPSHOT, Op.DOT):
         yield operands.unpack_address(request.payload)
     elif request.op is Op.UPDATE:
         nbytes = carried_nbytes(request.nbytes, request.operand)

@@ -18,12 +18,13 @@ from memnode.checks import (
     check_operand,
     check_range,
     check_siblings,
+    check_source,
     check_span,
     terms_of,
 )
 from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
-from smbox.errors import LayoutMismatchError, RemoteProtocolError, SmboxError
+from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory.commit import clear_obstacle, commit, run_orders
 from smbox.memory.kernels import (
     KERNELS,
@@ -65,15 +66,8 @@ def take(context: Context, channel: Channel, request: Request, done: int) -> Non
     found = _checked(context, request, unit_of(request.op))
     address = operands.unpack_address(request.payload)
     source = context.registry.locate(address)
-    if source.spec.dtype != found.region.spec.dtype:
-        raise LayoutMismatchError(
-            "both regions need the same dtype",
-            name=source.spec.name,
-            dtype=source.spec.dtype.name,
-            wanted=found.region.spec.dtype.name,
-        )
     begin = address - source.address
-    check_span(source.spec, begin, request.nbytes)
+    check_source(found.region.spec, source.spec, begin, request.nbytes)
     operand = np.empty(request.nbytes, np.uint8)
     context.reader.read(source, begin, begin + request.nbytes, operand)
     _commit(context, channel, request, done, found, operand)

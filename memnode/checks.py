@@ -33,7 +33,7 @@ ALLOWED_KERNELS: Final[dict[Op, frozenset[KernelCode]]] = {
     Op.PUT: frozenset({KernelCode.REPLACE, KernelCode.SCATTER_PUT}),
     Op.ACCUMULATE: frozenset(KernelCode) - {KernelCode.ELASTIC, KernelCode.SCATTER_PUT},
     Op.ELASTIC: frozenset({KernelCode.ELASTIC}),
-    Op.FETCH: frozenset(KernelCode) - _SCATTERS,
+    Op.FETCH: frozenset(KernelCode) - _SCATTERS - {KernelCode.SCALE},
     Op.FROM: _PLAIN,
 }
 """Kernels that each op may run: an op also says what its reply carries."""
@@ -83,6 +83,23 @@ def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
         raise LayoutMismatchError(
             "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
         )
+
+
+def check_source(spec: RegionSpec, source: RegionSpec, begin: int, nbytes: int) -> None:
+    """Check that a range of another region is the operand of one of ``spec``.
+
+    Raises:
+        LayoutMismatchError: it is of another dtype, is empty, or cuts an element.
+        AddressRangeError: it leaves its region.
+    """
+    if source.dtype != spec.dtype:
+        raise LayoutMismatchError(
+            "both regions need the same dtype",
+            name=source.name,
+            dtype=source.dtype.name,
+            wanted=spec.dtype.name,
+        )
+    check_span(source, begin, nbytes)
 
 
 def check_siblings(

@@ -75,6 +75,7 @@ HANDLERS: Final[dict[Op, Handler]] = {
     Op.GATHER: reads.gather,
     Op.LEND: reads.lend,
     Op.STAMPS: reads.stamps,
+    Op.DOT: reads.dot,
     Op.WAIT: waits.wait,
     Op.SNAPSHOT: snapshots.snapshot,
     Op.PUT: changes.change,

@@ -1,4 +1,4 @@
-"""GET and GATHER, which copy; LEND and STAMPS, which do not.
+"""GET and GATHER, which copy; LEND and STAMPS, which do not; DOT, which computes.
 
 A copy is the reply's own: the region changes while ZeroMQ still sends. How much of such memory
 there may be, flow.py says. LEND sends the region's own memory, and the client finds out by
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.channel import Channel
-from memnode.checks import check_operand, check_places, check_range
+from memnode.checks import check_operand, check_places, check_range, check_source, check_span
 from memnode.context import Context
 from smbox.errors import ConfigError
 from smbox.memory.hold import stamp_of
 from smbox.memory.layout import Consistency
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import MappedRegion, pieces
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -59,6 +59,23 @@ def stamps(context: Context, _channel: Channel, request: Request) -> Reply:
     region, first, limit = _stamped_range(context, request)
     found = [stamp_of(region, *piece) for piece in cut(first, limit, LONG_NBYTES_MAX)]
     return reply_to(request, np.array(found, np.uint64).tobytes())
+
+
+def dot(context: Context, _channel: Channel, request: Request) -> Reply:
+    """Answer the sum of products of a range and another region's, one for each stripe."""
+    region, first, limit = _range(context, request)
+    address = operands.unpack_address(request.payload)
+    source = context.registry.locate(address)
+    check_span(region.spec, first, request.nbytes)
+    check_source(region.spec, source.spec, address - source.address, request.nbytes)
+    if region.spec.dtype.kind != "float":
+        raise ConfigError("only floats have a dot product", name=region.spec.name)
+    ahead = address - source.address - first
+    found = [
+        context.reader.dot(region, begin, source, begin + ahead, end - begin)
+        for _, begin, end in pieces(first, limit)
+    ]
+    return reply_to(request, np.array(found).tobytes())
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:

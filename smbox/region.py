@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import signalling, verbs
+from smbox import signalling, vector, verbs
 from smbox.address import GlobalAddress
 from smbox.affinity import Part
 from smbox.array import as_bytes
@@ -37,10 +37,11 @@ from smbox.paths.pair import PathPair
 from smbox.paths.work import RegionInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
+from smbox.vector import Vector
 from smbox.verbs import Extent, operand_of
 
 
-class Region:
+class Region(Vector):
     """A region, or a slice of one along axis 0: ``region[a:b]`` has the same verbs.
 
     Thread-safe. Pickles: the copy connects by itself.
@@ -242,34 +243,14 @@ class Region:
         requests.wait_version(self._paths, self.info, operator.index(version), timeout_s)
         return self.version
 
-    def accumulate_from(
-        self,
-        source: Region,
-        scale: float = 1.0,
-        op: str = "sum",
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Combine another region's contents into these, at the node: no data travels.
+    def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
+        return verbs.from_region(self._paths, self.extent, _region(source).extent, scale, op)
 
-        Args:
-            source: a region (or slice) of this node, dtype and size; read stripe by stripe.
-            scale: as in ``accumulate``.
-            op: as in ``accumulate``.
-            timeout_s: see the module.
-        """
-        self._from(source, scale, op).finish(timeout_s)
+    def _scaled(self, factor: float) -> Handle[None]:
+        return vector.scaled(self._paths, self.extent, factor)
 
-    def accumulate_from_nb(
-        self, source: Region, scale: float = 1.0, op: str = "sum"
-    ) -> Handle[None]:
-        """Begin an ``accumulate_from``."""
-        return self._from(source, scale, op).begin()
-
-    def _from(self, source: Region, scale: float, op: str) -> Handle[None]:
-        if not isinstance(source, Region):
-            raise TypeError(f"the source is a region, not {type(source).__name__}")
-        return verbs.from_region(self._paths, self.extent, source.extent, scale, op)
+    def _dot(self, other: Vector) -> Handle[float]:
+        return vector.dot(self._paths, self.extent, _region(other).extent)
 
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
@@ -297,3 +278,10 @@ class Region:
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
         """Travel as the box's settings and description."""
         return Region, (self._paths, self.info, self.shape, self._first)
+
+
+def _region(source: object) -> Region:
+    """Return what a verb takes as another region; TypeError: it is none."""
+    if not isinstance(source, Region):
+        raise TypeError(f"the source is a region, not {type(source).__name__}")
+    return source

@@ -27,6 +27,10 @@ KERNEL_OF: Final = {
 """Kernels by the name that ``accumulate`` and ``fetch_and_op`` take as ``op``."""
 
 
+NOTHING: Final = np.empty(0, np.uint8)
+"""The source of a change that brings no operand."""
+
+
 class Extent(NamedTuple):
     """A region, or a slice of one along axis 0.
 
@@ -100,6 +104,29 @@ def from_region(
         ConfigError: they lie at two nodes.
     """
     kernel = kernel_of(extent.info, op, scale)
+    check_beside(extent, source)
+    operation = _operation(extent, "accumulate_from", kernel, NOTHING, scale)
+    data = paths.data(extent.info)
+    if extent.first == extent.limit:
+        work = data.wait_version(extent.info, 0)
+    else:
+        work = data.change_from(operation, source.info, source.first)
+    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
+
+
+def scale(extent: Extent, factor: float) -> Operation:
+    """Check and describe a ``scale``."""
+    scale_of(KernelCode.SCALE, extent.info.dtype, factor)
+    return _operation(extent, "scale", KernelCode.SCALE, NOTHING, factor)
+
+
+def check_beside(extent: Extent, source: Extent) -> None:
+    """Check that a node can compute with two regions, element by element.
+
+    Raises:
+        LayoutMismatchError: another dtype or size.
+        ConfigError: they lie at two nodes.
+    """
     if source.info.node_uuid != extent.info.node_uuid:
         raise ConfigError("both regions lie at one node", source=source.info.name)
     if (source.info.dtype, source.limit - source.first) != (
@@ -111,16 +138,6 @@ def from_region(
             region=extent.info.name,
             source=source.info.name,
         )
-    nothing = np.empty(0, np.uint8)
-    operation = Operation(
-        extent.info, "accumulate_from", kernel, scale, extent.first, extent.limit, nothing
-    )
-    data = paths.data(extent.info)
-    if extent.first == extent.limit:
-        work = data.wait_version(extent.info, 0)
-    else:
-        work = data.change_from(operation, source.info, source.first)
-    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
@@ -146,7 +163,8 @@ def _operation(
     sink: Sink | None = None,
 ) -> Operation:
     info, dtype, _, first, limit = extent
-    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
+    is_own = array is NOTHING or array.dtype is dtype
+    operand = 0 if is_own else operand_of(info.dtype, array)
     return Operation(info, op, kernel, scale, first, limit, as_bytes(array), operand, sink)
 
 

@@ -1,4 +1,4 @@
-"""Reads over the wire of what is copied at the node: ranges, rows and snapshots."""
+"""Reads over the wire of copies at the node (ranges, rows, snapshots), and dot products."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import numpy as np
 from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.transfer import Call, ChannelWork
-from smbox.errors import PeerLostError, RegionFreedError, SmboxError
-from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted
+from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted, Sums
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
@@ -84,6 +85,45 @@ class Gather(ChannelWork):
         first, limit = message.first, message.limit
         found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
         self._wanted.out[first:limit] = found
+
+
+class Dot(ChannelWork):
+    """The sums of products of two ranges, which the node computes; no element travels.
+
+    Args:
+        channel: of the thread that begins it.
+        info: the region.
+        span: first byte of its data, and the byte behind the last.
+        other: address of the other range.
+        sums: receives one sum for each stripe of the span.
+    """
+
+    def __init__(
+        self, channel: Channel, info: RegionInfo, span: ByteRange, other: int, sums: Sums
+    ) -> None:
+        super().__init__(channel, *span)
+        self._address = int(info.address)
+        self._ahead = other - span[0]
+        self._sums = sums
+
+    def next_message(self) -> Message:
+        """Cut the next request."""
+        first, limit = self.cut, ops.end_of(Op.DOT, self.cut, self.limit)
+        return Message(
+            Op.DOT,
+            address=self._address + first,
+            nbytes=limit - first,
+            payload=operands.pack_address(self._ahead + first),
+            limit=limit,
+        )
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store the sums."""
+        begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
+        stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
+        if len(reply.payload) != stripes * self._sums.itemsize:
+            raise RemoteProtocolError("a sum for each stripe expected", stripes=stripes)
+        self._sums[begin : begin + stripes] = np.frombuffer(reply.payload, np.float64)
 
 
 class Snapshot(Read):

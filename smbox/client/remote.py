@@ -12,13 +12,23 @@ from numpy.typing import NDArray
 from smbox.client.changes import Batch, change_from, change_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
-from smbox.client.reads import Gather, Read, Snapshot
+from smbox.client.reads import Dot, Gather, Read, Snapshot
 from smbox.client.signalled import Signalled
 from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work, drain_all
+from smbox.paths.work import (
+    ByteRange,
+    Bytes,
+    Lease,
+    Operation,
+    RegionInfo,
+    RowsWanted,
+    Sums,
+    Work,
+    drain_all,
+)
 from smbox.wire import ops
 from smbox.wire.ops import Op
 
@@ -79,6 +89,12 @@ class RemotePath:
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
         """Describe a read of rows; see DataPath."""
         return Gather(self._channel(), info, wanted)
+
+    def dot(
+        self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
+    ) -> Work:
+        """Describe a dot product; see DataPath."""
+        return Dot(self._channel(), info, span, int(other.address) + begin, sums)
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None

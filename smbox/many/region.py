@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import signalling, verbs
+from smbox import signalling, vector, verbs
 from smbox.address import GlobalAddress
 from smbox.affinity import Part
 from smbox.array import output_array, source_array
@@ -31,6 +31,7 @@ from smbox.many.work import ManyWork, Share
 from smbox.paths.requests import nothing
 from smbox.region import Region
 from smbox.sync import Counter
+from smbox.vector import Vector
 
 T = TypeVar("T")
 
@@ -220,38 +221,33 @@ class StripedRegion(Region):
         Handle("wait", work, nothing, wanted_s).finish(timeout_s)
         return work.found
 
-    def accumulate_from(
-        self,
-        source: Region,
-        scale: float = 1.0,
-        op: str = "sum",
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Combine another striped region's contents into these, part by part at the nodes.
-
-        Raises:
-            ConfigError: the parts of the two do not lie on the same nodes, row by row.
-        """
-        self._from(source, scale, op).finish(timeout_s)
-
-    def accumulate_from_nb(
-        self, source: Region, scale: float = 1.0, op: str = "sum"
-    ) -> Handle[None]:
-        """Begin an ``accumulate_from``."""
-        return self._from(source, scale, op).begin()
-
-    def _from(self, source: Region, scale: float, op: str) -> Handle[None]:
+    def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
         verbs.kernel_of(self.info, op, scale)
-        if not isinstance(source, Region):
-            raise TypeError(f"the source is a region, not {type(source).__name__}")
-        pairing.check_alike(self, source)
-        others = source.placed if isinstance(source, StripedRegion) else ()
-        pairs = pairing.beside(self.placed, others)
+        pairs = self._beside(source)
         return self._each(
             "accumulate_from",
             lambda part: part.region.accumulate_from_nb(pairs[part.node.id], scale, op),
         )
+
+    def _scaled(self, factor: float) -> Handle[None]:
+        verbs.scale(self.extent, factor)  # checks the whole
+        return self._each("scale", lambda part: part.region.scale_nb(factor))
+
+    def _dot(self, other: Vector) -> Handle[float]:
+        pairs = self._beside(other)
+        vector.check_floats(self.extent)
+        shares = self._shares(lambda part: part.region.dot_nb(pairs[part.node.id]))
+        return self._handle(
+            "dot", shares, lambda: vector.total([share.result() for share in shares])
+        )
+
+    def _beside(self, other: Vector) -> dict[int, Region]:
+        """Return the parts of another region that lie beside these, by node."""
+        if not isinstance(other, Region):
+            raise TypeError(f"the source is a region, not {type(other).__name__}")
+        pairing.check_alike(self, other)
+        placed = other.placed if isinstance(other, StripedRegion) else ()
+        return pairing.beside(self.placed, placed)
 
     def rows(self, index: Any) -> StripedRows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""

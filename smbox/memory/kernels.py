@@ -3,7 +3,7 @@
     c the region's elements, x the operand, s the scale
 
     REPLACE  c = x              MIN  c = min(c, x)      ELASTIC  d = s * (x - c);  c += d
-    SUM      c += s * x         MAX  c = max(c, x)
+    SUM      c += s * x         MAX  c = max(c, x)      SCALE    c *= s, without an operand
 
 Others are "whole": they see the whole range at once and their operand has its own length.
 
@@ -71,6 +71,7 @@ class KernelCode(IntEnum):
     WITHDRAW = 8
     SCATTER_PUT = 9
     SCATTER_SUM = 10
+    SCALE = 11
 
 
 class BarrierWord:
@@ -90,12 +91,14 @@ class Kernel:
         kinds: element kinds it is defined for.
         has_scale: takes a scale; all others demand 1.
         is_whole: runs on the whole range at once, with an operand of its own length.
+        has_operand: takes one at all.
         source_count: elements of a whole kernel's operand; None: as its operand says.
     """
 
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
+    has_operand: bool = True
     source_count: int | None = 0
 
 
@@ -108,6 +111,7 @@ _DOUBLE_NBYTES: Final = 8
 _ALL: Final = frozenset[Kind](("bool", "int", "uint", "float"))
 _WHOLE_NUMBERS: Final = frozenset[Kind](("int", "uint"))
 _FLOATS: Final = frozenset[Kind](("float",))
+_NUMBERS: Final = _WHOLE_NUMBERS | _FLOATS
 _WORDS: Final = frozenset[Kind](("uint",))
 
 KERNELS: Final[dict[KernelCode, Kernel]] = {
@@ -121,6 +125,7 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
     KernelCode.WITHDRAW: Kernel(_WORDS, is_whole=True, source_count=1),
     KernelCode.SCATTER_PUT: Kernel(_ALL, is_whole=True, source_count=None),
     KernelCode.SCATTER_SUM: Kernel(_ALL, has_scale=True, is_whole=True, source_count=None),
+    KernelCode.SCALE: Kernel(_NUMBERS, has_scale=True, has_operand=False),
 }
 
 

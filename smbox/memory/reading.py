@@ -105,6 +105,44 @@ class Reader:
         )
         self._run(region, places.size * row_nbytes, places.size)
 
+    def dot(
+        self, region: MappedRegion, first: int, other: MappedRegion, begin: int, nbytes: int
+    ) -> float:
+        """Sum the products of two ranges of floats, in float64 and in a fixed order.
+
+        Each stripe of either is as between two commits; a range beside itself is read once.
+        ``done`` tells nothing.
+
+        Args:
+            region: of floats.
+            first: first byte of its data.
+            other: of the same dtype; it may be the same region.
+            begin: first byte of its data.
+            nbytes: of each range.
+
+        Raises:
+            StripeBusy: a writer is in the middle of a commit; call again.
+            RegionFreedError: one was freed.
+        """
+        a = b = np.empty(nbytes, np.uint8)
+        self.read(region, first, first + nbytes, a)
+        if (other.address, begin) != (region.address, first):
+            b = np.empty(nbytes, np.uint8)
+            self.read(other, begin, begin + nbytes, b)
+        found = np.zeros(())
+        handles = library.load()
+        dot: Any = (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_dot
+        result = dot(
+            orders.address_of(a),
+            orders.address_of(b),
+            nbytes // region.spec.dtype.itemsize,
+            region.dtype_code,
+            orders.address_of(found),
+        )
+        if result != _DONE:
+            raise_obstacle(region, result, 0)
+        return float(found)
+
     def _run(self, region: MappedRegion, nbytes: int, wanted: int) -> None:
         handles = library.load()
         read: Any = (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_read

@@ -75,6 +75,8 @@ static int has_good_source(const struct order *order) {
     case SCATTER_PUT:
     case SCATTER_SUM:
         return has_good_scatter(order, itemsize);
+    case SCALE:
+        return !order->source_nbytes;
     default:
         return order->source_nbytes == count * smbox_itemsize(order->operand);
     }
@@ -268,7 +270,7 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     operation.parameters = commit->parameters;
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
-    if (!is_whole(order->kernel))
+    if (!is_whole(order->kernel) && order->kernel != SCALE)
         operation.source += scaled(done, itemsize, smbox_itemsize(order->operand));
     if (order->back_to)
         operation.back = order->back_to + scaled(done, itemsize, back_itemsize(order));

@@ -32,7 +32,11 @@ typedef int32_t i32;
     DEFINE_FLOAT(f32_bf16, l_f32, float, same_f32, same_f32, l_u16, widen_bfloat16,              \
                  narrow_bfloat16)                                                                \
     DEFINE_PUT(f32_f16, l_f32, same_f32, l_u16, widen_float16)                                   \
-    DEFINE_PUT(f32_bf16, l_f32, same_f32, l_u16, widen_bfloat16)
+    DEFINE_PUT(f32_bf16, l_f32, same_f32, l_u16, widen_bfloat16)                                 \
+    DEFINE_SCALE(f32, l_f32, float, same_f32, same_f32)                                          \
+    DEFINE_SCALE(f64, l_f64, double, same_f64, same_f64)                                         \
+    DEFINE_SCALE(f16, l_u16, float, widen_float16, narrow_float16)                               \
+    DEFINE_SCALE(bf16, l_u16, float, widen_bfloat16, narrow_bfloat16)
 
 #define ALL_SCATTERS                                                                             \
     DEFINE_SCATTER(replace_1) DEFINE_SCATTER(replace_2)                                          \
@@ -41,6 +45,16 @@ typedef int32_t i32;
     DEFINE_SCATTER(sum_u32) DEFINE_SCATTER(sum_u64)                      \
     DEFINE_SCATTER(sum_f16) DEFINE_SCATTER(sum_bf16) DEFINE_SCATTER(sum_f32)                     \
     DEFINE_SCATTER(sum_f64)
+
+#define ALL_DOTS                                                                                 \
+    DEFINE_DOT(f16, l_u16, widen_float16) DEFINE_DOT(bf16, l_u16, widen_bfloat16)                \
+    DEFINE_DOT(f32, l_f32, same_f32) DEFINE_DOT(f64, l_f64, same_f64)                            \
+    static dot_fn *const LEVEL(dots)[DTYPES] = {                                                 \
+        [DTYPE_FLOAT16] = LEVEL(dot_f16), [DTYPE_BFLOAT16] = LEVEL(dot_bf16),                    \
+        [DTYPE_FLOAT32] = LEVEL(dot_f32), [DTYPE_FLOAT64] = LEVEL(dot_f64),                      \
+    };
+
+typedef double dot_fn(const u8 *left, const u8 *right, u64 count);
 
 /* Types of region and operand in the table's columns. */
 enum pair {
@@ -52,13 +66,13 @@ enum pair {
 enum row {
     ROW_REPLACE, ROW_SUM, ROW_MIN, ROW_MAX, ROW_ELASTIC, ROW_ELASTIC_MOVED, ROW_ELASTIC_DELTA,
     ROW_COMPARE_SWAP, ROW_SCATTER_PUT, ROW_SCATTER_SUM, ROW_MOMENTUM, ROW_NESTEROV, ROW_ADAGRAD,
-    ROW_ADAM, ROW_ARRIVE, ROW_WITHDRAW, ROWS
+    ROW_ADAM, ROW_ARRIVE, ROW_WITHDRAW, ROW_SCALE, ROWS
 };
 
 #define WHOLE_COLUMN(pair, T, U, nbytes)                                                         \
     [ROW_REPLACE][pair] = LEVEL(replace_##nbytes), [ROW_SUM][pair] = LEVEL(sum_##U),             \
     [ROW_MIN][pair] = LEVEL(min_##T), [ROW_MAX][pair] = LEVEL(max_##T),                          \
-    [ROW_COMPARE_SWAP][pair] = LEVEL(swap_##U),                                                  \
+    [ROW_COMPARE_SWAP][pair] = LEVEL(swap_##U), [ROW_SCALE][pair] = LEVEL(scale_##U),            \
     [ROW_SCATTER_PUT][pair] = LEVEL(scatter_replace_##nbytes),                                   \
     [ROW_SCATTER_SUM][pair] = LEVEL(scatter_sum_##U)
 
@@ -73,6 +87,7 @@ enum row {
 
 #define FLOAT_COLUMN(pair, name, nbytes)                                                         \
     ARITHMETIC_COLUMN(pair, name), [ROW_REPLACE][pair] = LEVEL(replace_##nbytes),                \
+    [ROW_SCALE][pair] = LEVEL(scale_##name),                                                     \
     [ROW_SCATTER_PUT][pair] = LEVEL(scatter_replace_##nbytes),                                   \
     [ROW_SCATTER_SUM][pair] = LEVEL(scatter_sum_##name)
 
@@ -143,7 +158,7 @@ static void withdraw(u8 *const at[], const struct operation *operation) {
 
 #define LEVEL(name) name##_plain
 #include "kernels.h"
-ALL_FLOATS ALL_SCATTERS DEFINE_TABLE
+ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
 
 #if defined(__x86_64__)
@@ -155,7 +170,7 @@ ALL_FLOATS ALL_SCATTERS DEFINE_TABLE
 #endif
 #define LEVEL(name) name##_avx2
 #include "kernels.h"
-ALL_FLOATS ALL_SCATTERS DEFINE_TABLE
+ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
 #undef LEVEL
 #if defined(__clang__)
 #pragma clang attribute pop
@@ -164,6 +179,7 @@ ALL_FLOATS ALL_SCATTERS DEFINE_TABLE
 #endif
 #else
 #define table_avx2 table_plain
+#define dots_avx2 dots_plain
 #endif
 
 /* ---- choosing -------------------------------------------------------------------------------- */
@@ -218,6 +234,7 @@ static u64 row_of(u64 kernel, u64 back) {
     case NESTEROV: return ROW_NESTEROV;
     case ADAGRAD: return ROW_ADAGRAD;
     case ADAM: return ROW_ADAM;
+    case SCALE: return ROW_SCALE;
     default: return ROWS;
     }
 }
@@ -227,6 +244,14 @@ kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 back) {
     if (row == ROWS || pair == PAIRS)
         return NULL;
     return level ? table_avx2[row][pair] : table_plain[row][pair];
+}
+
+u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum) {
+    dot_fn *dot = dtype < DTYPES ? (level ? dots_avx2 : dots_plain)[dtype] : NULL;
+    if (!dot)
+        return BAD_ORDER;
+    *sum = dot(left, right, count);
+    return DONE;
 }
 
 /* float32 to the narrower type that a reader asked for. */

@@ -3,7 +3,7 @@
  *     c the region's elements, x the operand, s the scale, d what comes back
  *
  *     REPLACE c = x        MIN c = min(c, x)      ELASTIC d = s (x - c); c += d
- *     SUM     c += s x     MAX c = max(c, x)
+ *     SUM     c += s x     MAX c = max(c, x)      SCALE   c = s c; no operand
  *
  * Compiled without contraction: a node and a worker get the same d to the bit.
  */
@@ -35,12 +35,17 @@ DEFINE_REPLACE(8)
         U s = (U)operation->scale.whole;                                                         \
         EACH(i, operation->count) c[i] = (T)((U)c[i] + s * (U)x[i]);                             \
     }                                                                                            \
+    KERNEL(scale_##T) {                                                                          \
+        l_##T *c = (void *)at[0];                                                                \
+        U s = (U)operation->scale.whole;                                                         \
+        EACH(i, operation->count) c[i] = (T)(s * (U)c[i]);                                       \
+    }                                                                                            \
     KERNEL(swap_##T) {                                                                           \
         l_##T *c = (void *)at[0];                                                                \
         const l_##T *x = (const void *)operation->source;                                       \
         c[0] = c[0] == x[0] ? x[1] : c[0];                                                       \
     }
-/* A signed sum wraps to the same bits. */
+/* A signed sum, or product, wraps to the same bits. */
 DEFINE_WRAPPING(u8, u32)
 DEFINE_WRAPPING(u16, u32)
 DEFINE_WRAPPING(u32, u32)
@@ -185,6 +190,13 @@ KERNEL(min_bool) {
         EACH(i, operation->count) c[i] = NARROW_C(WIDEN_X(x[i]));                                \
     }
 
+#define DEFINE_SCALE(name, C, F, WIDEN_C, NARROW_C)                                              \
+    KERNEL(scale_##name) {                                                                       \
+        C *c = (void *)at[0];                                                                    \
+        F s = (F)operation->scale.real;                                                          \
+        EACH(i, operation->count) c[i] = NARROW_C(s * WIDEN_C(c[i]));                            \
+    }
+
 #define ROOT_float(value) __builtin_sqrtf(value)
 #define ROOT_double(value) __builtin_sqrt(value)
 
@@ -203,4 +215,22 @@ KERNEL(min_bool) {
             u8 *const target[EXTENTS_MAX] = {at[0] + place * row_nbytes};                        \
             LEVEL(name)(target, &row);                                                           \
         }                                                                                        \
+    }
+
+/* ---- sums of products ---------------------------------------------------------------------- */
+
+/* Eight sums, each of every eighth product, and then their sum: an order that a compiler may keep
+ * in vectors of any length, so that every processor gets the same bits. */
+#define DEFINE_DOT(name, X, WIDEN)                                                               \
+    static double LEVEL(dot_##name)(const u8 *left, const u8 *right, u64 count) {                \
+        const X *a = (const void *)left, *b = (const void *)right;                               \
+        double sums[8] = {0};                                                                    \
+        u64 at = 0;                                                                              \
+        for (; at + 8 <= count; at += 8)                                                         \
+            for (u64 i = 0; i < 8; i++)                                                          \
+                sums[i] += (double)WIDEN(a[at + i]) * (double)WIDEN(b[at + i]);                  \
+        for (u64 i = 0; at + i < count; i++)                                                     \
+            sums[i] += (double)WIDEN(a[at + i]) * (double)WIDEN(b[at + i]);                      \
+        return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +                                     \
+               ((sums[4] + sums[5]) + (sums[6] + sums[7]));                                      \
     }

@@ -24,6 +24,7 @@ _FUNCTIONS: Final = {
     "smbox_recover": 4,
     "smbox_level": 1,
     "smbox_moved": 6,
+    "smbox_dot": 5,
 }
 """What smbox/native/native.h exports, with the number of arguments."""
 

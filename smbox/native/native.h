@@ -125,7 +125,7 @@ enum dtype {
 
 enum kernel {
     REPLACE = 1, SUM, MIN, MAX, ELASTIC, COMPARE_SWAP, ARRIVE, WITHDRAW, SCATTER_PUT,
-    SCATTER_SUM, MOMENTUM = 64, NESTEROV, ADAGRAD, ADAM
+    SCATTER_SUM, SCALE, MOMENTUM = 64, NESTEROV, ADAGRAD, ADAM
 };
 
 enum back { BACK_NOTHING, BACK_MOVED, BACK_DELTA, BACK_OLD };
@@ -191,6 +191,10 @@ EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u
  * for bit as the commit's kernel computes it. scale: the bits of a double; count: elements; operand:
  * dtype of x and out. Returns DONE, or BAD_ORDER if there is no such kernel. */
 EXPORT u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand);
+
+/* Sum the products of two arrays of floats of one type, in double and in an order that depends on
+ * count alone. sum: receives it. Returns DONE, or BAD_ORDER for other types. */
+EXPORT u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum);
 
 /* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
 EXPORT u64 smbox_level(u64 wanted);

@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 
 from smbox.dtypes import DType
 from smbox.paths.work import (
+    ByteRange,
     Bytes,
     Lease,
     Operation,
     RegionInfo,
     RowsWanted,
+    Sums,
     Work,
 )
 
@@ -108,6 +110,19 @@ class DataPath(Protocol):
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change whose operand is as many bytes of ``source``, read by stripes."""
+
+    def dot(
+        self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
+    ) -> Work:
+        """Describe a read of two ranges of floats that brings only sums of their products.
+
+        Args:
+            info: the region.
+            span: first byte of its data, and the byte behind the last.
+            other: as many bytes of the same dtype; it may be the same region.
+            begin: first byte of its data.
+            sums: receives ``f64[stripes of the span]``, one sum for each stripe of ``info``.
+        """
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None

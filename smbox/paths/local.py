@@ -16,10 +16,26 @@ from smbox.memory.segment import NoSegmentError
 from smbox.paths.base import NodeInfo
 from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
 from smbox.paths.local_queue import LocalQueue
-from smbox.paths.local_reads import LocalRead, LocalRows, LocalSnapshot, LocalWait
+from smbox.paths.local_reads import (
+    LocalDot,
+    LocalRead,
+    LocalRows,
+    LocalSnapshot,
+    LocalWait,
+)
 from smbox.paths.mappings import Mappings
 from smbox.paths.proof import check_still_shared
-from smbox.paths.work import Bytes, Lease, Operation, RegionInfo, RowsWanted, Work, drain_all
+from smbox.paths.work import (
+    ByteRange,
+    Bytes,
+    Lease,
+    Operation,
+    RegionInfo,
+    RowsWanted,
+    Sums,
+    Work,
+    drain_all,
+)
 
 
 class LocalPath:
@@ -61,6 +77,12 @@ class LocalPath:
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change from another region; see DataPath."""
         return LocalFrom(self._queue(), operation, source, source_first)
+
+    def dot(
+        self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
+    ) -> Work:
+        """Describe a dot product; see DataPath."""
+        return LocalDot(self._queue(), info, span, other, begin, sums)
 
     def snapshot(
         self,

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from smbox.errors import PeerLostError
 from smbox.memory.hold import Hold, held_stripes, read_held
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import MappedRegion, pieces
 from smbox.paths.local_queue import LocalQueue, LocalWork, Pause
-from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Waiting
+from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Waiting
 
 
 class LocalRead(LocalWork):
@@ -69,6 +70,41 @@ class LocalRows(LocalWork):
             )
         finally:
             self._done = reader.done
+
+
+class LocalDot(LocalWork):
+    """The sums of products of two ranges, stripe by stripe of the first one."""
+
+    def __init__(
+        self,
+        queue: LocalQueue,
+        info: RegionInfo,
+        span: ByteRange,
+        other: RegionInfo,
+        begin: int,
+        sums: Sums,
+    ) -> None:
+        self._queue = queue
+        self._info = info
+        self._span = span
+        self._other = other
+        self._ahead = begin - span[0]
+        self._sums = sums
+        self._at = span[0]
+
+    def step(self, queue: LocalQueue) -> None:
+        """Sum what is left."""
+        region = queue.regions.region(self._info)
+        other = queue.regions.region(self._other)
+        before = self._span[0] // STRIPE_NBYTES
+        for stripe, first, limit in pieces(self._at, self._span[1]):
+            found = queue.reader.dot(region, first, other, first + self._ahead, limit - first)
+            self._sums[stripe - before] = found
+            self._at = limit
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range that is summed."""
+        return [(self._span[0], self._at)] if self._at > self._span[0] else []
 
 
 class LocalSnapshot(LocalWork):

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 Bytes = NDArray[np.uint8]
+Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]
 
 
@@ -88,7 +89,7 @@ class Operation(NamedTuple):
         limit: byte behind the range.
         source: ``limit - first`` bytes, C-contiguous; for the whole kernels
             (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length; of an
-            ``accumulate_from`` empty.
+            ``accumulate_from`` or a SCALE empty.
         operand: dtype code of the source where it is narrower than the region's elements:
             the source is that much shorter; else 0.
         sink: takes the old bytes, if they are wanted.

@@ -15,6 +15,7 @@ from smbox.testing import (
     contract_names,
     contract_pgas,
     contract_rows,
+    contract_vectors,
     contract_verbs,
     contract_waits,
 )
@@ -33,6 +34,7 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
     for module in (
         contract_verbs,
         contract_rows,
+        contract_vectors,
         contract_atomic,
         contract_names,
         contract_waits,

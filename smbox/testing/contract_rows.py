@@ -1,4 +1,4 @@
-"""The contract of sparse rows and of changes from region to region."""
+"""The contract of sparse rows."""
 
 from __future__ import annotations
 
@@ -156,43 +156,3 @@ def check_rows_without_locks(box: Any) -> None:
     with region_of(box, np.zeros((5, 2), np.float32), "none") as region:
         region.rows([1, 1]).accumulate(np.ones((2, 2), np.float32))
         assert region.rows([1, 0]).get().tolist() == [[2, 2], [0, 0]]
-
-
-def check_accumulate_from(box: Any) -> None:
-    """A region takes another one's contents, by every op, at any offset."""
-    count = 2 * STRIPE + 9
-    a, b = values(count, F32, 1), values(count, F32, 2)
-    with region_of(box, a) as to, region_of(box, b) as source:
-        version = to.version
-        to.accumulate_from(source, scale=0.5)
-        wanted = a + b * np.float32(0.5)
-        same(to.get(), wanted)
-        assert to.version == version + 3
-        to[3:-4].accumulate_from(source[7:], op="max")
-        wanted[3:-4] = np.maximum(wanted[3:-4], b[7:])
-        same(to.get(), wanted)
-        handle = to.accumulate_from_nb(source, op="replace")
-        later = to.get_nb()
-        handle.wait()
-        same(later.result(), b)
-        to[:5].accumulate_from(to[5:10])
-        same(to[:5].get(), b[:5] + b[5:10])
-        to[3:3].accumulate_from(source[:0])
-
-
-def check_accumulate_from_what_does_not_fit(box: Any) -> None:
-    """Dtype, size, op and scale are checked; a freed source is told."""
-    a = values(6, F32)
-    with region_of(box, a) as to:
-        for other in (np.zeros(6), np.zeros(5, np.float32)):
-            with region_of(box, other) as source, raises(LayoutMismatchError):
-                to.accumulate_from(source)
-        with region_of(box, a) as source:
-            to.accumulate_from(source, op="replace")
-        with raises(RegionFreedError):
-            to.accumulate_from(source)
-        with raises(ConfigError):
-            to.accumulate_from(to, op="elastic")
-        with raises(ConfigError):
-            to.accumulate_from(to, scale=float("inf"))
-        same(to.get(), a)

@@ -131,11 +131,14 @@ def kernel_cases(counts: tuple[int, ...]) -> Iterator[KernelCase]:
 def _elementwise(count: int) -> Iterator[KernelCase]:
     codes = [code for code, row in KERNELS.items() if not row.is_whole]
     for code, (dtype, operand) in itertools.product(codes, _PAIRS):
-        if code == KernelCode.ELASTIC:
+        if code == KernelCode.ELASTIC or dtype.kind not in KERNELS[code].kinds:
             continue
+        size = count if KERNELS[code].has_operand else 0
+        if not size and operand is not dtype:
+            continue  # nothing that could be narrower
         scales = _SCALES[dtype.kind] if KERNELS[code].has_scale else (1,)
         for seed, scale in enumerate(scales):
-            c, x = elements(dtype, count, seed), elements(operand, count, seed + 99)
+            c, x = elements(dtype, count, seed), elements(operand, size, seed + 99)
             factor = native_scale(code, dtype, scale)
             yield KernelCase(
                 f"{code.name}-{dtype}-{operand}",

@@ -26,7 +26,7 @@ from smbox.memory.kernels import (
     OptimizerCode,
 )
 
-__all__ = ["Exchange", "changed", "compute_type", "exchange", "stepped"]
+__all__ = ["Exchange", "changed", "compute_type", "dot", "exchange", "stepped"]
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ def changed(code: KernelCode, c: Array, x: Array, scale: Any = 1) -> Array:
         code: any kernel but ELASTIC, whose ``exchange`` returns more.
         c: ``[n]``, the region's elements in the commit's range.
         x: ``[n]`` of the same type, or of a float that widens to it; of a kernel that takes
-            the whole range, what its operand holds; of a scatter, its bytes.
+            the whole range, what its operand holds; of a scatter, its bytes; of SCALE empty.
         scale: from ``smbox.memory.kernels.native_scale``.
     """
     if code == KernelCode.ELASTIC:
@@ -69,6 +69,12 @@ def _sum(c: Array, x: Array, scale: Any) -> Array:
     factor = np.asarray(scale).astype(a.dtype)  # whole numbers wrap
     total: Array = (a + factor * b).astype(c.dtype)
     return total
+
+
+def _scale(c: Array, _x: Array, scale: Any) -> Array:
+    wide = c.astype(compute_type(c.dtype))
+    product: Array = (np.asarray(scale).astype(wide.dtype) * wide).astype(c.dtype)
+    return product
 
 
 def _min(c: Array, x: Array, _scale: Any) -> Array:
@@ -143,6 +149,7 @@ _KERNELS: Final[dict[KernelCode, Callable[[Array, Array, Any], Array]]] = {
     KernelCode.WITHDRAW: _withdraw,
     KernelCode.SCATTER_PUT: _scatter_put,
     KernelCode.SCATTER_SUM: _scatter_sum,
+    KernelCode.SCALE: _scale,
 }
 
 
@@ -166,6 +173,18 @@ def exchange(c: Array, x: Array, moving_rate: Any) -> Exchange:
     with np.errstate(all="ignore"):
         d = a.dtype.type(moving_rate) * (b - a)
         return Exchange((a + d).astype(c.dtype), (b - d).astype(x.dtype), d.astype(c.dtype))
+
+
+def dot(a: Array, b: Array) -> float:
+    """Return the sum of products of ``[n]`` floats within one stripe, in the promised order.
+
+    In float64: each product is added to one of eight sums, and then these are added.
+    """
+    products = np.zeros(-(-max(a.size, 1) // 8) * 8)
+    with np.errstate(all="ignore"):
+        products[: a.size] = a.astype(np.float64) * b.astype(np.float64)
+        s = np.cumsum(np.vstack([np.zeros(8), products.reshape(-1, 8)]), axis=0)[-1]
+        return float(((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7])))
 
 
 def stepped(

@@ -157,6 +157,17 @@ class ModelRegion:
         """Combine ``scale`` times another region's contents with these by ``op``."""
         self.accumulate(source.get(), scale, op)
 
+    def scale(self, factor: float) -> None:
+        """Multiply the contents by ``factor``."""
+        kernel = native_scale(KernelCode.SCALE, dtypes.of(self.dtype), factor)
+        self._change(
+            "scale", self._data, lambda old, _: changed(KernelCode.SCALE, old, old, kernel)
+        )
+
+    def dot(self, other: ModelRegion) -> float:
+        """Sum the products of these elements and another region's, in float64."""
+        return float(self.get().astype(float).ravel() @ other.get().astype(float).ravel())
+
     def rows(self, index: Any) -> ModelRows:
         """Return the rows ``index`` along axis 0."""
 

@@ -4,6 +4,7 @@ Fixed words, little-endian, and where there is more, bytes behind them:
 
     GATHER    row_nbytes u64 | place i64[count]
     FROM      source address u64
+    DOT       source address u64
     UPDATE    siblings u64 | sibling address u64[3] | parameter f64[4] | gradient
     SNAPSHOT  target address u64
     BATCH     item[count], 32 bytes each | the source bytes of all items, in order
@@ -105,12 +106,12 @@ def unpack_gather(operand: Buffer, nbytes: int) -> Gather:
 
 
 def pack_address(address: int) -> bytes:
-    """Write the operand of a FROM or a SNAPSHOT."""
+    """Write the operand of a FROM, a DOT or a SNAPSHOT."""
     return _ADDRESS.pack(address)
 
 
 def unpack_address(operand: Buffer) -> int:
-    """Read the operand of a FROM or a SNAPSHOT.
+    """Read the operand of a FROM, a DOT or a SNAPSHOT.
 
     Raises:
         RemoteProtocolError: it is not one address.

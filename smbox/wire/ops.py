@@ -49,6 +49,7 @@ class Op(IntEnum):
     SNAPSHOT = 27
     LEND = 28
     STAMPS = 29
+    DOT = 30
 
 
 CONTROL: Final = frozenset(op for op in Op if op < Op.GET)
@@ -62,13 +63,13 @@ CHANGES: Final = frozenset(
 COPIED: Final = frozenset({Op.GET, Op.ELASTIC, Op.FETCH, Op.BATCH, Op.GATHER})
 """Operations whose reply carries bytes that are the reply's own, or the channel's."""
 
-ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS}
+ANSWERS: Final = COPIED | {Op.LEND, Op.STAMPS, Op.DOT}
 """Operations whose reply carries bytes: a repeated request needs that reply again."""
 
 SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 """Operations whose request carries source bytes as its second frame."""
 
-OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT})
+OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT, Op.DOT})
 """Operations whose second frame is an operand of their own form: operands.py."""
 
 UNFENCED: Final = frozenset({Op.HELLO, Op.BYE})
@@ -81,6 +82,9 @@ WHOLE_SOURCE_NBYTES_MAX: Final = 64
 
 SCATTER_KERNELS: Final = frozenset({9, 10})
 """Kernels (SCATTER_PUT, SCATTER_SUM) whose source names rows: as long as a request may be."""
+
+BARE_KERNELS: Final = frozenset({11})
+"""Kernels (SCALE) without an operand: their source has no bytes."""
 
 NARROW_ITEMSIZES: Final = {10: 2, 11: 2}
 """Bytes of an element by operand code: float16 and bfloat16, of a float32 region."""
@@ -146,7 +150,8 @@ def check_length(body: Buffer | None, limit: int) -> Buffer:
 
 def check_operand(op: Op, kernel: int, operand: int) -> None:
     """Refuse an operand type that the request cannot have."""
-    if op not in OPERAND_OPS or kernel in WHOLE_KERNELS or kernel in SCATTER_KERNELS:
+    others = WHOLE_KERNELS | SCATTER_KERNELS | BARE_KERNELS
+    if op not in OPERAND_OPS or kernel in others:
         raise RemoteProtocolError("this request has no operand type", op=op.name)
     if operand not in NARROW_ITEMSIZES:
         raise RemoteProtocolError("no such operand type", operand=operand)
@@ -162,6 +167,8 @@ def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | 
         return check_length(found, WHOLE_SOURCE_NBYTES_MAX)
     if kernel in SCATTER_KERNELS:
         return check_length(found, REQUEST_NBYTES_MAX)
+    if kernel in BARE_KERNELS:
+        return check_length(found, 0)
     if len(found) != carried_nbytes(nbytes, operand):
         raise RemoteProtocolError("source and range differ", source=len(found), nbytes=nbytes)
     return found
@@ -169,7 +176,7 @@ def check_source(op: Op, kernel: int, nbytes: int, operand: int, body: Buffer | 
 
 def check_answer(op: Op, nbytes: int, operand: int, body: Buffer | None) -> Buffer:
     """Return the bytes of an answer to a request of ``nbytes``, if they are as many."""
-    if op in (Op.BATCH, Op.STAMPS):  # a length of their own
+    if op in (Op.BATCH, Op.STAMPS, Op.DOT):  # a length of their own
         return check_length(body, REQUEST_NBYTES_MAX)
     found = check_length(body, unit_of(op))
     if len(found) != answer_nbytes(op, nbytes, operand):

@@ -30,6 +30,8 @@ CONFIG = ClientConfig("inproc://many", timeout_s=TIMEOUT_S)
 
 OF_ONE_NODE = {
     "check_accumulate_from": "slices at other offsets lie on other nodes: refused",
+    "check_dot_bits": "slices at other offsets lie on other nodes: refused",
+    "check_dot_beside_writers": "each part has stripes of its own",
     "check_accumulate_sizes": "each part has stripes, and so versions, of its own",
     "check_version_wait": "a change of the whole is one version for each part",
     "check_local_view": "a view is of one part",
@@ -39,7 +41,14 @@ OF_ONE_NODE = {
 }
 """Checks that a striped region cannot pass, and why; tests/smbox/many has its own of each."""
 
-BETWEEN_REGIONS = {"check_accumulate_from", "check_accumulate_from_what_does_not_fit"}
+BETWEEN_REGIONS = {
+    "check_accumulate_from",
+    "check_accumulate_from_what_does_not_fit",
+    "check_dot",
+    "check_dot_beside_writers",
+    "check_dot_bits",
+    "check_dot_of_what_does_not_fit",
+}
 """Checks of two regions at one node: of two names, chance would have to put them there."""
 
 SINGLE = [check for check in CHECKS if check.__name__ not in BETWEEN_REGIONS]

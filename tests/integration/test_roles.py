@@ -41,7 +41,9 @@ USES = {
     "list": (Role.READ, lambda box: box.regions()),
     "open what exists": (Role.READ, lambda box: box.create("a", shape=8, exist_ok=True)),
     "counter's value": (Role.READ, lambda box: box.counter("count").value),
+    "dot": (Role.READ, lambda box: box.attach("a").dot(box.attach("b"))),
     "put": (Role.WRITE, lambda box: box.attach("a").put(ONES)),
+    "scale": (Role.WRITE, lambda box: box.attach("a").scale(2.0)),
     "accumulate": (Role.WRITE, lambda box: box.attach("a").accumulate(ONES)),
     "elastic": (Role.WRITE, lambda box: box.attach("a").elastic(ONES.copy(), 0.5)),
     "fetch_and_op": (Role.WRITE, lambda box: box.attach("a").fetch_and_op(ONES)),
@@ -102,6 +104,7 @@ def test_a_prefix_hides_all_other_names(guarded):
         lambda: box.put(other.address, ONES),
         lambda: box.free("other"),
         lambda: found.accumulate_from(other),
+        lambda: found.dot(other),
     )
     for use in denied:
         with pytest.raises(AccessDeniedError, match="prefix"):

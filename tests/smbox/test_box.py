@@ -179,6 +179,7 @@ ONES = np.ones(4, np.float32)
 
 WRONG_TYPES = {
     "from": lambda box, r: r.accumulate_from(None),
+    "dot": lambda box, r: r.dot(ONES),
     "address of get": lambda box, r: box.get("x", 8),
     "nbytes": lambda box, r: box.get(r.address, "x"),
     "address of put": lambda box, r: box.put("x", ONES),
@@ -212,6 +213,8 @@ TIMED = {
     "elastic": lambda box, r, t: r.elastic(2 * ONES, 0.5, timeout_s=t),
     "fetch": lambda box, r, t: r.fetch_and_op(ONES, timeout_s=t),
     "from": lambda box, r, t: r.accumulate_from(r, timeout_s=t),
+    "scale": lambda box, r, t: r.scale(2.0, timeout_s=t),
+    "dot": lambda box, r, t: r.dot(r, timeout_s=t),
     "empty": lambda box, r, t: r[:0].put(ONES[:0], timeout_s=t),
     "wait": lambda box, r, t: r.wait(0, timeout_s=t),
     "rows put": lambda box, r, t: r.rows([1]).put([5.0], timeout_s=t),

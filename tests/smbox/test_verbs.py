@@ -45,5 +45,6 @@ def test_both_regions_lie_at_one_node(box, solo):
     assert mine.get().tolist() == [2, 2, 2]
     with solo_boxes() as elsewhere, solo_box(elsewhere) as other:
         far = other.create("far", shape=3)
-        with pytest.raises(ConfigError, match="one node"):
-            mine.accumulate_from(far)
+        for verb in (mine.accumulate_from, mine.dot, mine.dot_nb):
+            with pytest.raises(ConfigError, match="one node"):
+                verb(far)

@@ -179,6 +179,9 @@ def _cases() -> Iterator[Case]:
     yield Case(
         "accumulate in float16", (_values(99, 11, "float16"),), (half,), has_channel=True
     )
+    scale = Order(KernelCode.SCALE, (0,), _values(0, 12), rate)
+    yield Case("scale over two stripes, local", (two,), (scale,))
+    yield Case("scale over two stripes", (two,), (scale,), has_channel=True)
     yield from _optimizer_cases()
     yield from _whole_cases()
 

@@ -3,7 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox.errors import RegionFreedError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    RegionFreedError,
+    RequestTimeoutError,
+)
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.testing.faults import FaultScript
@@ -33,6 +38,49 @@ def test_a_change_from_a_region_happens_once(node, boxes, script):
     assert fault.is_over()
     assert (to.get() == 3).all()
     assert to.version == 6 + 6  # its first contents were put
+
+
+def test_a_scale_happens_once(node, boxes, script):
+    fault = script(Op.ACCUMULATE)
+    box = boxes(fault.around(node.connect))
+    region = box.create("r", init=ONES)
+    region.scale(3.0)
+    assert fault.is_over()
+    assert (region.get() == 3).all()
+    assert region.version == 6 + 6
+    sent = requests_of(node, Op.ACCUMULATE)
+    assert {len(frames[1]) for frames in sent} == {0}  # no element travels
+
+
+def test_a_lost_dot_is_asked_for_again(node, boxes, script):
+    fault = script(Op.DOT)
+    box = boxes(fault.around(node.connect))
+    region, other = box.create("r", init=2 * ONES), box.create("other", init=3 * ONES)
+    assert region.dot(other) == 6 * COUNT
+    assert fault.is_over()
+    assert (region.version, other.version) == (6, 6)
+
+
+def test_vectors_that_do_not_fit_are_refused_before_anything_is_sent(node, boxes):
+    box = boxes()
+    region, short = box.create("r", init=ONES), box.create("short", init=ONES[1:])
+    double = box.create("double", init=ONES.astype(np.float64))
+    whole = box.create("whole", shape=COUNT, dtype="int32")
+    before = len(node.seen)
+    for verb in (region.dot, region.dot_nb, region.accumulate_from, region.accumulate_from_nb):
+        for other in (short, double):
+            with pytest.raises(LayoutMismatchError):
+                verb(other)
+    for refused in (
+        lambda: region.scale(float("inf")),
+        lambda: region.scale_nb(float("inf")),
+        lambda: whole.scale(0.5),
+        lambda: whole.dot(whole),
+    ):
+        with pytest.raises(ConfigError):
+            refused()
+    assert len(node.seen) == before
+    assert (region.get() == 1).all()
 
 
 def test_a_step_happens_once(node, boxes, script):

@@ -102,6 +102,28 @@ def test_accumulating_between_equal_layouts(region, box):
     assert region[2:8].get().tolist() == X[2:8].tolist()
 
 
+def test_the_dot_product_is_that_of_all_parts(region, box):
+    other = box.create("other", init=2 * X, layout="striped")
+    assert region.dot(other) == float((2 * X * X).sum())
+    assert region[2:8].dot_nb(other[2:8]).result() == float((2 * X * X)[2:8].sum())
+    region[1:9].scale(0.5)
+    assert region.get().tolist() == [*X[:1].tolist(), *(X[1:9] / 2).tolist(), *X[9:].tolist()]
+
+
+def test_the_dot_product_of_other_layouts_is_refused(region, box):
+    version = region.version
+    with pytest.raises(ConfigError, match="same nodes"):
+        region.dot(box.create("plain", init=X))
+    with pytest.raises(ConfigError, match="same nodes"):
+        region[0:4].dot(region[3:7])
+    whole = box.create("whole", shape=X.shape, dtype="int32", layout="striped")
+    with pytest.raises(ConfigError, match="floats"):
+        whole.dot(whole)
+    with pytest.raises(ConfigError):
+        region.scale(float("nan"))
+    assert region.version == version
+
+
 def test_accumulating_between_other_layouts_is_refused(region, box):
     version = region.version
     plain = box.create("plain", init=X)

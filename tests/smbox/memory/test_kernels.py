@@ -31,6 +31,7 @@ def test_codes_are_those_that_journals_hold():
         ("WITHDRAW", 8),
         ("SCATTER_PUT", 9),
         ("SCATTER_SUM", 10),
+        ("SCALE", 11),
     ]
     assert set(KERNELS) == set(KernelCode)
 

@@ -1,7 +1,8 @@
 /* Runs orders from standard input on memory of its own: the library without Python.
  *
  *     in    struct request, doubles parameters[4], the regions' data, the source
- *     out   u64 result, the regions' data, the answer, the stripes' sequence words
+ *     out   u64 result, the regions' data, the answer, the stripes' sequence words, the double that
+ *           is the dot product of the first region with itself (0: not of floats)
  *
  * Compiled with sanitizers, and for other processors. All memory is as large as it has to be and
  * not a byte larger; the source lies at an odd address, as a message's payload may.
@@ -98,6 +99,9 @@ static void run(const struct request *request, int locks) {
         give(regions[at].data, request->nbytes);
     }
     give(request->in_place ? source + 1 : answer, request->answer_nbytes);
+    double square = 0;
+    smbox_dot(regions[0].data, regions[0].data, request->nbytes / smbox_itemsize(request->dtype),
+              request->dtype, &square);
     for (u64 at = 0; at < request->extents; at++) {
         for (u64 stripe = 0; stripe < stripes; stripe++) {
             u64 sequence = load_relaxed(&regions[at].table[stripe].sequence);
@@ -107,6 +111,7 @@ static void run(const struct request *request, int locks) {
         free(regions[at].data);
         free(writer.undo[at]);
     }
+    give(&square, sizeof square);
     free(source);
     free(answer);
     free(slot);

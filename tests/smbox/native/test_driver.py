@@ -17,6 +17,7 @@ from smbox import dtypes
 from smbox.memory.layout import Consistency
 from smbox.memory.orders import Back, Result
 from smbox.native import compiling
+from smbox.testing import kernels
 from smbox.testing.kernel_cases import KernelCase, difference, kernel_cases
 
 pytestmark = pytest.mark.shares  # pipes to one process
@@ -82,6 +83,13 @@ def packed(case: KernelCase, level: int, variant: tuple[int, int, int]) -> bytes
     return request + parameters + data + case.source.tobytes()
 
 
+def wanted_square(case: KernelCase) -> np.ndarray:
+    """The dot product of the first region with itself; 0 where it has no floats."""
+    first = case.wanted[0]
+    is_float = dtypes.of(first.dtype).kind == "float"
+    return np.array([kernels.dot(first, first) if is_float else 0.0])
+
+
 def check(program: list[str], levels: tuple[int, ...]) -> None:
     """Run every kernel in one process; compare all that it leaves with numpy."""
     runs = [
@@ -107,6 +115,9 @@ def check(program: list[str], levels: tuple[int, ...]) -> None:
         words = -(-case.regions[0].nbytes // STRIPE_NBYTES) * len(case.regions)
         sequences, rest = np.frombuffer(rest[: 8 * words], np.uint64), rest[8 * words :]
         assert (sequences == 1 << 16).all(), case.name
+        square, rest = np.frombuffer(rest[:8], np.float64), rest[8:]
+        told = difference(square, wanted_square(case))
+        assert told is None, f"dot of {case.name}: {told}"
     assert not rest
 
 

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode, OptimizerCode, native_scale, scatter_operand
 from smbox.memory.layout import Consistency, Stripe
-from smbox.memory.orders import Back, Result
+from smbox.memory.orders import Back, Result, address_of
+from smbox.native import library
 from smbox.testing import kernels as oracle
 from smbox.testing.kernel_cases import (
     KernelCase,
@@ -218,3 +219,24 @@ def test_an_order_that_does_not_fit_changes_nothing(native, wrong):
     assert native.commit(kernel, [region], limit, source, 1.0, **order) == Result.BAD_ORDER
     assert data.tolist() == [0, 1, 2, 3]
     assert not table.any()
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
+def test_every_dot(level, name):
+    dtype, rng = dtypes.by_name(name), np.random.default_rng(3)
+    for count in (0, 1, 7, 8, 31, 2500):
+        any_bits = (elements(dtype, count, 1), elements(dtype, count, 2))
+        near_one = tuple(rng.standard_normal((2, count)).astype(dtype.numpy))
+        for a, b in (any_bits, near_one):
+            x, y, found = unaligned(a), unaligned(b), np.zeros(1)
+            sent = (address_of(x), address_of(y), count, dtype.code, address_of(found))
+            assert library.load().long.smbox_dot(*sent) == Result.DONE
+            same(found, np.array([oracle.dot(a, b)]))
+
+
+def test_only_floats_have_a_dot(level):
+    found = np.zeros(1)
+    for dtype in (0, dtypes.by_name("int64").code, 99):
+        at = address_of(found)
+        assert library.load().long.smbox_dot(at, at, 1, dtype, at) == Result.BAD_ORDER
+    assert found == [0]

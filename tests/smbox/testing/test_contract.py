@@ -9,6 +9,7 @@ from smbox.testing import (
     contract_names,
     contract_pgas,
     contract_rows,
+    contract_vectors,
     contract_verbs,
     contract_waits,
 )
@@ -22,6 +23,7 @@ def test_every_check_is_in_the_suite():
     for module in (
         contract_verbs,
         contract_rows,
+        contract_vectors,
         contract_atomic,
         contract_names,
         contract_waits,
@@ -64,7 +66,9 @@ class WrongRegion:
         ("accumulate", contract_verbs.check_accumulate_sizes),
         ("elastic", contract_verbs.check_elastic),
         ("accumulate", contract_waits.check_concurrent_sums),
-        ("accumulate_from", contract_rows.check_accumulate_from),
+        ("accumulate_from", contract_vectors.check_accumulate_from),
+        ("scale", contract_vectors.check_scale),
+        ("dot", contract_vectors.check_dot),
         ("accumulate", contract_atomic.check_snapshots_among_writers),
         ("put", contract_pgas.check_put_signal),
     ],

@@ -72,12 +72,14 @@ REQUESTS = [
     Request(Op.SNAPSHOT, 14, 8, 4096, 1 << 30, payload=bytes(8)),
     Request(Op.LEND, 15, 8, 4096, 2 << 20),
     Request(Op.STAMPS, 16, 8, 4096, 1 << 30),
+    Request(Op.DOT, 17, 8, 4096, 16, payload=bytes(8)),
 ]
 REPLIES = [
     *(Reply(op, request=1, number=2, body=body) for op, body in ANSWER_BODIES.items()),
     Reply(Op.GET, request=3, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.LEND, request=15, address=4096, nbytes=3, version=4, payload=b"abc"),
     Reply(Op.STAMPS, request=16, address=4096, nbytes=1 << 30, payload=bytes(16)),
+    Reply(Op.DOT, request=17, address=4096, nbytes=16, payload=bytes(8)),
     Reply(Op.PUT, request=4, number=1, address=4096, nbytes=3, version=5, numbers=255),
     Reply(Op.ELASTIC, request=5, number=2, address=4096, nbytes=3, version=6, payload=b"old"),
     Reply(Op.WAIT, request=6, version=12),
@@ -95,7 +97,7 @@ def has_fixed_body(message: Request | Reply) -> bool:
     """Whether the second frame's length follows from the message; see docs/protocol.md."""
     if isinstance(message, Request):
         return message.kernel not in WHOLE_KERNELS and message.op not in OPERANDS
-    return message.op not in {Op.BATCH, Op.STAMPS}
+    return message.op not in {Op.BATCH, Op.STAMPS, Op.DOT}
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=name)
@@ -183,6 +185,8 @@ def test_a_change_with_its_source_may_be_longer(op):
         Request(Op.PUT, nbytes=3, payload=b"four"),
         Request(Op.FETCH, nbytes=2 * LONG, kernel=6),
         Request(Op.FETCH, nbytes=8, kernel=6, payload=bytes(65)),
+        Request(Op.ACCUMULATE, nbytes=8, kernel=11, payload=bytes(8)),
+        Request(Op.ACCUMULATE, nbytes=8, kernel=11, operand=10),
         Request(Op.FREE, body=messages.Free(address=-1)),
         Request(Op.CREATE, body=messages.Create(name="", dtype="int8", shape=(), token=ID)),
         Request(Op.HELLO, body=messages.Hello(client_id=b"short", channel=1)),

@@ -6,6 +6,7 @@ from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.wire.messages import REPLIES, REQUESTS
 from smbox.wire.ops import (
     ANSWERS,
+    BARE_KERNELS,
     CHANGES,
     CONTROL,
     OP_OF,
@@ -41,6 +42,7 @@ def test_numbers_are_never_reused():
         "SNAPSHOT": 27,
         "LEND": 28,
         "STAMPS": 29,
+        "DOT": 30,
     }
     assert {OP_OF[int(op)] for op in Op} == set(Op)
     assert 25 not in OP_OF  # WIDE, which is retired
@@ -62,3 +64,4 @@ def test_whole_kernels_are_those_of_the_memory():
     scatters = {KernelCode.SCATTER_PUT, KernelCode.SCATTER_SUM}
     assert {int(kernel) for kernel in scatters} == SCATTER_KERNELS
     assert whole | scatters == {code for code, kernel in KERNELS.items() if kernel.is_whole}
+    assert {code for code, row in KERNELS.items() if not row.has_operand} == BARE_KERNELS

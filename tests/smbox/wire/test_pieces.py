@@ -36,7 +36,7 @@ def test_pieces_join_to_the_range(first, nbytes, unit):
 
 def test_what_the_node_copies_is_cut_shorter():
     assert {unit_of(op) >> 20 for op in (*SOURCES, Op.LEND)} == {2}
-    assert {unit_of(op) >> 20 for op in (Op.GET, Op.GATHER, Op.FROM)} == {1}
+    assert {unit_of(op) >> 20 for op in (Op.GET, Op.GATHER, Op.FROM, Op.DOT)} == {1}
     assert [end_of(op, 5, 9 << 20) >> 20 for op in (Op.GET, Op.PUT, Op.LEND)] == [1, 2, 2]
     assert end_of(Op.PUT, (3 << 20) + 1, (3 << 20) + 9) == (3 << 20) + 9
 

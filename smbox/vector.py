@@ -1,0 +1,140 @@
+"""Vector: the verbs by which regions of one node compute with each other; no element travels.
+
+For algorithms whose vectors stay at the memory: ``accumulate_from`` copies (``op="replace"``)
+and adds a multiple of another region (BLAS: axpy), ``scale`` multiplies, ``dot`` sums products.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+
+from smbox import verbs
+from smbox.errors import ConfigError
+from smbox.handle import Handle
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths import requests
+from smbox.paths.pair import PathPair
+from smbox.verbs import Extent
+from smbox.wire.ops import count
+
+
+class Vector:
+    """What ``Region`` and ``StripedRegion`` share; each says how a request is described."""
+
+    __slots__ = ()
+
+    def accumulate_from(
+        self,
+        source: Vector,
+        scale: float = 1.0,
+        op: str = "sum",
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Combine another region's contents into these, at the node: no data travels.
+
+        Args:
+            source: a region (or slice) of this node, dtype and size; read stripe by stripe.
+                Of a striped region, another one whose rows lie on the same nodes.
+            scale: as in ``accumulate``.
+            op: as in ``accumulate``; "replace" copies.
+            timeout_s: see ``smbox.region``.
+
+        Raises:
+            LayoutMismatchError: another dtype or size; nothing was sent.
+            ConfigError: the two do not lie on the same nodes; nothing was sent.
+        """
+        self._from(source, scale, op).finish(timeout_s)
+
+    def accumulate_from_nb(
+        self, source: Vector, scale: float = 1.0, op: str = "sum"
+    ) -> Handle[None]:
+        """Begin an ``accumulate_from``."""
+        return self._from(source, scale, op).begin()
+
+    def scale(self, factor: float, *, timeout_s: float | None = None) -> None:
+        """Multiply the contents by ``factor``; atomic by stripe, not of bools.
+
+        Args:
+            factor: rounded to the region's type; whole in a region of integers, which wraps.
+            timeout_s: see ``smbox.region``.
+        """
+        self._scaled(factor).finish(timeout_s)
+
+    def scale_nb(self, factor: float) -> Handle[None]:
+        """Begin a ``scale``."""
+        return self._scaled(factor).begin()
+
+    def dot(self, other: Vector, *, timeout_s: float | None = None) -> float:
+        """Sum the products of these elements and another region's, in float64, at the node.
+
+        The order of the sum is fixed: of the same contents it is the same to the bit, on every
+        path and processor. Each stripe of either region is read as between two commits.
+
+        Args:
+            other: as the source of ``accumulate_from``; this region itself gives the square
+                of its norm.
+            timeout_s: see ``smbox.region``.
+
+        Raises:
+            LayoutMismatchError: another dtype or size; nothing was sent.
+            ConfigError: no floats, or not on the same nodes; nothing was sent.
+        """
+        return self._dot(other).finish(timeout_s)
+
+    def dot_nb(self, other: Vector) -> Handle[float]:
+        """Begin a ``dot``."""
+        return self._dot(other).begin()
+
+    def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
+        raise NotImplementedError
+
+    def _scaled(self, factor: float) -> Handle[None]:
+        raise NotImplementedError
+
+    def _dot(self, other: Vector) -> Handle[float]:
+        raise NotImplementedError
+
+
+def scaled(paths: PathPair, extent: Extent, factor: float) -> Handle[None]:
+    """Describe a ``scale``; nothing is begun."""
+    operation = verbs.scale(extent, factor)
+    work = requests.work_of(paths, operation)
+    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
+
+
+def dot(paths: PathPair, extent: Extent, other: Extent) -> Handle[float]:
+    """Describe a ``dot``; nothing is begun.
+
+    Raises:
+        LayoutMismatchError: another dtype or size.
+        ConfigError: no floats, or at two nodes.
+    """
+    verbs.check_beside(extent, other)
+    check_floats(extent)
+    span = extent.first, extent.limit
+    sums = np.zeros(count(*span, STRIPE_NBYTES))
+    data = paths.data(extent.info)
+    if extent.first == extent.limit:
+        work = data.wait_version(extent.info, 0)
+    else:
+        work = data.dot(extent.info, span, other.info, other.first, sums)
+    return Handle("dot", work, lambda: total(sums.tolist()), paths.timeout_s)
+
+
+def check_floats(extent: Extent) -> None:
+    """Raise ConfigError unless the elements are floats."""
+    if extent.info.dtype.kind != "float":
+        raise ConfigError(
+            "only regions of floats have a dot product: get the contents and compute it",
+            region=extent.info.name,
+            dtype=extent.info.dtype.name,
+        )
+
+
+def total(sums: list[float]) -> float:
+    """Add from left to right: ``sum`` of some Pythons compensates, and gives other bits."""
+    return functools.reduce(operator.add, sums, 0.0)
