@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.publishing import Publisher
     from smbox_torch.ring_all_reduce import RingAllReduce
     from smbox_torch.sampling import distributed_sampler
+    from smbox_torch.sandblaster import Sandblaster, SandblasterStep, SandblasterWorker
     from smbox_torch.scalars import Scalars
     from smbox_torch.seasgd import SEASGD
     from smbox_torch.server_downpour import ServerDownpour
@@ -63,6 +64,9 @@ __all__ = [
     "ParameterServer",
     "Publisher",
     "RingAllReduce",
+    "Sandblaster",
+    "SandblasterStep",
+    "SandblasterWorker",
     "Scalars",
     "ServerDownpour",
     "StabilityWarning",
@@ -95,6 +99,9 @@ _HOMES: Final = {
     "ParameterServer": "parameter_server",
     "Publisher": "publishing",
     "RingAllReduce": "ring_all_reduce",
+    "Sandblaster": "sandblaster",
+    "SandblasterStep": "sandblaster",
+    "SandblasterWorker": "sandblaster",
     "Scalars": "scalars",
     "ServerDownpour": "server_downpour",
     "StabilityWarning": "elastic",
