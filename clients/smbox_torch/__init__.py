@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.mdownpour import MDownpour
     from smbox_torch.mvadownpour import MVADownpour
     from smbox_torch.parameter_server import ParameterServer
+    from smbox_torch.pipeline import Pipeline
     from smbox_torch.publishing import Publisher
     from smbox_torch.ring_all_reduce import RingAllReduce
     from smbox_torch.sampling import distributed_sampler
@@ -62,6 +63,7 @@ __all__ = [
     "MDownpour",
     "MVADownpour",
     "ParameterServer",
+    "Pipeline",
     "Publisher",
     "RingAllReduce",
     "Sandblaster",
@@ -97,6 +99,7 @@ _HOMES: Final = {
     "MDownpour": "mdownpour",
     "MVADownpour": "mvadownpour",
     "ParameterServer": "parameter_server",
+    "Pipeline": "pipeline",
     "Publisher": "publishing",
     "RingAllReduce": "ring_all_reduce",
     "Sandblaster": "sandblaster",

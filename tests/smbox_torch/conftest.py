@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import smbox
+from smbox.errors import WorkerLostError
 from smbox_torch.world import World
 
 torch.set_num_threads(1)
@@ -97,6 +98,30 @@ def box(node: smbox.Box, request: pytest.FixtureRequest) -> Iterator[smbox.Box]:
     """A box on that node: on mapped memory, and over tcp."""
     with smbox.connect(node.address, transport=request.param, timeout_s=60.0) as box:
         yield box
+
+
+@pytest.fixture
+def run_stages(box: smbox.Box) -> Callable[..., list[Any]]:
+    """``run_stages(stages, work, *cases)``: results of ``work(box, stage, *cases)``, at once.
+
+    Each stage is a thread with a box of its own. Where one fails, the others lose it: the error
+    that is raised is none of these.
+    """
+
+    def one(stage: int, work: Callable[..., Any], *more: Any) -> Any:
+        torch.set_num_threads(1)  # OpenMP counts for each thread, and oneDNN asks only OpenMP
+        with smbox.connect(box.address, transport=box.transport, timeout_s=60.0) as own:
+            return work(own, stage, *more)
+
+    def run(stages: int, work: Callable[..., Any], *more: Any) -> list[Any]:
+        with ThreadPoolExecutor(stages) as pool:
+            each = [pool.submit(one, stage, work, *more) for stage in range(stages)]
+            errors = [error for found in each if (error := found.exception())]
+        for error in sorted(errors, key=lambda error: isinstance(error, WorkerLostError)):
+            raise error
+        return [found.result() for found in each]
+
+    return run
 
 
 Hook = Callable[[str, Any], Callable[..., Any] | None]

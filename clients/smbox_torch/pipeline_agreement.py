@@ -1,0 +1,177 @@
+"""How the stages of a pipeline agree, before anything moves, on what goes from one to the next.
+
+The first stage computes a few rows of zeros and offers the shape and dtype that come out to the
+next stage, which does the same, down to the last one.
+The answers come back the other way. So all stages are built, or none: a stage that cannot take
+what it is offered refuses, and every stage raises the same error. Regions of boundary b,
+between stages b and b + 1, where G is the generation of the place of stage b, which no other
+run has:
+
+    NAME.b.G.offer      JSON of Offer, by stage b
+    NAME.b.G.answer     JSON of Answer, by stage b + 1
+    NAME.b.G.forward    ring of activations (pipeline_ring.py), made by stage b + 1
+    NAME.b.G.backward   ring of gradients, made by stage b
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import msgspec
+import numpy as np
+import torch
+from torch.func import functional_call
+
+from smbox import Box
+from smbox.errors import ConfigError, RegionFreedError, RegionNotFoundError
+from smbox_torch.adapter import dtype_name
+from smbox_torch.pipeline_ring import Spec
+from smbox_torch.pipeline_stages import Stages
+
+__all__ = ["Answer", "Boundary", "Offer", "Plan", "device_of", "free_stale", "output_of"]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What all stages were told alike.
+
+    Attributes:
+        stages: how many.
+        micro_batches: of a batch.
+        schedule: a name of SCHEDULES.
+        slots: of a ring.
+    """
+
+    stages: int
+    micro_batches: int
+    schedule: str
+    slots: int
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What a stage gives the next one.
+
+    Attributes:
+        plan: of the stage that offers.
+        shape: of a micro-batch of its output.
+        dtype: of it.
+        refusal: why there is no pipeline; empty: there may be one.
+    """
+
+    plan: Plan
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    refusal: str = ""
+
+    @property
+    def spec(self) -> Spec:
+        """What is offered."""
+        return Spec(self.shape, self.dtype)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the next stage says to an offer.
+
+    Attributes:
+        generation: of its place.
+        refusal: why there is no pipeline; empty: all stages behind agree.
+    """
+
+    generation: int
+    refusal: str = ""
+
+
+class Boundary:
+    """The boundary behind a stage: what stages ``first`` and ``first + 1`` exchange.
+
+    Args:
+        box: the memory.
+        name: of the pipeline.
+        first: number of the stage before it.
+        generation: of the place of that stage.
+    """
+
+    def __init__(self, box: Box, name: str, first: int, generation: int) -> None:
+        self._box = box
+        self._prefix = f"{name}.{first}.{generation}"
+        self._first = first
+        self.forward = f"{self._prefix}.forward"
+        self.backward = f"{self._prefix}.backward"
+
+    def offer(self, offer: Offer) -> None:
+        """Offer something to the stage behind."""
+        self._tell("offer", offer)
+
+    def answer(self, answer: Answer) -> None:
+        """Answer the stage before."""
+        self._tell("answer", answer)
+
+    def answered(self, stages: Stages) -> str:
+        """Wait for the answer; return why the stages behind refuse, or nothing."""
+        region = stages.attached(f"{self._prefix}.answer", self._first + 1)
+        answer = msgspec.json.decode(region.get().tobytes(), type=Answer)
+        stages.know(self._first + 1, answer.generation)
+        return answer.refusal
+
+    def forget(self) -> None:
+        """Free offer and answer."""
+        for word in ("offer", "answer"):
+            with contextlib.suppress(RegionNotFoundError, RegionFreedError):
+                self._box.free(f"{self._prefix}.{word}")
+
+    def _tell(self, word: str, what: Offer | Answer) -> None:
+        text = np.frombuffer(msgspec.json.encode(what), np.uint8)
+        self._box.create(f"{self._prefix}.{word}", init=text)
+
+    @staticmethod
+    def await_offer(box: Box, name: str, first: int, stages: Stages) -> tuple[Boundary, Offer]:
+        """Wait for what a stage offers; return the boundary too, which it has named."""
+        generation, region = stages.offered(first, lambda told: f"{name}.{first}.{told}.offer")
+        offer = msgspec.json.decode(region.get().tobytes(), type=Offer)
+        stages.know(first, generation)
+        return Boundary(box, name, first, generation), offer
+
+
+def free_stale(box: Box, name: str, first: int) -> None:
+    """Free what earlier runs that were killed have left of a boundary; its stage calls this."""
+    words = "offer|answer|(forward|backward)(.sent|.read)?"
+    ours = re.compile(rf"{re.escape(name)}\.{first}\.\d+\.({words})")
+    for info in box.regions():
+        if ours.fullmatch(info.name):
+            with contextlib.suppress(RegionNotFoundError, RegionFreedError):
+                box.free(info)
+
+
+@torch.no_grad()
+def output_of(module: torch.nn.Module, given: Spec, *, is_last: bool) -> Spec:
+    """Return what a stage makes of a micro-batch, by computing a few rows of zeros.
+
+    Buffers and torch's random numbers are as before. Two rows, because batch norm refuses one.
+    torch's fake tensors would need no data, but accept operands of different dtypes.
+
+    Raises:
+        ConfigError: the module cannot take it, or makes no tensor that a stage can take.
+    """
+    rows = min(given.shape[0], 2)
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    device = device_of(module)
+    x = torch.zeros((rows, *given.shape[1:]), dtype=given.torch_dtype, device=device)
+    try:
+        with torch.random.fork_rng([] if device.type == "cpu" else [device]):
+            y = functional_call(module, buffers, (x,))
+    except Exception as error:
+        raise ConfigError(f"it cannot take {given}: {type(error).__name__}: {error}") from error
+    if not isinstance(y, torch.Tensor) or not y.dim() or len(y) != rows:
+        raise ConfigError(
+            "it makes no tensor whose axis 0 is that of its input, the rows of a micro-batch:"
+            f" of {list(x.shape)} it makes"
+            f" {list(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__}"
+        )
+    if not is_last and not y.is_floating_point():
+        raise ConfigError(f"no gradient can come back through its output of {y.dtype}")
+    return Spec((given.shape[0], *y.shape[1:]), dtype_name(y.dtype))
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return where a module's parameters are; one without any computes on the CPU."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
