@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any, Final
 from lab import counters, hosts, nodes, spec
 from lab.counters import Use
 
+from smbox.cli.bench.command import cpu_name
 from topology.rows import Result, Settings
 
 ISLANDS: Final = ("west", "east")
@@ -73,7 +73,7 @@ def run(settings: Settings) -> Result:
         raise RuntimeError(f"the workers disagree: {[each['groups'] for each in shown]}")
     return {
         "settings": asdict(settings),
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
         "images_per_s": images / seconds,
         "step_s": seconds / settings.steps,

@@ -4,9 +4,10 @@ The workers of a host always step together: they share memory. Hosts are then jo
 nearest first, by complete linkage: the distance of two clusters is the slowest pair of workers
 in both, since a mean waits for the slowest (Defays 1977 has the method). The cut is at the
 largest gap: the largest ratio between the distances of two consecutive joins. Without a ratio
-of ``GAP`` all links are of one kind, and the hosts stay as they are.
+of ``GAP`` all links are of one kind, and the hosts stay as they are. Groups that are predicted
+to take no less time than one group of all are dropped for that one.
 
-Time alone cannot decide: an exchange every ``period`` steps always costs less than a mean in
+Time cannot decide all: an exchange every ``period`` steps always costs less than a mean in
 every step, so the least time has no groups at all. The gap says where a mean is cheap.
 
 All workers compute the same from the same links; equal links are joined by rank.
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Final
+
+import numpy as np
 
 from smbox.errors import ConfigError
 from smbox_torch.topology.hierarchy import Cut, Group, Topology
@@ -29,6 +32,8 @@ __all__ = ["choose"]
 GAP: Final = 2.0
 """A link that takes less than twice as long as another is of the same kind: measurements of
 one link beside other traffic differ by as much."""
+
+WHOLE: Final = "; but one group of all is predicted to take no longer, so there is one group"
 
 Clusters = tuple[tuple[int, ...], ...]
 
@@ -50,15 +55,18 @@ def choose(links: Links, *, nbytes: int, period: int = 10) -> Topology:
     gaps = [after / before for before, after in pairwise(joins_s)]
     gap = max(gaps, default=1.0)
     level = gaps.index(gap) + 1 if gap >= GAP else 0
-    cuts = tuple(_cut(links, clusters, nbytes, period) for clusters in levels)
+    shown = dict.fromkeys((levels[0], levels[level], levels[-1]))
+    cuts = {clusters: _cut(links, clusters, nbytes, period) for clusters in shown}
+    mine, whole = cuts[levels[level]], cuts[levels[-1]]
+    is_whole = level > 0 and whole.step_s <= mine.step_s
     return Topology(
         links=links,
-        chosen=cuts[level],
-        cuts=cuts,
+        chosen=whole if is_whole else mine,
+        cuts=tuple(cuts.values()),
         gap=gap if level else 1.0,
         nbytes=nbytes,
         period=period,
-        reason=_reason(joins_s, level, gap),
+        reason=_reason(joins_s, level, gap) + (WHOLE if is_whole else ""),
     )
 
 
@@ -79,17 +87,19 @@ def _reason(joins_s: Sequence[float], level: int, gap: float) -> str:
 
 def _dendrogram(links: Links, nbytes: float) -> tuple[list[Clusters], list[float]]:
     """Return the clusters before each join and after the last, and the joins' seconds."""
+    pairs = links.distances(nbytes)
     clusters = [_of_host(links, host) for host in dict.fromkeys(links.hosts)]
+    far = np.array([[pairs[np.ix_(a, b)].max() for b in clusters] for a in clusters])
+    np.fill_diagonal(far, np.inf)
     levels, joins_s = [_sorted(clusters)], []
     while len(clusters) > 1:
-        distance_s, first, second = min(
-            (_distance_s(links, a, b, nbytes), min(a, b), max(a, b))
-            for a, b in combinations(clusters, 2)
-        )
-        clusters = [each for each in clusters if each not in {first, second}]
-        clusters.append(tuple(sorted(first + second)))
+        first, second = (int(each) for each in np.unravel_index(far.argmin(), far.shape))
+        joins_s.append(float(far[first, second]))
+        clusters[first] = tuple(sorted(clusters[first] + clusters.pop(second)))
+        far[first] = far[:, first] = np.maximum(far[first], far[second])
+        far = np.delete(np.delete(far, second, axis=0), second, axis=1)
+        far[first, first] = np.inf
         levels.append(_sorted(clusters))
-        joins_s.append(distance_s)
     return levels, joins_s
 
 
@@ -99,12 +109,6 @@ def _of_host(links: Links, host: int) -> tuple[int, ...]:
 
 def _sorted(clusters: Sequence[tuple[int, ...]]) -> Clusters:
     return tuple(sorted(clusters))
-
-
-def _distance_s(
-    links: Links, first: Sequence[int], second: Sequence[int], nbytes: float
-) -> float:
-    return max(links.pair_s(a, b, nbytes) for a in first for b in second)
 
 
 def _cut(links: Links, clusters: Clusters, nbytes: int, period: int) -> Cut:
@@ -147,7 +151,7 @@ def _center_s(
     moves = [
         move_s(links, each, home, nbytes) for each, home in zip(ordered, homes, strict=True)
     ]
-    alone = [exchange_s(links, [root], center, nbytes) for root in roots]
+    alone = [_alone_s(links, root, center, nbytes) for root in roots]
     return exchange_s(links, roots, center, nbytes) + max(moves), math.fsum(alone)
 
 
@@ -160,8 +164,13 @@ def _root_first(
     """
     if not _spans_hosts(links, members):
         return members
-    root = min(members, key=lambda rank: (exchange_s(links, [rank], center, nbytes), rank))
+    root = min(members, key=lambda rank: (_alone_s(links, rank, center, nbytes), rank))
     return (root, *(rank for rank in members if rank != root))
+
+
+def _alone_s(links: Links, rank: int, center: int, nbytes: int) -> float:
+    link = links.rows[rank][center]
+    return max(link.put_s(nbytes), link.get_s(nbytes))
 
 
 def _spans_hosts(links: Links, members: Sequence[int]) -> bool:

@@ -57,12 +57,12 @@ class Cut:
 class Topology:
     """The hierarchy that was chosen, and the links that it was chosen by.
 
-    ``str()`` shows the links, the groups and what every other division would have cost.
+    ``str()`` shows the links, the groups, and what single hosts and one group would cost.
 
     Args:
         links: as they were measured.
         chosen: the division that is used.
-        cuts: all divisions that were looked at, from single hosts to one group.
+        cuts: divisions with predictions: single hosts, that of the largest gap, one group.
         gap: ratio of the slowest link inside the groups to the next slower one; 1: no gap.
         nbytes: of the model, one direction of an exchange.
         period: steps between two exchanges with the center.

@@ -110,19 +110,23 @@ class Links:
         host = self.hosts[rank]
         return self.names[host] if self.names else f"host {host}"
 
-    def pair_s(self, first: int, second: int, nbytes: float) -> float:
+    def distances(self, nbytes: float) -> NDArray[np.float64]:
         """Predict how long two workers take to exchange ``nbytes`` through the best node.
 
         Each puts and gets them; the slower one counts. Of one host: 0, they share memory.
+
+        Returns:
+            Seconds, ``f64[W, W]``.
         """
-        if self.hosts[first] == self.hosts[second]:
-            return 0.0
-        pairs = zip(self.rows[first], self.rows[second], strict=True)
-        return min(max(_both_s(a, nbytes), _both_s(b, nbytes)) for a, b in pairs)
-
-
-def _both_s(link: Link, nbytes: float) -> float:
-    return link.put_s(nbytes) + link.get_s(nbytes)
+        both = np.array(
+            [[each.put_s(nbytes) + each.get_s(nbytes) for each in row] for row in self.rows]
+        )
+        found = np.full((len(both), len(both)), np.inf)
+        for column in both.T:  # one node
+            np.minimum(found, np.maximum(column[:, None], column[None, :]), out=found)
+        hosts = np.array(self.hosts)
+        found[hosts[:, None] == hosts[None, :]] = 0.0
+        return found
 
 
 def _check(link: Link, rank: int, node: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -58,8 +59,8 @@ def test_islands_become_groups(islands: list[int], noise):
 
 def test_what_is_predicted_of_islands_is_less_than_of_one_group():
     topology = chosen(links_of([2, 2]))
-    hosts, pair, islands, flat = topology.cuts
-    assert [len(cut.groups) for cut in topology.cuts] == [4, 3, 2, 1]
+    hosts, islands, flat = topology.cuts
+    assert [len(cut.groups) for cut in topology.cuts] == [4, 2, 1]
     assert islands == topology.chosen
     # 4 MB: over a fast link put and get, and every tenth step once over the slow link and back.
     assert islands.mean_s == pytest.approx(2 * 0.016, rel=0.1)
@@ -68,7 +69,6 @@ def test_what_is_predicted_of_islands_is_less_than_of_one_group():
     assert flat.mean_s >= 2 * 0.32
     assert flat.step_s > 5 * islands.step_s
     assert hosts.mean_s == 0.0
-    assert pair.step_s > 0.0
 
 
 @pytest.mark.parametrize("noise", [None, 4, 5])
@@ -78,6 +78,27 @@ def test_without_a_gap_each_host_is_a_group(workers: int, noise):
     assert members(topology) == [{rank} for rank in range(workers)]
     assert topology.gap == 1.0
     assert {group.node for group in topology.groups} == {None}
+
+
+def test_groups_that_are_predicted_to_be_slower_than_one_are_dropped():
+    """One host four times farther, exchanged with in every step: nothing is saved."""
+    links = links_of([1, 4], slow=FAST / 4)
+    topology = chosen(links, period=1)
+    assert members(topology) == [{0, 1, 2, 3, 4}]
+    assert "one group of all" in topology.reason
+    assert members(chosen(links, period=10)) == [{0}, {1, 2, 3, 4}]
+
+
+def test_no_choice_of_groups_is_predicted_to_be_slower_than_one_group():
+    for seed in range(100):
+        draw = random.Random(seed)
+        islands = [draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
+        links = links_of(islands, slow=FAST / 10 ** draw.uniform(0.0, 2.0), noise=seed)
+        for period in (1, 4, 10):
+            topology = chosen(links, period=period)
+            assert topology.chosen.step_s <= topology.cuts[-1].step_s, seed
+            every = sorted(rank for group in topology.groups for rank in group.ranks)
+            assert every == list(range(sum(islands)))
 
 
 def test_one_slow_worker_is_left_alone():
@@ -145,6 +166,13 @@ def test_all_workers_read_the_same_from_the_same_array():
     assert again == links
     assert chosen(again) == chosen(links)
     assert str(chosen(again)) == str(chosen(links))
+
+
+def test_a_run_of_many_hosts_is_divided_in_seconds():
+    began_s = time.process_time()
+    topology = chosen(links_of([32, 32, 32], noise=1))
+    assert [len(group.ranks) for group in topology.groups] == [32, 32, 32]
+    assert time.process_time() - began_s < 10.0
 
 
 def test_the_table_shows_links_groups_and_predictions():
