@@ -17,7 +17,7 @@ WAYS: Final = {
     "group": "SyncGroup of all workers",
     "easgd": "EASGD",
 }
-STEPS: Final = {"auto": 100, "group": 10, "easgd": 100}
+STEPS: Final = {"auto": 60, "group": 8, "easgd": 60}
 """Timed steps of each: of a synchronous group over the slow link one takes a second."""
 
 

@@ -94,7 +94,7 @@ def test_runs_take_turns_and_results_are_found_by_their_settings(tmp_path: Path)
     assert [each.steps for each in wanted[:3]] == [10, 1, 10]
     rows.store(tmp_path / wanted[0].file_name, {"is": "there"})
     assert rows.load(tmp_path, wanted) == {"auto": [{"is": "there"}]}
-    assert rows.load(tmp_path, rows.wanted(list(rows.WAYS), 2, 0.2)) == {}
+    assert rows.load(tmp_path, rows.wanted(list(rows.WAYS), 2, 0.5)) == {}
 
 
 def test_unknown_ways_are_refused(capsys):
