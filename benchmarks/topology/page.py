@@ -6,15 +6,15 @@ import statistics
 from pathlib import Path
 from typing import Any, Final
 
+import pages
+from pages import NOT_MEASURED
+
 from topology.rows import WAYS, Result
 
-BEGIN: Final = "<!-- table: python benchmarks/topology --page -->"
-END: Final = "<!-- end of the table -->"
 HEAD: Final = (
-    "| way | images/s, median (least to most) | ms a step | computation alone, ms"
-    " | communication predicted, ms | MB over the slow link a step | timed steps | runs |"
+    *("way", "images/s, median (least to most)", "ms a step", "computation alone, ms"),
+    *("communication predicted, ms", "MB over the slow link a step", "timed steps", "runs"),
 )
-NOTHING: Final = "Not measured yet."
 PICTURE: Final = "![images per second and bytes over the slow link](topology.png)"
 
 
@@ -52,21 +52,25 @@ def _predictions(autos: list[Result]) -> dict[str, float]:
 def table(results: dict[str, list[Result]]) -> str:
     """Lay out a row for each way in Markdown, and the choices that were made."""
     if not results:
-        return NOTHING
-    lines = [HEAD, "|---|--:|--:|--:|--:|--:|--:|--:|"]
-    for way, each in figures(results).items():
-        predicted = f"{1e3 * each['predicted_s']:.1f}" if "predicted_s" in each else "-"
-        lines.append(
-            f"| {WAYS[way]} | {each['images_per_s']:.0f} ({each['least']:.0f} to"
-            f" {each['most']:.0f}) | {1e3 * each['step_s']:.1f} | {1e3 * each['compute_s']:.1f}"
-            f" | {predicted} | {each['slow_nbytes'] / 1e6:.2f}"
-            f" | {each['steps']} | {each['runs']} |"
-        )
-    lines += ["", _told(results), "", PICTURE]
+        return NOT_MEASURED
+    lines = [[WAYS[way], *_cells(each)] for way, each in figures(results).items()]
+    shown = [pages.table(HEAD, lines), "", _told(results), "", PICTURE]
     if autos := results.get("auto"):
-        lines += ["", "Links, predictions and choice of the first run:", ""]
-        lines += [f"    {line}".rstrip() for line in autos[0]["table"].splitlines()]
-    return "\n".join(lines)
+        shown += ["", "Links, predictions and choice of the first run:", ""]
+        shown += [f"    {line}".rstrip() for line in autos[0]["table"].splitlines()]
+    return "\n".join(shown)
+
+
+def _cells(each: dict[str, Any]) -> list[str]:
+    return [
+        f"{each['images_per_s']:.0f} ({each['least']:.0f} to {each['most']:.0f})",
+        f"{1e3 * each['step_s']:.1f}",
+        f"{1e3 * each['compute_s']:.1f}",
+        f"{1e3 * each['predicted_s']:.1f}" if "predicted_s" in each else "-",
+        f"{each['slow_nbytes'] / 1e6:.2f}",
+        f"{each['steps']}",
+        f"{each['runs']}",
+    ]
 
 
 def _told(results: dict[str, list[Result]]) -> str:
@@ -86,11 +90,8 @@ def _told(results: dict[str, list[Result]]) -> str:
 
 
 def write(page: Path, results: dict[str, list[Result]]) -> None:
-    """Replace what is between the markers of the page, and draw its picture beside it."""
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{after}", encoding="utf-8")
+    """Fill in the page, and draw its picture beside it."""
+    pages.fill(page, {"results": table(results)})
     if results:
         draw(results, page.with_suffix(".png"))
 

@@ -59,7 +59,7 @@ class HybridSGD(SyncGroup):
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
-            by the links, which are measured (``topology``), or a Topology; all ranks need a box.
+            by measured links (``topology``), or a Topology; all ranks need a box then.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
         overlap: hide the exchange ("seasgd": the add) behind the next gradients, on a thread.
         increment: name of this group's own increment region, see SEASGD; for "seasgd" alone.
@@ -103,7 +103,7 @@ class HybridSGD(SyncGroup):
         self._way = Way(exchange, period, moving_rate, overlap, increment)
         run = Run(name, world_or_default(world), self._way, timeout_s)
         place = place_of(run, groups, box, group, averaged(optimizer)[0])
-        self.topology, box = place.topology, place.box
+        self.topology, box, mine = place.topology, place.box, place.group
         self.period, self.steps, self._shared_steps = period, 0, 0
         self._told = [address_bytes(box)]
         address = None if place.is_root else self._told[0]
@@ -118,14 +118,12 @@ class HybridSGD(SyncGroup):
             name=shared,
             bucket_nbytes=bucket_nbytes,
             timeout_s=timeout_s,
-            group=place.group,
+            group=mine,
         )
         self._recorder, self._own = self._part.recorder, self._part.own
         try:
-            ends = (self._part, place.group, f"{shared}-move", self.world, timeout_s)
-            self._exchange = GroupExchange(
-                *ends, self._host_mean, is_hidden=self._way.moves_late
-            )
+            ends = (self._part, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            self._exchange = GroupExchange(*ends, is_hidden=self._way.moves_late)
         except BaseException:
             self._rounds.close(in_order=False)
             raise

@@ -77,7 +77,8 @@ def test_a_group_over_two_hosts_trains_as_its_oracle(run_hosts, overlap: bool):
     np.testing.assert_allclose(center, c, rtol=0, atol=1e-5)
 
 
-def test_two_groups_end_at_the_center_with_their_statistics(run_hosts):
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
+def test_two_groups_end_at_the_center_with_their_statistics(run_hosts, exchange: str):
     topology = islands(0, 0, 1, 1)
     assert [group.node for group in topology.groups] == [0, 1]
     name = uuid.uuid4().hex
@@ -87,6 +88,7 @@ def test_two_groups_end_at_the_center_with_their_statistics(run_hosts):
         model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
         sgd = torch.optim.SGD(model.parameters(), lr=0.1)
         options = {"groups": topology, "world": world, "period": 2, "model": model}
+        options["exchange"] = exchange
         optimizer = HybridSGD(sgd, box, name, timeout_s=60.0, **options)
         for _ in range(5):
             optimizer.zero_grad()
