@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import Box, Member, Region, join
-from smbox.errors import ConnectError, SmboxError
+from smbox.errors import ConnectError, RequestTimeoutError, SmboxError
 from smbox_torch.topology.links import COLUMNS, Links
 from smbox_torch.world import World
 
@@ -101,6 +101,7 @@ def measure(
         expected=world.world_size,
         launch=f"{world.run_id}|{world.restart}",
     ) as member:
+        _gather(box, f"{name}.topology.begin.{world.restart}", member, world, timeout_s)
         row = np.full((1, *shape[1:]), np.nan)
         rows[world.rank : world.rank + 1].put(row)  # of an earlier start there may be others
         error = _measure_all(world, boxes, name, member, row[0], timeout_s, link_timeout_s)
@@ -113,6 +114,20 @@ def measure(
             _free(boxes, name, row[0])
     _check(array, hosts, boxes, error)
     return Links.from_array(array, tuple(boxes), _names(array, hosts))
+
+
+def _gather(box: Box, name: str, member: Member, world: World, timeout_s: float) -> None:
+    """Wait until all workers have joined: a meeting does not wait for those who left before."""
+    try:
+        box.barrier(name, world.world_size, timeout_s=timeout_s)
+    except RequestTimeoutError as error:
+        alive = member.look().alive()
+        absent = [rank for rank in range(world.world_size) if rank not in alive]
+        raise RequestTimeoutError(
+            f"rank {absent or '?'} did not come to measure its links: start all workers with"
+            ' groups="auto"',
+            **error.facts,
+        ) from error
 
 
 def _measure_all(
