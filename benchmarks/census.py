@@ -61,6 +61,7 @@ SECTIONS = {
     "memnode": "the memory node",
     "clients/smbox_torch": "PyTorch",
     "clients/smbox_torch/integrations": "training frameworks",
+    "clients/smbox_torch/topology": "links of a run, and groups that follow them",
 }
 
 

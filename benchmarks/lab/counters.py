@@ -19,6 +19,8 @@ from typing import Self
 import psutil
 
 from lab.hosts import Host
+from lab.links import uplink
+from lab.spec import Island
 from smbox.errors import ConnectError
 
 
@@ -106,6 +108,14 @@ class Counters:
             used[host.spec.name] = Use(
                 *to_host[:2], *from_host[:2], to_host[2] + from_host[2], cpu_s
             )
+        return used
+
+    def read_islands(self, islands: Sequence[Island]) -> dict[str, Use]:
+        """Return what has passed the link of each island so far, by name; no processor time."""
+        used = {}
+        for number, island in enumerate(islands):
+            out, into = (self._switch.ask(device) for device in uplink(number))
+            used[island.name] = Use(*into[:2], *out[:2], into[2] + out[2])
         return used
 
     def _look(self) -> None:

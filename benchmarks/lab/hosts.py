@@ -67,21 +67,22 @@ def standing(spec: Spec) -> Iterator[list[Host]]:
     with ExitStack() as stack:
         links.told(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(SHARED)])
         stack.callback(links.told, ["umount", str(SHARED)])
-        links.make_bridge(stack)
+        bridges = links.make_bridges(spec.islands, stack)
         names = SHARED / "hosts"
         lines = [f"{host.ip} {host.name}" for host in spec.hosts]
         names.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
         yield [
-            _host(host, f"port{number}", names, stack) for number, host in enumerate(spec.hosts)
+            _host(host, f"port{number}", bridges[host.island], names, stack)
+            for number, host in enumerate(spec.hosts)
         ]
 
 
-def _host(spec: HostSpec, port: str, names: Path, stack: ExitStack) -> Host:
+def _host(spec: HostSpec, port: str, bridge: str, names: Path, stack: ExitStack) -> Host:
     """Make a host and its link; ``stack`` takes both away."""
     keeper = _keeper(spec, names)
     stack.callback(keeper.communicate)
     stack.callback(keeper.kill)
-    links.connect(spec, keeper.pid, port, stack)
+    links.connect(spec, keeper.pid, port, bridge, stack)
     return Host(spec, keeper.pid, port)
 
 

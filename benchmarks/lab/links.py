@@ -1,4 +1,4 @@
-"""Links from each eth0 to a port of the bridge, shaped both ways, with a delay if asked for."""
+"""Links from each eth0 to a port of a bridge, and from bridge to bridge, shaped both ways."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from lab.spec import HostSpec
+from lab.spec import HostSpec, Island
 from smbox.errors import ConnectError
 
 BRIDGE: Final = "switch"
@@ -22,16 +22,46 @@ QUEUE: Final = 1 << 20
 FORWARDER: Final = Path(__file__).with_name("delay.py")
 
 
-def make_bridge(stack: ExitStack) -> None:
-    """Make the bridge that joins all links; ``stack`` takes it away."""
+def make_bridges(islands: Sequence[Island], stack: ExitStack) -> dict[str, str]:
+    """Make the bridge of all, and one for each island, with a shaped link to it.
+
+    Args:
+        islands: of the laboratory.
+        stack: takes everything away.
+
+    Returns:
+        The bridge of each island, by its name; of "": the bridge of all.
+    """
     told(["ip", "link", "set", "dev", "lo", "up"])
-    told(["ip", "link", "add", "name", BRIDGE, "type", "bridge"])
-    stack.callback(told, ["ip", "link", "delete", "dev", BRIDGE])
-    told(["ip", "link", "set", "dev", BRIDGE, "addrgenmode", "none", "up"])
+    _make_bridge(BRIDGE, stack)
+    found = {"": BRIDGE}
+    for number, island in enumerate(islands):
+        bridge = found[island.name] = f"island{number}"
+        _make_bridge(bridge, stack)
+        up, down = uplink(number)
+        told(["ip", "link", "add", "name", up, "type", "veth", "peer", "name", down])
+        stack.callback(told, ["ip", "link", "delete", "dev", up])  # both ends go
+        for end, joined in ((up, bridge), (down, BRIDGE)):
+            told(
+                ["ip", "link", "set", "dev", end, "master", joined, "addrgenmode", "none", "up"]
+            )
+            told(["tc", "qdisc", "add", "dev", end, "root", *shaper(island.rate_mbit)])
+    return found
 
 
-def connect(spec: HostSpec, pid: int, port: str, stack: ExitStack) -> None:
-    """Connect the host of process ``pid`` with the bridge; ``stack`` takes the link away.
+def uplink(number: int) -> tuple[str, str]:
+    """Return the devices by which traffic leaves an island, and by which it arrives there."""
+    return f"up{number}", f"down{number}"
+
+
+def _make_bridge(name: str, stack: ExitStack) -> None:
+    told(["ip", "link", "add", "name", name, "type", "bridge"])
+    stack.callback(told, ["ip", "link", "delete", "dev", name])
+    told(["ip", "link", "set", "dev", name, "addrgenmode", "none", "up"])
+
+
+def connect(spec: HostSpec, pid: int, port: str, bridge: str, stack: ExitStack) -> None:
+    """Connect the host of process ``pid`` with a bridge; ``stack`` takes the link away.
 
     Raises:
         ConnectError: the kernel refused; what was made goes with ``stack``.
@@ -42,7 +72,7 @@ def connect(spec: HostSpec, pid: int, port: str, stack: ExitStack) -> None:
         ends = ["type", "veth", "peer", "name", "eth0", "netns", str(pid)]
         told(["ip", "link", "add", "name", port, *ends])
         stack.callback(told, ["ip", "link", "delete", "dev", port])  # both ends go
-    told(["ip", "link", "set", "dev", port, "master", BRIDGE, "addrgenmode", "none", "up"])
+    told(["ip", "link", "set", "dev", port, "master", bridge, "addrgenmode", "none", "up"])
     there = ["nsenter", "--target", str(pid), "--net"]
     told([*there, "ip", "address", "add", f"{spec.ip}/24", "dev", "eth0"])
     told([*there, "ip", "link", "set", "dev", "eth0", "addrgenmode", "none", "up"])

@@ -26,6 +26,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         cores: of the machine that its processes may use; none: those of the laboratory.
         workers: that ``lab run`` starts there.
         memory: size of the memory node that is started there, as "1GiB"; "": none.
+        island: name of the island whose switch its link leads to; "": the switch of all.
     """
 
     name: str
@@ -35,6 +36,20 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: tuple[int, ...] = ()
     workers: int = 0
     memory: str = ""
+    island: str = ""
+
+
+class Island(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One ``[[island]]`` of the file: a switch of its own, linked with the switch of all.
+
+    Attributes:
+        name: of the island.
+        rate_mbit: of that link, which all hosts of the island share, each way, in 10^6 bit/s;
+            0 is unlimited.
+    """
+
+    name: str
+    rate_mbit: float = 0.0
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,12 +57,14 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         host: kinds of hosts.
+        island: islands; none: all hosts are at one switch.
         rate_mbit: of links that say nothing else; 0 is unlimited.
         delay_ms: on links that say nothing else.
         keys: whether memory nodes ask for keys and encrypt.
     """
 
     host: tuple[Kind, ...]
+    island: tuple[Island, ...] = ()
     rate_mbit: float = 0.0
     delay_ms: float = 0.0
     keys: bool = True
@@ -64,14 +81,16 @@ class HostSpec:
     cores: tuple[int, ...]
     workers: int
     memory: str
+    island: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """All hosts, in the order of the file; ``keys`` as of File."""
+    """All hosts and islands, in the order of the file; ``keys`` as of File."""
 
     hosts: tuple[HostSpec, ...]
     keys: bool
+    islands: tuple[Island, ...] = ()
 
 
 def read(text: bytes) -> Spec:
@@ -93,11 +112,13 @@ def read(text: bytes) -> Spec:
             kind.cores,
             kind.workers,
             kind.memory,
+            kind.island,
         )
         for number, (name, kind) in enumerate(_named(file.host), start=1)
     )
     _check(hosts)
-    return Spec(hosts, file.keys)
+    _check_islands(hosts, file.island)
+    return Spec(hosts, file.keys, file.island)
 
 
 def _named(kinds: tuple[Kind, ...]) -> list[tuple[str, Kind]]:
@@ -120,4 +141,20 @@ def _check(hosts: tuple[HostSpec, ...]) -> None:
         if min(host.rate_mbit, host.delay_ms, host.workers) < 0:
             raise ConfigError(
                 "rate_mbit, delay_ms and workers are not negative", host=host.name
+            )
+
+
+def _check_islands(hosts: tuple[HostSpec, ...], islands: tuple[Island, ...]) -> None:
+    names = [island.name for island in islands]
+    for island in islands:
+        if not island.name or names.count(island.name) > 1 or island.rate_mbit < 0:
+            raise ConfigError(
+                "names of islands differ, and rate_mbit is not negative", island=island.name
+            )
+    for host in hosts:
+        if host.island and host.island not in names:
+            raise ConfigError(
+                "a host is on an island of the file: add an [[island]] of this name",
+                host=host.name,
+                island=host.island,
             )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.stopping import Stopping
     from smbox_torch.subscribing import Subscriber
     from smbox_torch.sync_group import SyncGroup
+    from smbox_torch.topology import Topology
     from smbox_torch.torch_group import CommunicationWarning
     from smbox_torch.wrapper import BoxOptimizer
 
@@ -77,6 +78,7 @@ __all__ = [
     "Subscriber",
     "SyncEASGD",
     "SyncGroup",
+    "Topology",
     "as_array",
     "connect",
     "distributed_sampler",
@@ -113,6 +115,7 @@ _HOMES: Final = {
     "Subscriber": "subscribing",
     "SyncEASGD": "easgd_sync",
     "SyncGroup": "sync_group",
+    "Topology": "topology",
     "as_array": "adapter",
     "connect": "connecting",
     "distributed_sampler": "sampling",

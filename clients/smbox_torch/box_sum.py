@@ -39,6 +39,7 @@ class BoxSum:
         rank: of this worker.
         size: number of workers.
         timeout_s: longest wait for the slowest worker, in seconds.
+        ranks: what errors call the workers, by ``rank``; None: 0, 1 and so on.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class BoxSum:
         rank: int,
         size: int,
         timeout_s: float,
+        ranks: Sequence[int] | None = None,
     ) -> None:
         self.rank, self.size = rank, size
+        self._ranks = range(size) if ranks is None else ranks
         self._box, self._name = box, name
         self._timeout_s = timeout_s
         self._round = 0
@@ -101,7 +104,7 @@ class BoxSum:
         rows[mine].put(as_array(row).reshape(1, -1))
         if self._state:
             self._state[self._turn][mine].put(as_array(state.cpu()).reshape(1, -1))
-        if weight := row[WEIGHT].item():
+        if flats and (weight := row[WEIGHT].item()):
             for region, flat in zip(self._gradients[self._turn], flats, strict=True):
                 region.accumulate(as_array(flat.cpu()), weight)
         if self.rank == 0:
@@ -110,7 +113,8 @@ class BoxSum:
             self._meet("added")
         except RequestTimeoutError as error:
             steps = rows.get()[:, STEPS]
-            late = np.flatnonzero(steps < row[STEPS].item()).tolist()
+            behind = np.flatnonzero(steps < row[STEPS].item())
+            late = [self._ranks[int(index)] for index in behind]
             raise RequestTimeoutError(
                 f"rank {late or '?'} did not come to the round after {int(row[STEPS])} steps:"
                 " it died, is slow, or finished with fewer batches (give all equally many, or"

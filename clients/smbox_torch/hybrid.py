@@ -12,7 +12,7 @@ Variant: the exchange is EASGD's fused one; ``exchange="seasgd"`` is the paper's
 (``hybrid_seasgd``), and follows the step: the next gradient is taken at the moved x.
 The paper's root then broadcasts its weights; here d is written into memory that the group
 shares, and each worker subtracts it: x is the same on all to the last bit. A
-``torch.distributed`` group gets d by a broadcast.
+``torch.distributed`` group gets d by a broadcast, one over several hosts from a memory node.
 
 With ``overlap`` the fused exchange of the x of step t runs on an update thread of the root
 during the gradients of step t + 1, and all ranks subtract its d when that step begins, as in
@@ -33,9 +33,10 @@ import torch.distributed as dist
 from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid_exchange import GroupExchange
+from smbox_torch.hybrid_groups import Groups, Run, place_of
 from smbox_torch.hybrid_member import HybridMember
 from smbox_torch.hybrid_part import ExchangeName, Way, part_of
-from smbox_torch.hybrid_root import HybridRoot, address_bytes, groups_of
+from smbox_torch.hybrid_root import HybridRoot, address_bytes
 from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
 from smbox_torch.options import BoxOptions
@@ -57,7 +58,8 @@ class HybridSGD(SyncGroup):
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
         moving_rate: share of the distance that group and center move; None: 0.9 / groups.
-        groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE.
+        groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
+            by measured links (``topology``), or a Topology; all ranks need a box then.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
         overlap: hide the exchange ("seasgd": the add) behind the next gradients, on a thread.
         increment: name of this group's own increment region, see SEASGD; for "seasgd" alone.
@@ -73,6 +75,7 @@ class HybridSGD(SyncGroup):
             not given, or the ranks' models differ.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never came.
+        ConnectError: "auto": a link cannot be measured; no region of the model was created.
     """
 
     _part: HybridRoot | HybridMember
@@ -85,7 +88,7 @@ class HybridSGD(SyncGroup):
         *,
         period: int = 10,
         moving_rate: float | None = None,
-        groups: int | None = None,
+        groups: Groups = None,
         exchange: ExchangeName = "elastic",
         overlap: bool = False,
         increment: str | None = None,
@@ -98,30 +101,28 @@ class HybridSGD(SyncGroup):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self._way = Way(exchange, period, moving_rate, overlap, increment)
-        averaged(optimizer)  # raises before anything is created
-        world = world_or_default(world)
-        is_root = (dist.get_rank(group) if group is not None else world.local_rank) == 0
-        if groups is None:
-            groups = groups_of(world, group, is_needed=moving_rate is None)
-        self.period = period
-        self.steps = self._shared_steps = 0
+        run = Run(name, world_or_default(world), self._way, timeout_s)
+        place = place_of(run, groups, box, group, averaged(optimizer)[0])
+        self.topology, box, mine = place.topology, place.box, place.group
+        self.period, self.steps, self._shared_steps = period, 0, 0
         self._told = [address_bytes(box)]
-        address = None if is_root else self._told[0]
-        options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire, workers=groups)
+        address = None if place.is_root else self._told[0]
+        options = BoxOptions(model=model, center_dtype=center_dtype, wire=wire)
+        options["workers"] = place.groups
         self._part = part_of(optimizer, box, name, self._way, address, **options)
         shared = f"hybrid-{zlib.crc32(name.encode()):08x}"
         super().__init__(
             optimizer,
             model,
-            world=world,
+            world=run.world,
             name=shared,
             bucket_nbytes=bucket_nbytes,
             timeout_s=timeout_s,
-            group=group,
+            group=mine,
         )
         self._recorder, self._own = self._part.recorder, self._part.own
         try:
-            ends = (self._part, group, f"{shared}-move", self.world, timeout_s, self._host_mean)
+            ends = (self._part, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
             self._exchange = GroupExchange(*ends, is_hidden=self._way.moves_late)
         except BaseException:
             self._rounds.close(in_order=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 
+from smbox_torch.box_group import AnyGroup
 from smbox_torch.host_mean import HostMean
 from smbox_torch.hybrid_member import HybridMember
 from smbox_torch.hybrid_moves import GroupMoves, moves_of
@@ -27,7 +27,7 @@ class GroupExchange:
 
     Args:
         part: of this rank in the group.
-        group: a process group, or None for the ranks of this host.
+        group: a process group, a BoxGroup, or None for the ranks of this host.
         name: of the shared memory.
         world: who this process is.
         timeout_s: until a rank that does not answer is given up, in seconds.
@@ -38,7 +38,7 @@ class GroupExchange:
     def __init__(
         self,
         part: HybridRoot | HybridMember,
-        group: dist.ProcessGroup | None,
+        group: AnyGroup | None,
         name: str,
         world: World,
         timeout_s: float,

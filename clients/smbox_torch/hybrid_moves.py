@@ -1,4 +1,4 @@
-"""How the elastic move of a group reaches all its ranks: by shared memory, or by a broadcast.
+"""How the move of a group reaches all its ranks: shared memory, a broadcast, or a node.
 
 The root fills ``tensors`` with the move that the memory told it and calls ``tell``; then every
 rank, the root too, calls ``hear``, finds it in ``tensors``, and says so by ``used``.
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from smbox.memory.layout import align
+from smbox_torch.box_group import AnyGroup, BoxGroup, Relay
 from smbox_torch.buckets import ALIGN_NBYTES, typed
 from smbox_torch.flat import FlatBuffer
 from smbox_torch.host_mean import HostMean
@@ -22,7 +23,7 @@ from smbox_torch.overlap import Moves, OwnMoves
 from smbox_torch.torch_sum import group_errors, root_of
 from smbox_torch.world import World
 
-__all__ = ["GroupMoves", "HostMoves", "TorchMoves", "moves_of"]
+__all__ = ["BoxMoves", "GroupMoves", "HostMoves", "TorchMoves", "moves_of"]
 
 TOLD = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
 USED = 1  # counter: exchanges whose move this rank needs no more
@@ -131,7 +132,39 @@ class HostMoves:
         self._memory.close()
 
 
-class TorchMoves(OwnMoves):
+class SentMoves(OwnMoves):
+    """The moves of ranks that have no memory in common, and learn in the step who steps."""
+
+    def due(self) -> None:
+        """Return: ranks that only follow learn it as all meet in the step."""
+
+    def is_due(self) -> bool:
+        """Return False, likewise."""
+        return False
+
+
+class BoxMoves(SentMoves):
+    """The root puts the move to the memory node of its group.
+
+    Args:
+        group: of the ranks.
+        name: of what is moved.
+        flat: what is moved.
+    """
+
+    def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:
+        super().__init__(flat)
+        self._relay = Relay(group, name, self.tensors)
+
+    def hear(self) -> None:
+        """Put the move, or get it when the root has."""
+        self._relay.pass_on(self.tensors)
+
+    def close(self) -> None:
+        """Leave; the box is the caller's."""
+
+
+class TorchMoves(SentMoves):
     """The root broadcasts the move to its ``torch.distributed`` group.
 
     Args:
@@ -152,13 +185,6 @@ class TorchMoves(OwnMoves):
             told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
             for told, buffer in zip(self.tensors, flat, strict=True)
         ]
-
-    def due(self) -> None:
-        """Return: ranks that only follow learn it as all meet in the step."""
-
-    def is_due(self) -> bool:
-        """Return False, likewise."""
-        return False
 
     def hear(self) -> None:
         """Broadcast the move, or receive it; ``tell`` cannot, on a thread of its own.
@@ -192,7 +218,7 @@ def _nbytes(buffer: FlatBuffer) -> int:
 
 
 def moves_of(
-    group: dist.ProcessGroup | None,
+    group: AnyGroup | None,
     name: str,
     world: World,
     flat: Sequence[FlatBuffer],
@@ -207,6 +233,8 @@ def moves_of(
     1 it does), and the others may still be reading that. Written to the other of two sets it
     need not wait for them.
     """
+    if isinstance(group, BoxGroup):
+        return BoxMoves(group, name, flat)
     if group is not None:
         return TorchMoves(group, flat, timeout_s)
     return HostMoves(name, world, flat, timeout_s, sets=2 if is_hidden else 1, mean=mean)

@@ -9,7 +9,8 @@ the common x, w_i its weight (1 unless told otherwise), f the step of the optimi
 The paper's workers use NCCL; here the mean is a reduce-scatter and all-gather in mapped
 memory (``host_mean``), without messages and without a memory node. One worker computes
 each part of the mean, so all workers hold the same bits at every step. With ``group=`` the mean
-is a ``torch.distributed`` group's instead (``torch_sum``), NCCL's for one.
+is a ``torch.distributed`` group's instead (``torch_sum``), NCCL's for one, or that of workers
+who meet at a memory node (``box_group``).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import torch
-import torch.distributed as dist
 
 from smbox_torch.averaging import AveragingOptimizer
+from smbox_torch.box_group import AnyGroup, BoxGroup
 from smbox_torch.flat import unique
 from smbox_torch.gradient_rounds import GradientRounds
 from smbox_torch.host_mean import HostMean
@@ -59,8 +60,8 @@ class SyncGroup(AveragingOptimizer):
         name: of the shared memory; a run with several groups at once names each.
         bucket_nbytes: most bytes of gradients that are announced at once.
         timeout_s: until a living rank that does not answer is given up, in seconds.
-        group: average over this group, on one host or several, at the end of backward; then
-            only ``model`` counts of the arguments above.
+        group: average over this process group or BoxGroup, on one host or several, at the end
+            of backward; then only ``model`` counts of the arguments above.
 
     Raises:
         ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
@@ -79,9 +80,9 @@ class SyncGroup(AveragingOptimizer):
         name: str = "sync",
         bucket_nbytes: int = BUCKET_NBYTES,
         timeout_s: float = TIMEOUT_S,
-        group: dist.ProcessGroup | None = None,
+        group: AnyGroup | None = None,
     ) -> None:
-        super().__init__(optimizer, group=group)
+        super().__init__(optimizer, group=None if isinstance(group, BoxGroup) else group)
         self._model = model
         self.world = world_or_default(world)
         parameters, self._frozen = averaged(optimizer)
@@ -89,7 +90,10 @@ class SyncGroup(AveragingOptimizer):
         alike = [*parameters, *self._frozen, *buffers, *self._told]
         mean: Mean
         self._host_mean: HostMean | None = None
-        if group is not None:
+        if isinstance(group, BoxGroup):
+            group.begin_alike(alike)
+            mean = SummedMean(parameters, buffers, group.sums(parameters, buffers))
+        elif group is not None:
             by = TorchSum(group, parameters[0].device)
             mean = SummedMean(parameters, buffers, by)
             check_alike(alike, by)

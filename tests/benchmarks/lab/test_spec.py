@@ -19,6 +19,15 @@ def test_hosts_are_numbered_and_take_the_rate_of_the_file():
     assert told.keys
 
 
+def test_hosts_are_on_islands_with_a_link_of_their_own():
+    told = spec.read(
+        b'[[island]]\nname = "west"\nrate_mbit = 100\n'
+        b'[[host]]\nname = "w"\ncount = 2\nisland = "west"\n[[host]]\nname = "lone"\n'
+    )
+    assert [(each.name, each.rate_mbit) for each in told.islands] == [("west", 100.0)]
+    assert [host.island for host in told.hosts] == ["west", "west", ""]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -30,6 +39,9 @@ def test_hosts_are_numbered_and_take_the_rate_of_the_file():
         (b'[[host]]\nname = "a"\n[[host]]\nname = "a"', "names of hosts"),
         (b'[[host]]\nname = "a"\nrate_mbit = -1', "not negative"),
         (b'[[host]]\nname = "a"\ncount = 201', "1 to 200 hosts"),
+        (b'[[host]]\nname = "a"\nisland = "x"', "island of the file"),
+        (b'[[island]]\nname = "x"\nrate_mbit = -1\n[[host]]\nname = "a"', "names of islands"),
+        (b'[[island]]\nname = ""\n[[host]]\nname = "a"', "names of islands"),
     ],
 )
 def test_what_cannot_be_is_refused(text: bytes, words: str):

@@ -1,0 +1,209 @@
+"""Groups that average at a memory node: the same training as in the memory of one host."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.testing import oracles
+from smbox.testing.quadratic import LR, Descent, gradient, start
+from smbox_torch.box_group import BoxGroup, Relay
+from smbox_torch.hybrid import HybridSGD
+from smbox_torch.sync_group import SyncGroup
+from smbox_torch.topology import Link, Links, Topology, choose
+from smbox_torch.topology.measuring import boxes_of
+from smbox_torch.world import World
+
+pytestmark = [pytest.mark.timeout(200), pytest.mark.shares]
+RATE, PERIOD, STEPS = 0.3, 2, 8
+NEAR, FAR = Link(1e-4, 2e8, 2e8), Link(1e-4, 1e7, 1e7)
+
+
+def islands(*nodes: int) -> Topology:
+    """Worker w is near to node ``nodes[w]`` alone; each is a host."""
+    rows = tuple(tuple(NEAR if node == near else FAR for node in (0, 1)) for near in nodes)
+    links = Links(rows, (0, 1), tuple(range(len(nodes))))
+    return choose(links, nbytes=1 << 20, period=PERIOD)
+
+
+ONE = islands(0, 0, 1)
+"""Workers 0 and 1 at node 0, and worker 2 alone."""
+
+
+def mean_gradient(x: np.ndarray, t: int) -> np.ndarray:
+    return (gradient(0)(x, t) + gradient(1)(x, t)) / np.float32(2)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_group_over_two_hosts_trains_as_its_oracle(run_hosts, overlap: bool):
+    assert [group.ranks for group in ONE.groups] == [(0, 1), (2,)]
+    assert ONE.groups[0].node == 0
+    name = uuid.uuid4().hex
+
+    def work(world: World, box):
+        if world.rank == 2:  # its group is no part of this test
+            return None
+        x = torch.nn.Parameter(torch.from_numpy(start() + np.float32(world.rank)))
+        optimizer = HybridSGD(
+            torch.optim.SGD([x], lr=LR),
+            box,
+            name,
+            groups=ONE,
+            world=world,
+            moving_rate=RATE,
+            period=PERIOD,
+            overlap=overlap,
+            timeout_s=60.0,
+        )
+        one = Descent(world.rank, x, optimizer)
+        one.run(STEPS)
+        optimizer.close(exchange=False)
+        stats = optimizer.stats()
+        return one.values(), boxes_of(box)[ONE.center].attach(f"{name}.float32").get(), stats
+
+    (first, center, root), (second, _, member), _ = run_hosts(3, 1, work)
+    assert first.tobytes() == second.tobytes()
+    assert (root.exchanges, member.exchanges) == (STEPS // PERIOD, STEPS // PERIOD)
+    assert root.nbytes > 0 == member.nbytes
+    x, c = start(), start()
+    settings = {"steps": STEPS, "lr": LR, "moving_rate": RATE, "period": PERIOD}
+    algorithm = oracles.easgd_overlapped if overlap else oracles.easgd
+    oracles.run(algorithm(x, c, mean_gradient, **settings))
+    np.testing.assert_allclose(first, x, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(center, c, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
+def test_two_groups_end_at_the_center_with_their_statistics(run_hosts, exchange: str):
+    topology = islands(0, 0, 1, 1)
+    assert [group.node for group in topology.groups] == [0, 1]
+    name = uuid.uuid4().hex
+
+    def work(world: World, box):
+        torch.manual_seed(world.rank)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        options = {"groups": topology, "world": world, "period": 2, "model": model}
+        options["exchange"] = exchange
+        optimizer = HybridSGD(sgd, box, name, timeout_s=60.0, **options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+        optimizer.finish(timeout_s=60.0)
+        return {key: value.double() for key, value in model.state_dict().items()}
+
+    first, *others = run_hosts(4, 1, work)
+    for state in others:
+        for key, value in state.items():
+            torch.testing.assert_close(value, first[key], rtol=0, atol=1e-5)
+
+
+def test_the_default_rate_counts_the_groups_and_not_the_hosts(run_hosts):
+    name = uuid.uuid4().hex
+
+    def work(world: World, box):
+        if world.rank == 2:  # it is expected, and counts
+            return None
+        x = torch.nn.Parameter(torch.ones(3))
+        options = {"groups": ONE, "world": world, "period": 1, "timeout_s": 60.0}
+        optimizer = HybridSGD(torch.optim.SGD([x], lr=1.0), box, name, **options)
+        for _ in range(2):
+            x.grad = torch.ones(3)
+            optimizer.step()
+        optimizer.close(exchange=False)
+        return boxes_of(box)[ONE.center].attach(f"{name}.float32").get()
+
+    for center in run_hosts(3, 1, work)[:2]:
+        np.testing.assert_allclose(center, 1 - 0.9 / 2, rtol=1e-6)
+
+
+def group_of(world: World, box, name: str, timeout_s: float = 60.0) -> BoxGroup:
+    at = boxes_of(box)[1]
+    return BoxGroup(at, name, range(world.world_size), world.rank, timeout_s=timeout_s)
+
+
+def test_a_sync_group_of_a_node_begins_alike_and_steps_with_the_mean(run_hosts):
+    name = uuid.uuid4().hex
+
+    def work(world: World, box):
+        x = torch.nn.Parameter(torch.full((4,), float(world.rank)))
+        sgd = torch.optim.SGD([x], lr=1.0)
+        with SyncGroup(sgd, world=world, group=group_of(world, box, name)) as optimizer:
+            values = [x.detach().clone()]
+            for step in range(3):
+                x.grad = torch.full((4,), float(world.rank + step))
+                optimizer.step()
+                values.append(x.detach().clone())
+        return torch.stack(values)
+
+    for found in run_hosts(3, 1, work):
+        torch.testing.assert_close(found[:, 0], torch.tensor([0.0, -1.0, -3.0, -6.0]))
+
+
+def test_models_that_differ_are_refused_on_all_workers(run_hosts):
+    name = uuid.uuid4().hex
+
+    def work(world: World, box) -> str:
+        x = torch.nn.Parameter(torch.zeros(3 + world.rank))
+        with pytest.raises(ConfigError, match="models differ") as caught:
+            SyncGroup(
+                torch.optim.SGD([x], lr=1.0), world=world, group=group_of(world, box, name)
+            )
+        return str(caught.value)
+
+    assert len(run_hosts(2, 1, work)) == 2
+
+
+def test_a_worker_that_does_not_come_is_named_by_its_rank_in_the_run(run_hosts):
+    name, ranks = uuid.uuid4().hex, (2, 0)
+
+    def work(world: World, box) -> str:
+        if world.rank not in ranks:
+            return ""
+        x = torch.nn.Parameter(torch.zeros(3))
+        group = BoxGroup(boxes_of(box)[0], name, ranks, world.rank, timeout_s=2.0)
+        optimizer = SyncGroup(torch.optim.SGD([x], lr=1.0), world=world, group=group)
+        for _ in range(2):
+            x.grad = torch.ones(3)
+            optimizer.step()
+        if world.rank == 2:
+            return ""
+        x.grad = torch.ones(3)
+        with pytest.raises(RequestTimeoutError) as caught:
+            optimizer.step()
+        return str(caught.value)
+
+    assert "rank [2] did not come" in run_hosts(3, 1, work)[0]
+
+
+def test_a_relay_passes_on_one_move_after_the_other(run_hosts):
+    name = uuid.uuid4().hex
+
+    def work(world: World, box) -> list[float]:
+        tensors = [torch.zeros(5), torch.zeros(2, dtype=torch.float64)]
+        relay = Relay(group_of(world, box, name), "move", tensors)
+        heard = []
+        for number in range(6):
+            for tensor in tensors:
+                tensor.fill_(number if world.rank == 0 else -1.0)
+            relay.pass_on(tensors)
+            heard.append(float(tensors[0].sum() + tensors[1].sum()))
+        return heard
+
+    assert run_hosts(3, 1, work) == [[7.0 * number for number in range(6)]] * 3
+
+
+def test_a_rank_outside_and_a_topology_of_another_run_are_refused(box):
+    with pytest.raises(ConfigError, match="not in the group"):
+        BoxGroup(box, "g", (0, 1), 2, timeout_s=1.0)
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+    with pytest.raises(ConfigError, match="another run"):
+        HybridSGD(sgd, box, "run", groups=ONE, world=World(world_size=2, local_world_size=1))
+    elsewhere = choose(Links(((FAR,),), (9,), (0,)), nbytes=1)
+    with pytest.raises(ConfigError, match="another run"):
+        HybridSGD(sgd, box, "run", groups=elsewhere, world=World())
