@@ -25,6 +25,7 @@ from memnode.checks import (
 from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
 from smbox.errors import RemoteProtocolError, SmboxError
+from smbox.memory import orders
 from smbox.memory.commit import clear_obstacle, commit, run_orders
 from smbox.memory.kernels import (
     KERNELS,
@@ -36,7 +37,6 @@ from smbox.memory.kernels import (
 )
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import ORDER_NBYTES, Back, Block, order_outcome, pack_order
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.operands import Item
@@ -118,30 +118,33 @@ def batch(context: Context, channel: Channel, request: Request, done: int) -> No
     row = channel.block
     if any(answering):
         row = channel.rings.ring_for(request.number, request.numbers, max(answering)).block
-    block = Block(len(changes) * ORDER_NBYTES)
+    block = orders.Block(len(changes) * orders.ORDER_NBYTES)
     sources = [np.frombuffer(item.source, np.uint8) for item in items[: len(changes)]]
     for place, (found, item) in enumerate(zip(changes, items, strict=False)):
         region, kernel, first, limit, scale = found
-        pack_order(
-            block,
-            place,
+        orders.write_order[type(scale)](
+            block.bytes,
+            place * orders.ORDER_NBYTES,
             kernel,
             item.operand or region.dtype_code,
-            (region.block.address,),
+            orders.Back.OLD if item.op in ANSWERS else orders.Back.NOTHING,
+            region.extents,
             first,
             limit,
-            sources[place],
+            orders.address_of(sources[place]),
+            len(item.source),
             scale,
-            at=first,
-            back=Back.OLD if item.op in ANSWERS else Back.NOTHING,
-            channel=row.address,
-            number=request.number + done + place,
+            0,
+            0,
+            row.address,
+            request.number + done + place,
+            first,
         )
     at = 0
     while at < len(changes):
         at = run_orders(context.writer, block, at, len(changes), len(request.payload))
         if at < len(changes):
-            _, result, met, stripe = order_outcome(block, at)
+            _, result, met, stripe = orders.order_outcome(block, at)
             clear_obstacle(context.writer, (changes[at].region,), result, met, stripe)
     if refusal is not None:
         raise refusal
@@ -186,11 +189,11 @@ def _commit(
 ) -> None:
     region, kernel, first, limit, scale = found
     check_numbers(request, count(first, limit, STRIPE_NBYTES))
-    block, back = channel.block, Back.NOTHING
+    block, back = channel.block, orders.Back.NOTHING
     if request.op in ANSWERS:
         answer_nbytes = min(limit - first, STRIPE_NBYTES)
         ring = channel.rings.ring_for(request.number, request.numbers, answer_nbytes)
-        block, back = ring.block, Back.OLD
+        block, back = ring.block, orders.Back.OLD
     commit(
         context.writer,
         (region,),

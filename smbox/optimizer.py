@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from smbox.array import as_bytes, source_array
+from smbox.array import source_array
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.handle import Handle
 from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
@@ -99,7 +99,7 @@ class Optimizer:
             1.0,
             0,
             info.nbytes,
-            as_bytes(array),
+            array,
             operand_of(info.dtype, array),
             states=tuple(state.info for state in self.states.values()),
             parameters=parameters,

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from smbox import signalling, vector, verbs
 from smbox.address import GlobalAddress
 from smbox.affinity import Part
-from smbox.array import as_bytes
+from smbox.array import as_bytes, output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
@@ -147,33 +147,32 @@ class Region(Vector):
                 the wire it is made at the node, and needs as much memory as the region.
             timeout_s: see the module.
         """
-        array = verbs.output(self.extent, out, is_exact=snapshot)
-        result = array if out is None else out
+        if out is None:
+            array = out = np.empty(self.shape, self.dtype)
+        else:
+            array = output_array(out, self.dtype, self.shape, may_be_narrower=not snapshot)
+        operand = 0 if array.dtype is self.dtype else operand_of(self.info.dtype, array)
         requests.read(
             self._paths,
             self.info,
             self._first,
             self._limit,
-            as_bytes(array),
+            array,
             timeout_s,
-            operand=operand_of(self.info.dtype, array),
-            is_snapshot=snapshot,
+            operand,
+            snapshot,
         )
-        return result
+        return out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
-        array = verbs.output(self.extent, out, is_exact=snapshot)
-        result = array if out is None else out
+        if out is None:
+            array = out = np.empty(self.shape, self.dtype)
+        else:
+            array = output_array(out, self.dtype, self.shape, may_be_narrower=not snapshot)
+        operand, span = operand_of(self.info.dtype, array), (self._first, self._limit)
         return requests.read_nb(
-            self._paths,
-            self.info,
-            self._first,
-            self._limit,
-            as_bytes(array),
-            lambda: result,
-            operand=operand_of(self.info.dtype, array),
-            is_snapshot=snapshot,
+            self._paths, self.info, *span, array, lambda: out, operand, snapshot
         )
 
     def accumulate(

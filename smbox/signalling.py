@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from smbox.array import as_bytes
 from smbox.chaining import InTurn
-from smbox.handle import Handle
+from smbox.handle import Handle, check_seconds
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
@@ -25,6 +24,8 @@ def put(
     paths: PathPair, operation: Operation, signal: Counter, timeout_s: float | None
 ) -> None:
     """Do a put with a signal, as a blocking verb does."""
+    if timeout_s is not None:
+        check_seconds(timeout_s)  # before anything is done
     _put(paths, operation, signal).finish(timeout_s)
 
 
@@ -48,7 +49,7 @@ def behind(put: Handle[None], signal: Counter) -> Handle[None]:
     _checked(signal)
 
     def change() -> Work:
-        return signal.paths.data(signal.info).change(_operation(signal))
+        return requests.work_of(signal.paths, _operation(signal))
 
     return Handle("put", InTurn(put.work, change), requests.nothing, put.timeout_s)
 
@@ -56,7 +57,7 @@ def behind(put: Handle[None], signal: Counter) -> Handle[None]:
 def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
     is_together = _checked(signal).info.node_uuid == operation.info.node_uuid
     if is_together and operation.first < operation.limit:
-        work = paths.data(operation.info).change(operation, _operation(signal))
+        work = paths.data(operation.info).signalled(operation, _operation(signal))
         return Handle("put", work, requests.nothing, paths.timeout_s)
     work = requests.work_of(paths, operation)
     return behind(Handle("put", work, requests.nothing, paths.timeout_s), signal)
@@ -76,6 +77,6 @@ def _checked(signal: object) -> Counter:
 
 
 def _operation(counter: Counter) -> Operation:
-    one = as_bytes(np.ones((), INT64.numpy))
+    one = np.ones((), INT64.numpy)
     info = counter.info
     return Operation(info, "signal", KernelCode.SUM, 1, 0, info.nbytes, one)

@@ -62,7 +62,7 @@ class Counter:
     def value(self) -> int:
         """The present value; RegionFreedError."""
         out = np.empty((), INT64.numpy)
-        requests.read(self.paths, self.info, 0, out.nbytes, as_bytes(out), None)
+        requests.read(self.paths, self.info, 0, out.nbytes, out, None)
         return int(out)
 
     def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
@@ -276,7 +276,7 @@ def _change(
     """Describe a change of a region's words; return also what the old ones go to."""
     old = np.empty(info.shape, info.dtype.numpy)
     sink = OldSink(0, as_bytes(old))
-    return Operation(info, op, kernel, 1, 0, info.nbytes, as_bytes(source), sink=sink), old
+    return Operation(info, op, kernel, 1, 0, info.nbytes, source, sink=sink), old
 
 
 def _wait_until(
@@ -291,7 +291,7 @@ def _wait_until(
     while True:
         version = paths.data(info).version(info, requests.look_s(deadline_s))
         look_s = requests.look_s(deadline_s)
-        requests.read(paths, info, 0, info.nbytes, as_bytes(words), look_s)
+        requests.read(paths, info, 0, info.nbytes, words, look_s)
         if is_met(words):
             return words
         left_s = max(0.0, deadline_s - time.monotonic())

@@ -13,7 +13,7 @@ import numpy as np
 
 from smbox import verbs
 from smbox.errors import ConfigError
-from smbox.handle import Handle
+from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
@@ -62,6 +62,8 @@ class Vector:
             factor: rounded to the region's type; whole in a region of integers, which wraps.
             timeout_s: see ``smbox.region``.
         """
+        if timeout_s is not None:
+            check_seconds(timeout_s)  # before anything is done
         self._scaled(factor).finish(timeout_s)
 
     def scale_nb(self, factor: float) -> Handle[None]:
@@ -100,7 +102,7 @@ class Vector:
 
 
 def scaled(paths: PathPair, extent: Extent, factor: float) -> Handle[None]:
-    """Describe a ``scale``; nothing is begun."""
+    """Do a ``scale``, or describe what is left of it."""
     operation = verbs.scale(extent, factor)
     work = requests.work_of(paths, operation)
     return Handle(operation.op, work, requests.nothing, paths.timeout_s)

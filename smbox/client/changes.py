@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from smbox.array import as_bytes
 from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.transfer import ChannelWork
@@ -208,16 +209,13 @@ def _old_bytes(payload: Buffer, nbytes: int) -> Bytes:
 
 def change_of(channel: Channel, operation: Operation) -> Change:
     """Describe a change of a range; its source is not copied."""
-    source, operand, span = (
-        operation.source,
-        operation.operand,
-        (operation.first, operation.limit),
-    )
+    source, operand = as_bytes(operation.source).data, operation.operand
+    span = operation.first, operation.limit
     states = [int(state.address) for state in operation.states]
     is_whole = not states and KERNELS[KernelCode(operation.kernel)].is_whole
 
     def payload(first: int, limit: int) -> Buffer:
-        part = source.data
+        part = source
         if not is_whole and (first, limit) != span:
             ahead, end = first - span[0], limit - span[0]
             part = part[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)]
@@ -244,7 +242,7 @@ def _packed(operation: Operation) -> operands.Item:
         operation.kernel,
         int(operation.info.address) + operation.first,
         operation.limit - operation.first,
-        operation.source.data,  # copied into the frame, and not read again
+        as_bytes(operation.source).data,  # copied into the frame, and not read again
         scale_of(operation),
         operation.operand,
     )

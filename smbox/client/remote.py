@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from smbox.array import as_bytes
 from smbox.client.changes import Batch, change_from, change_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
@@ -61,22 +62,27 @@ class RemotePath:
         self._restless = Restless(config.lend_from_nbytes)
 
     def read(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
+        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
     ) -> Work:
         """Describe a read; see DataPath."""
+        if first == limit:
+            return self.wait_version(info, 0)
         restless, channel = self._restless, self._channel()
         if not operand and restless.lends(info, limit - first):
-            return LongRead(channel, info, (first, limit), out, restless)
+            return LongRead(channel, info, (first, limit), as_bytes(out), restless)
         restless.note_copied(info)
-        return Read(channel, info, (first, limit), out, operand)
+        return Read(channel, info, (first, limit), as_bytes(out), operand)
 
-    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
+    def change(self, operation: Operation) -> Work:
         """Describe a change; see DataPath."""
+        if operation.first == operation.limit:
+            return self.wait_version(operation.info, 0)
+        return change_of(self._channel(), operation)
+
+    def signalled(self, operation: Operation, signal: Operation) -> Work:
+        """Describe a change with a signal; see DataPath."""
         channel = self._channel()
-        change = change_of(channel, operation)
-        if signal is None:
-            return change
-        return Signalled(channel, change, change_of(channel, signal))
+        return Signalled(channel, change_of(channel, operation), change_of(channel, signal))
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change from another region; see DataPath."""

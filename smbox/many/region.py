@@ -139,12 +139,14 @@ class StripedRegion(Region):
         return self._get(out, snapshot=snapshot).begin()
 
     def _get(self, out: Any, *, snapshot: bool = False) -> Handle[Any]:
-        array = verbs.output(self.extent, out, is_exact=snapshot)
-        result = array if out is None else out
+        if out is None:
+            array = out = np.empty(self.shape, self.dtype)
+        else:
+            array = output_array(out, self.dtype, self.shape, may_be_narrower=not snapshot)
         return self._each(
             "get",
             lambda part: part.region.get_nb(part.of(array), snapshot=snapshot),
-            lambda: result,
+            lambda: out,
         )
 
     def accumulate(

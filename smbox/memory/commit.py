@@ -72,23 +72,16 @@ def commit(  # noqa: PLR0913 - the words of one order
         LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
-    orders.pack_order(
-        writer.order,
-        0,
-        kernel,
-        operand or regions[0].dtype_code,
-        [each.block.address for each in regions],
-        first,
-        limit,
-        source,
-        scale,
-        at=first if at is None else at,
-        back=back,
-        back_to=0 if back_to is None else orders.address_of(back_to),
-        parameters=0 if parameters is None else orders.address_of(parameters),
-        channel=channel.address if channel else 0,
-        number=number,
-    )
+    extents = regions[0].extents
+    if len(regions) > 1:
+        extents = orders.extents_of([each.block for each in regions])
+    what = kernel, operand or regions[0].dtype_code, back, extents, first, limit
+    given = orders.address_of(source), source.nbytes, scale
+    parameters_at = 0 if parameters is None else orders.address_of(parameters)
+    to = 0 if back_to is None else orders.address_of(back_to)
+    whose = channel.address if channel else 0, number, first if at is None else at
+    write = orders.write_order[type(scale)]
+    write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
     run_order(writer, writer.order, regions, limit - first)
 
 
@@ -107,8 +100,8 @@ def run_order(
         StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``; call
             again to go on.
     """
-    run = _run(nbytes)
-    while not run(writer.block.address, block.address, 1):
+    run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+    while not run(writer.ref, block.ref, 1):
         _, result, met, stripe = orders.order_outcome(block)
         if result != _DONE:  # else the library has paused, for signals to come through
             clear_obstacle(writer, regions, result, met, stripe)
@@ -170,11 +163,6 @@ def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int
         limit: index behind the last, not below ``begin``.
         nbytes: of their operands, by which the call keeps the GIL or not.
     """
-    at = block.address + begin * orders.ORDER_NBYTES
-    done: int = _run(nbytes)(writer.block.address, at, limit - begin)
+    run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+    done: int = run(writer.ref, block.ref_at(begin * orders.ORDER_NBYTES), limit - begin)
     return begin + done
-
-
-def _run(nbytes: int) -> Any:
-    native = library.load()
-    return (native.short if nbytes <= SHORT_NBYTES else native.long).smbox_commit

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import closing
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
 from smbox.memory.segment import Segment, listing, make_whole
+from smbox.native import library
 
 BLOCK_NBYTES: Final = 4 * 1024
 """Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
@@ -34,8 +35,10 @@ class Writer:
         words: the slot's header words, ``u64``.
         slot_id: the slot's.
         locks: its open lock file.
-        block: the writer for the native library.
+        block, ref: the writer for the native library.
         order: one order of it, to be filled.
+        short: runs orders, and keeps the GIL.
+        long: runs orders, and gives up the GIL.
 
     Args:
         segment: the slot's segment.
@@ -53,6 +56,10 @@ class Writer:
         self.order = Block(orders.ORDER_NBYTES)
         areas = [undo_area(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
         self.block = orders.writer_block(self.words, areas, locks.fd, block_nbytes)
+        self.ref = self.block.ref
+        native = library.load()
+        self.short: Any = native.short.smbox_commit
+        self.long: Any = native.long.smbox_commit
 
     @property
     def done(self) -> int:

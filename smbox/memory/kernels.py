@@ -151,6 +151,14 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
     Raises:
         ConfigError: the kernel or the scale makes no sense for these elements.
     """
+    try:
+        return _scale_of(code, dtype, scale)
+    except (TypeError, OverflowError) as error:
+        raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
+
+
+@lru_cache(maxsize=256)
+def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
     kernel = KERNELS[code]
     if dtype.kind not in kernel.kinds:
         raise ConfigError("not defined for these elements", kernel=code.name, dtype=dtype.name)
@@ -158,12 +166,7 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
         if scale != 1:
             raise ConfigError("takes no scale", kernel=code.name, dtype=dtype.name, scale=scale)
         return dtype.numpy.type(1)
-    try:
-        if dtype.kind == "float":
-            return _float_scale(dtype, scale)
-        return _whole_scale(dtype, scale)
-    except (TypeError, OverflowError) as error:
-        raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
+    return _float_scale(dtype, scale) if dtype.kind == "float" else _whole_scale(dtype, scale)
 
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:

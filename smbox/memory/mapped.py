@@ -36,9 +36,9 @@ class MappedRegion:
         table: ``u64[stripes, 8]``, a row of words per stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
-        alone: itself, as the extents of an order.
         unit_scale: 1, as the native library takes it for these elements.
         block: the same for the native library.
+        extents: itself, as the regions of an order.
 
     Args:
         node: name of the memory node.
@@ -64,7 +64,6 @@ class MappedRegion:
             RegionHeader.NBYTES, self.stripe_count * Stripe.WORDS
         ).reshape(self.stripe_count, Stripe.WORDS)
         self.dtype_code = self.spec.dtype.code
-        self.alone = (self,)
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
         self.block = orders.region_block(
             self.header,
@@ -76,6 +75,7 @@ class MappedRegion:
             dtype=self.dtype_code,
             consistency=self.spec.consistency,
         )
+        self.extents = orders.extents_of([self.block])
 
     @classmethod
     def attach(cls, node: str, offset: int) -> Self:
@@ -118,9 +118,6 @@ class MappedRegion:
 
     def may_hold(self, array: NDArray[Any]) -> bool:
         """Tell whether an array may lie in this mapping of the region's data."""
-        owner = array.base
-        if isinstance(owner, np.ndarray) and owner.base is None:  # of most: a cheaper look
-            return False
         return np.may_share_memory(array, self.data)
 
     def check_usable(self) -> None:

@@ -11,10 +11,10 @@ from smbox.memory import orders, recovery
 from smbox.memory.commit import SHORT_NBYTES, raise_obstacle
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import Block, Result
+from smbox.memory.orders import READING_DONE, Block, address_of, write_range_reading
 from smbox.native import library
 
-_DONE: Final = int(Result.DONE)
+_DONE: Final = int(orders.Result.DONE)
 
 
 class Reader:
@@ -27,19 +27,42 @@ class Reader:
         locks: an open of the lock file that is the thread's own.
     """
 
-    __slots__ = ("_block", "_locks", "done")
+    __slots__ = ("_block", "_locks", "_long", "_short", "done")
 
     def __init__(self, locks: LockFile) -> None:
         self.done = 0
         self._locks = locks
         self._block = Block(orders.READING_NBYTES)
+        native = library.load()
+        self._short: Any = native.short.smbox_read
+        self._long: Any = native.long.smbox_read
+
+    def read_once(
+        self,
+        region: MappedRegion,
+        first: int,
+        limit: int,
+        out: NDArray[Any],
+        operand: int = 0,
+        done: int = 0,
+    ) -> bool:
+        """Do one call of a ``read``, which raises nothing; True if all is there."""
+        block, nbytes = self._block, limit - first
+        code = operand or region.dtype_code
+        write_range_reading(
+            block.bytes, 0, region.block.address, first, limit, address_of(out), code, done
+        )
+        read = self._short if nbytes <= SHORT_NBYTES else self._long
+        result = read(block.ref, self._locks.fd)
+        self.done = block.words[READING_DONE]
+        return result == _DONE and self.done == nbytes
 
     def read(
         self,
         region: MappedRegion,
         first: int,
         limit: int,
-        out: NDArray[np.uint8],
+        out: NDArray[Any],
         operand: int = 0,
         done: int = 0,
     ) -> None:
@@ -58,16 +81,9 @@ class Reader:
             StripeBusy: a writer is in the middle of a commit; go on at ``done``.
             RegionFreedError: the region was freed; ``out`` holds anything.
         """
-        orders.pack_reading(
-            self._block,
-            region.block.address,
-            first,
-            limit,
-            out,
-            operand or region.dtype_code,
-            done=done,
-        )
-        self._run(region, limit - first, limit - first)
+        while not self.read_once(region, first, limit, out, operand, done):
+            self._clear(region)
+            done = self.done
 
     def read_rows(
         self,
@@ -91,19 +107,15 @@ class Reader:
             operand: see ``read``.
             done: rows that an earlier call has brought.
         """
-        orders.pack_reading(
-            self._block,
-            region.block.address,
-            first,
-            first,
-            out,
-            operand or region.dtype_code,
-            places=orders.address_of(places),
-            count=places.size,
-            row_nbytes=row_nbytes,
-            done=done,
-        )
-        self._run(region, places.size * row_nbytes, places.size)
+        block, count = self._block, places.size
+        code, to = operand or region.dtype_code, address_of(out)
+        rows = first, first, address_of(places), count, row_nbytes, to, code, done
+        orders.write_reading(block.bytes, 0, region.block.address, *rows)
+        read = self._short if count * row_nbytes <= SHORT_NBYTES else self._long
+        self.done = done
+        while read(block.ref, self._locks.fd) != _DONE or block.words[READING_DONE] < count:
+            self._clear(region)
+        self.done = count
 
     def dot(
         self, region: MappedRegion, first: int, other: MappedRegion, begin: int, nbytes: int
@@ -143,15 +155,10 @@ class Reader:
             raise_obstacle(region, result, 0)
         return float(found)
 
-    def _run(self, region: MappedRegion, nbytes: int, wanted: int) -> None:
-        handles = library.load()
-        read: Any = (handles.short if nbytes <= SHORT_NBYTES else handles.long).smbox_read
-        while True:
-            read(self._block.address, self._locks.fd)
-            self.done, result, stripe = orders.reading_outcome(self._block)
-            if result == Result.OPEN:
-                recovery.recover_stripe(region, stripe, self._locks)
-            elif result != _DONE:
-                raise_obstacle(region, result, stripe)
-            elif self.done >= wanted:
-                return
+    def _clear(self, region: MappedRegion) -> None:
+        """Note how far a call came, and recover the stripe that stopped it, or raise."""
+        self.done, result, stripe = orders.reading_outcome(self._block)
+        if result == orders.Result.OPEN:
+            recovery.recover_stripe(region, stripe, self._locks)
+        elif result != _DONE:  # else the library has paused, for signals to come through
+            raise_obstacle(region, result, stripe)

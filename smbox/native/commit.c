@@ -376,8 +376,8 @@ static enum result run_order(struct writer *writer, struct order *order) {
     return DONE;
 }
 
-u64 smbox_commit(struct writer *writer, struct order *orders, u64 count) {
-    for (u64 at = 0; at < count; at++) {
+u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
+    for (u32 at = 0; at < count; at++) {
         enum result result = run_order(writer, &orders[at]);
         orders[at].result = result;
         if (result != DONE || orders[at].done < orders[at].limit)

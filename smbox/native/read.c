@@ -143,7 +143,7 @@ static int is_good(const struct reading *reading) {
 }
 
 /* Goes on at reading->done, so that a caller that met BUSY or OPEN calls again. */
-u64 smbox_read(struct reading *reading, i64 locks) {
+u64 smbox_read(struct reading *reading, int locks) {
     const struct region *region = reading->region;
     if (!is_good(reading))
         return reading->result = BAD_ORDER;

@@ -82,26 +82,35 @@ class DataPath(Protocol):
     def transport(self) -> str:
         """Name how bytes travel: "shm", "tcp", "ipc" or "inproc"."""
 
-    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
-        """Describe a change; it takes effect once it is begun or waited for.
+    def change(self, operation: Operation) -> Work | None:
+        """Do a change at once where nothing is in its way, or describe what is left of it.
+
+        None means that it is done. What is described takes effect once it is begun or waited
+        for. A change of no bytes only sees that the region lives.
+        """
+
+    def signalled(self, operation: Operation, signal: Operation) -> Work:
+        """Describe a change with a signal; it takes effect once it is begun or waited for.
 
         Args:
-            operation: the change, without a sink where a signal is given.
+            operation: the change, without a sink.
             signal: a change of a counter of the same node, which takes effect once all of
                 ``operation`` has, and never if that failed or was cancelled before; its
                 success is the outcome "all".
         """
 
     def read(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
-    ) -> Work:
-        """Describe a read of bytes ``[first, limit)`` of the data into ``out``.
+        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
+    ) -> Work | None:
+        """Read bytes ``[first, limit)`` of the data at once, or describe what is left of it.
+
+        None means that it is done. A read of no bytes only sees that the region lives.
 
         Args:
             info: the region.
             first: byte of its data, at an element.
             limit: byte behind the last.
-            out: as many elements as the range has.
+            out: C-contiguous, as many elements as the range has.
             operand: dtype code of ``out`` where it is narrower than the region's elements.
         """
 

@@ -54,17 +54,29 @@ class LocalPath:
         self._mine = threading.local()
         self._is_closed = False
 
-    def change(self, operation: Operation, signal: Operation | None = None) -> Work:
-        """Describe a change; see DataPath."""
-        if signal is None:
-            return LocalChange(self._queue(), operation)
+    def change(self, operation: Operation) -> Work | None:
+        """Do a change, or describe what is left of it; see DataPath."""
+        queue = self._queue()
+        done = queue.commit(operation)
+        if done is None:
+            return None
+        if operation.first == operation.limit:
+            return self.wait_version(operation.info, 0)
+        return LocalChange(queue, operation, done)
+
+    def signalled(self, operation: Operation, signal: Operation) -> Work:
+        """Describe a change with a signal; see DataPath."""
         return LocalSignalled(self._queue(), operation, signal)
 
     def read(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int = 0
-    ) -> Work:
-        """Describe a read; see DataPath."""
-        return LocalRead(self._queue(), info, first, limit, out, operand)
+        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
+    ) -> Work | None:
+        """Read, or describe what is left to read; see DataPath."""
+        queue = self._queue()
+        done = queue.read(info, first, limit, out, operand)
+        if done is None:
+            return None
+        return LocalRead(queue, info, first, limit, out, operand, done)
 
     def batch(self, operations: Sequence[Operation]) -> Work:
         """Describe many changes; see DataPath."""

@@ -3,68 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smbox.errors import SmboxError
 from smbox.memory import commit, orders
-from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.mapped import MappedRegion, Piece, pieces
-from smbox.memory.orders import Block
+from smbox.memory.orders import ORDER_NBYTES, Block
 from smbox.paths.local_queue import LocalQueue, LocalWork
+from smbox.paths.packing import pack, unaliased
 from smbox.paths.work import ByteRange, Operation, RegionInfo
-
-_ADDRESS: Final = attrgetter("block.address")
 
 
 class LocalChange(LocalWork):
-    """A change of a range: one order. It keeps its own place, whatever interrupts it.
+    """What is left of a change: one order. It keeps its own place, whatever interrupts it.
 
     Args:
         queue: of the thread that begins it.
         operation: what is done.
+        done: how many bytes of it are.
     """
 
     _block: Block | None = None  # the order: packed by the first step, and true from then on
     _regions: tuple[MappedRegion, ...] = ()
-    _parameters = np.zeros(0)
+    _parameters: NDArray[np.float64] | None = None
 
-    def __init__(self, queue: LocalQueue, operation: Operation) -> None:
+    def __init__(self, queue: LocalQueue, operation: Operation, done: int = 0) -> None:
         self._queue = queue
         self._operation = operation
-        self._done = operation.first
+        self._done = operation.first + done
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left."""
         block = self._block or self._pack(queue)
         nbytes = self._operation.limit - self._operation.first
-        commit.run_order(queue.writer, block, self._regions, nbytes)
+        commit.run_order(queue.make_writer(), block, self._regions, nbytes)
 
     def _pack(self, queue: LocalQueue) -> Block:
         operation = self._operation
-        region = queue.regions.region(operation.info)
-        regions: tuple[MappedRegion, ...] = region.alone
-        parameters = 0
+        regions = tuple(map(queue.regions.region, (operation.info, *operation.states)))
+        extents = orders.extents_of([region.block for region in regions])
         if operation.states:
-            regions = (region, *map(queue.regions.region, operation.states))
             self._parameters = np.zeros(4)
             self._parameters[: len(operation.parameters)] = operation.parameters
-            parameters = orders.address_of(self._parameters)
-        block = queue.blocks.pop() if queue.blocks else Block(orders.ORDER_NBYTES)
-        self._operation = pack(block, 0, regions, operation, parameters)
+        block = Block(ORDER_NBYTES)
+        self._operation = operation = unaliased(regions[0], operation)
+        pack(block, 0, regions[0], operation, self._done, extents, self._parameters)
         self._regions = regions
         self._block = block
         return block
 
-    def ended(self, queue: LocalQueue) -> None:
-        """Give the order's block back, for the thread's next one."""
+    def ended(self) -> None:
+        """Let go of the order and its regions."""
         self._done = self._operation.limit if self.error is None else self._done_byte()
-        block, self._block = self._block, None
-        self._regions = ()
-        if block is not None:
-            queue.blocks.append(block)
+        self._block, self._regions = None, ()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
@@ -93,51 +86,15 @@ class LocalSignalled(LocalChange):
         super().step(queue)
         self._signal.step(queue)
 
-    def ended(self, queue: LocalQueue) -> None:
-        """Give both orders' blocks back."""
+    def ended(self) -> None:
+        """Let go of both orders."""
         self._signal.error = self.error
-        self._signal.ended(queue)
-        super().ended(queue)
+        self._signal.ended()
+        super().ended()
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "all" with the signal."""
         return "all" if self._signal.ranges_done() else super().outcome()
-
-
-def pack(
-    block: Block,
-    place: int,
-    regions: tuple[MappedRegion, ...],
-    operation: Operation,
-    parameters: int = 0,
-) -> Operation:
-    """Write an operation as the order of index ``place``.
-
-    Returns:
-        The operation, to be kept as long as the order may run. An operand that lies in the
-        region itself is copied: blocks of it change before their turn.
-    """
-    region = regions[0]
-    _, _, kernel, scale, first, limit, source, operand, sink, _, _ = operation
-    if kernel != KernelCode.ELASTIC and region.may_hold(source):
-        source = source.copy()
-        operation = operation._replace(source=source)
-    orders.pack_order(
-        block,
-        place,
-        kernel,
-        operand or region.dtype_code,
-        tuple(map(_ADDRESS, regions)),
-        first,
-        limit,
-        source,
-        region.unit_scale if scale == 1 else native_scale(kernel, region.spec.dtype, scale),
-        first,
-        0 if sink is None else sink.back,
-        0 if sink is None else sink.address(operation),
-        parameters,
-    )
-    return operation
 
 
 class LocalFrom(LocalWork):
@@ -203,7 +160,7 @@ class LocalBatch(LocalWork):
         self._operations = list(operations)
         self._failed: set[int] = set()
         self._next = 0
-        self._block = Block(max(1, len(operations)) * orders.ORDER_NBYTES)
+        self._block = Block(max(1, len(operations)) * ORDER_NBYTES)
         self._regions = [self._pack(place) for place in range(len(operations))]
 
     def _pack(self, place: int) -> MappedRegion | SmboxError:
@@ -213,7 +170,8 @@ class LocalBatch(LocalWork):
             region = self._queue.regions.region(operation.info)
         except SmboxError as error:
             return error
-        self._operations[place] = pack(self._block, place, region.alone, operation)
+        self._operations[place] = operation = unaliased(region, operation)
+        pack(self._block, place, region, operation, operation.first)
         return region
 
     def step(self, queue: LocalQueue) -> None:
@@ -235,9 +193,9 @@ class LocalBatch(LocalWork):
             raise region
         nbytes = 0
         while limit < len(self._regions) and isinstance(self._regions[limit], MappedRegion):
-            nbytes += self._operations[limit].source.size
+            nbytes += self._operations[limit].source.nbytes
             limit += 1
-        writer = queue.writer
+        writer = queue.make_writer()
         self._next = commit.run_orders(writer, self._block, first, limit, nbytes)
         if self._next < limit:
             _, result, met, stripe = orders.order_outcome(self._block, self._next)

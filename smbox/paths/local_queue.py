@@ -8,38 +8,28 @@ the queue's own writer and under its lock, so that any thread may wait for any r
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from threading import get_ident
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
+from smbox.memory.commit import SHORT_NBYTES
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile
-from smbox.memory.orders import Block
+from smbox.memory.orders import ORDER_DONE
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
 from smbox.paths.mappings import Mappings
-from smbox.paths.work import ByteRange
+from smbox.paths.packing import pack
+from smbox.paths.pause import Pause
+from smbox.paths.work import ByteRange, Operation, RegionInfo
 
-PAUSE_FIRST_S: Final = 20e-6
-PAUSE_MAX_S: Final = 1e-3
-
-
-class Pause:
-    """Sleeps that grow from 20 us to 1 ms: between two looks at what is not ready yet."""
-
-    def __init__(self) -> None:
-        self._next_s = PAUSE_FIRST_S
-
-    def sleep(self, deadline_s: float) -> bool:
-        """Sleep once, not beyond the deadline; False, at once, if that has passed."""
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
-            return False
-        time.sleep(min(self._next_s, left_s))
-        self._next_s = min(2 * self._next_s, PAUSE_MAX_S)
-        return True
+_NESTED: Final = (
+    "a signal handler or finalizer cannot call a verb while its thread is inside"
+    " one: set a flag and return"
+)
 
 
 class LocalWork:
@@ -75,8 +65,8 @@ class LocalWork:
 
     def begin(self) -> None:
         """Try it at once, behind those that were begun before."""
-        if not self.is_begun:
-            self._queue.begin(self)
+        if not self.is_begun and not self._queue.run(self):
+            self._queue.rest()
 
     def outcome(self) -> str:
         """Tell what is known of the effect; a local request never ends in doubt."""
@@ -97,8 +87,6 @@ class LocalWork:
 
     def advance(self, deadline_s: float) -> bool:
         """Drive the queue until this request is done; begins it, if need be."""
-        if not self.is_begun:
-            self._queue.begin(self)
         if not self.is_done:
             pause = Pause()
             try:
@@ -112,7 +100,7 @@ class LocalWork:
             raise self.error
         return True
 
-    def ended(self, queue: LocalQueue) -> None:
+    def ended(self) -> None:
         """Give back what is not needed any more; called once, under the queue's lock."""
 
     def rested(self) -> None:
@@ -130,7 +118,7 @@ class LocalQueue:
         thread: whose it is.
         regions: that this process maps.
         reader: of the thread; needs no memory of the node's.
-        blocks: of one order each, for changes to take and to give back.
+        writer: of the thread; None before ``make_writer``.
     """
 
     def __init__(self, regions: Mappings) -> None:
@@ -138,50 +126,73 @@ class LocalQueue:
         self.regions = regions
         self._locks = LockFile(regions.node.name)
         self.reader = Reader(self._locks)
-        self._writer: Writer | None = None
-        self.blocks: list[Block] = []
+        self.writer: Writer | None = None
         self._works: deque[LocalWork] = deque()
-        self._lock = threading.Lock()
-        self._owner = 0  # the thread inside, while the lock is held
+        self._renew_lock()
         self._is_closed = False
         self._unseen: LocalWork | None = None
 
-    @property
-    def writer(self) -> Writer:
-        """The thread's writer, made when it first changes something; for ``step`` only.
+    def make_writer(self) -> Writer:
+        """Return the thread's writer, made when it first changes something; for ``step`` only.
 
         Raises:
             OutOfMemoryError: no room for its journal slot.
         """
-        writer = self._writer
+        writer = self.writer
         if writer is None:
-            writer = self._writer = Writer.create(self.regions.node.name)
+            writer = self.writer = Writer.create(self.regions.node.name)
         return writer
 
-    def begin(self, work: LocalWork) -> None:
-        """Append a request and try it at once."""
-        me = get_ident()  # before the lock: a signal handler may run after any call
-        if (self._owner == me and self._lock.locked()) or self._is_closed:
-            self._refuse(work)
+    def commit(self, operation: Operation) -> int | None:
+        """Commit a change by one call of the library; None if it is done, else its bytes done.
+
+        What needs more it leaves to a request of the queue: to wait for others, a mapping, a
+        writer, siblings, or a copy of the operand.
+        """
+        if self._is_inside():
+            raise ConfigError(_NESTED)
         with self._lock:
-            self._owner = me
-            work.is_begun = True
-            self._works.append(work)
-            self._run()
-            self._owner = 0
-        if not work.is_done:
-            self.rest()
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome="none")
+            region, writer = self.regions.mapped(operation.info.address), self.writer
+            if region is None or writer is None or self._works:
+                return 0
+            source = operation.source
+            if source.base is not None and region.may_hold(source):
+                return 0
+            order = writer.order
+            nbytes = pack(order, 0, region, operation, operation.first)
+            run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+            done = run(writer.ref, order.ref, 1)
+            return None if done else order.words[ORDER_DONE] - operation.first
+
+    def read(
+        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int
+    ) -> int | None:
+        """Read by one call, as ``commit`` changes."""
+        if self._is_inside():
+            raise ConfigError(_NESTED)
+        with self._lock:
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome="none")
+            region, reader = self.regions.mapped(info.address), self.reader
+            if region is None or self._works:
+                return 0
+            done = reader.read_once(region, first, limit, out, operand)
+            return None if done else reader.done
 
     def run(self, work: LocalWork) -> bool:
-        """Run the requests in order as far as they go; True if ``work`` is done."""
-        me = get_ident()
-        if (self._owner == me and self._lock.locked()) or self._is_closed:
-            self._refuse(work)
+        """Append a request, unless it is begun, and run all as far as they go; True if done."""
+        if self._is_inside():
+            raise ConfigError(_NESTED)
         with self._lock:
-            self._owner = me
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome=work.outcome())
+            if not work.is_begun:
+                work.is_begun = True
+                self._works.append(work)
             if not work.is_done:
                 self._run()
-            self._owner = 0
         return work.is_done
 
     def rest(self) -> None:
@@ -243,38 +254,29 @@ class LocalQueue:
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
-        self._check_outside()
+        if self._is_inside():
+            raise ConfigError(_NESTED)
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._works.clear()
-                if self._writer is not None:
-                    self._writer.close()
+                if self.writer is not None:
+                    self.writer.close()
                 self._locks.close()
 
     def abandon(self) -> None:
         """Drop the writer in a forked child: it is the parent's, and so may be the lock."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        self._renew_lock()
         self._is_closed = True
-        if self._writer is not None:
-            self._writer.abandon()
+        if self.writer is not None:
+            self.writer.abandon()
         self._locks.close()
 
-    def _refuse(self, work: LocalWork) -> None:
-        self._check_outside()
-        raise PeerLostError("the box was closed", outcome=work.outcome())
-
-    def _is_inside(self) -> bool:
-        """Tell whether this is a call from inside another one of the same thread."""
-        return self._owner == get_ident() and self._lock.locked()
-
-    def _check_outside(self) -> None:
-        if self._is_inside():
-            raise ConfigError(
-                "a signal handler or finalizer cannot call a verb while its thread is inside"
-                " one: set a flag and return"
-            )
+    def _renew_lock(self) -> None:
+        """Make the lock, and what tells whether the calling thread is inside."""
+        lock: Any = threading.RLock()
+        self._lock = lock
+        self._is_inside: Callable[[], bool] = lock._is_owned  # noqa: SLF001
 
     def _run(self) -> None:
         while self._works:
@@ -292,4 +294,4 @@ class LocalQueue:
                 work.busy = None
                 work.is_done = True
             self._works.popleft()
-            work.ended(self)
+            work.ended()

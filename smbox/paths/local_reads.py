@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError
 from smbox.memory.hold import Hold, held_stripes, read_held
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, pieces
-from smbox.paths.local_queue import LocalQueue, LocalWork, Pause
+from smbox.paths.local_queue import LocalQueue, LocalWork
+from smbox.paths.pause import Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Waiting
 
 
 class LocalRead(LocalWork):
-    """A read of a range; ``out`` holds as many elements, of the operand's type."""
-
-    _done = 0
+    """What is left of a read; ``out`` holds as many elements, of the operand's type."""
 
     def __init__(
         self,
@@ -24,8 +26,9 @@ class LocalRead(LocalWork):
         info: RegionInfo,
         first: int,
         limit: int,
-        out: Bytes,
-        operand: int = 0,
+        out: NDArray[Any],
+        operand: int,
+        done: int,
     ) -> None:
         self._queue = queue
         self._info = info
@@ -33,6 +36,7 @@ class LocalRead(LocalWork):
         self._limit = limit
         self._out = out
         self._operand = operand
+        self._done = done
 
     def step(self, queue: LocalQueue) -> None:
         """Read what is left."""
@@ -174,6 +178,3 @@ class LocalWait(Waiting):
     def facts(self) -> dict[str, object]:
         """Tell how far the region is."""
         return {"version": self._region.version(), "wanted": self._version}
-
-    def cancel(self) -> None:
-        """Nothing to stop."""

@@ -21,11 +21,13 @@ class Mappings:
 
     Attributes:
         node: whose memory it is.
+        mapped: returns the region at an address if it is mapped, freed or not; else None.
     """
 
     def __init__(self, node: NodeInfo) -> None:
         self.node = node
         self._regions: dict[int, MappedRegion] = {}
+        self.mapped = self._regions.get
         self._mutex = threading.RLock()
         self._is_closed = False
 

@@ -6,16 +6,18 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from smbox.errors import SmboxError
+from numpy.typing import NDArray
+
+from smbox.array import as_bytes
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import pieces
 from smbox.paths import snapshots
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Bytes, Operation, RegionInfo, Work
+from smbox.paths.work import Done, Operation, RegionInfo, Work
 from smbox.wire.ops import carried_nbytes
 
 T = TypeVar("T")
@@ -29,7 +31,9 @@ def change(paths: PathPair, operation: Operation, timeout_s: float | None) -> No
     """Do a change, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    _do(paths, operation.op, work_of(paths, operation), timeout_s)
+    work = paths.data(operation.info).change(operation)
+    if work is not None:
+        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 
 def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) -> Handle[T]:
@@ -38,27 +42,9 @@ def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) ->
 
 
 def work_of(paths: PathPair, operation: Operation) -> Work:
-    """Describe a change; one of no bytes only sees that the region still lives."""
-    data = paths.data(operation.info)
-    if operation.first == operation.limit:
-        return data.wait_version(operation.info, 0)
-    return data.change(operation)
-
-
-def _do(paths: PathPair, op: str, work: Work, timeout_s: float | None) -> None:
-    """Begin a request and wait for it; whatever cuts that off ends it.
-
-    Most requests on mapped memory are done when they are begun, and need no handle.
-    """
-    try:
-        work.begin()
-        if not work.is_done or work.error is not None:
-            Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
-    except SmboxError:
-        raise
-    except BaseException:
-        work.cancel()
-        raise
+    """Return a change as work, also if it is done already."""
+    work = paths.data(operation.info).change(operation)
+    return work or Done(operation.first, operation.limit)
 
 
 def read(
@@ -66,20 +52,26 @@ def read(
     info: RegionInfo,
     first: int,
     limit: int,
-    out: Bytes,
+    out: NDArray[Any],
     timeout_s: float | None,
-    *,
     operand: int = 0,
-    is_snapshot: bool = False,
+    is_snapshot: bool = False,  # noqa: FBT001, FBT002 - names cost time
 ) -> None:
     """Read bytes of a region's data, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
     if is_snapshot and first < limit:
-        again = partial(snapshots.snapshot, paths, info, first, limit, out, timeout_s)
-        snapshots.once_more(lambda: _do(paths, "get", again(), timeout_s))
+        args = paths, info, first, limit, as_bytes(out), timeout_s
+        again = partial(snapshots.snapshot, *args)
+        snapshots.once_more(lambda: _get(paths, again(), nothing).finish(timeout_s))
         return
-    _do(paths, "get", _read(paths, info, first, limit, out, operand), timeout_s)
+    work = paths.data(info).read(info, first, limit, out, operand)
+    if work is not None:
+        _get(paths, work, nothing).finish(timeout_s)
+
+
+def _get(paths: PathPair, work: Work, result: Callable[[], T]) -> Handle[T]:
+    return Handle("get", work, result, paths.timeout_s)
 
 
 def read_nb(
@@ -87,27 +79,17 @@ def read_nb(
     info: RegionInfo,
     first: int,
     limit: int,
-    out: Bytes,
+    out: NDArray[Any],
     result: Callable[[], T],
-    *,
     operand: int = 0,
-    is_snapshot: bool = False,
+    is_snapshot: bool = False,  # noqa: FBT001, FBT002 - as ``read``
 ) -> Handle[T]:
     """Begin to read; with ``is_snapshot`` all of one moment."""
     if is_snapshot and first < limit:
-        work = snapshots.snapshot(paths, info, first, limit, out, None)
+        work = snapshots.snapshot(paths, info, first, limit, as_bytes(out), None)
     else:
-        work = _read(paths, info, first, limit, out, operand)
-    return Handle("get", work, result, paths.timeout_s).begin()
-
-
-def _read(
-    paths: PathPair, info: RegionInfo, first: int, limit: int, out: Bytes, operand: int
-) -> Work:
-    data = paths.data(info)
-    if first == limit:
-        return data.wait_version(info, 0)
-    return data.read(info, first, limit, out, operand)
+        work = paths.data(info).read(info, first, limit, out, operand) or Done(first, limit)
+    return _get(paths, work, result).begin()
 
 
 def wait_version(
@@ -127,7 +109,7 @@ def wait_version(
 
 def cut(operation: Operation) -> list[Operation]:
     """Cut an operation into those of one stripe each that a batch is made of."""
-    begin, limit, source = operation.first, operation.limit, operation.source
+    begin, limit, source = operation.first, operation.limit, as_bytes(operation.source)
     if 0 < limit - begin <= STRIPE_NBYTES - begin % STRIPE_NBYTES:
         return [operation]
     parts = []

@@ -39,7 +39,7 @@ class OldSink:
         self.first = first
         self.out = out
 
-    def address(self, operation: Operation) -> int:
+    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the old bytes of an operation, or of a part of one, belong."""
         return orders.address_of(self.out) + operation.first - self.first
 
@@ -68,7 +68,7 @@ class DeltaSink:
         self.rate = rate
         self.delta = delta
 
-    def address(self, operation: Operation) -> int:
+    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the delta of an operation, or of a part of one, belongs."""
         return orders.address_of(self.delta.view(np.uint8)) + operation.first - self.first
 
@@ -90,22 +90,19 @@ class MoveSink:
         itemsize: of the region's elements.
     """
 
-    __slots__ = ("_itemsize", "_moved", "_moved_at", "first", "rate", "x")
-
     back = _MOVED
+    _moved_at = -1  # first element of the stripe moved last, or being moved
+    _moved: NDArray[Any]  # the elements of that stripe
 
     def __init__(self, first: int, x: NDArray[Any], rate: Any, itemsize: int) -> None:
         self.first = first
         self.x = x
         self.rate = rate
         self._itemsize = itemsize
-        self._moved_at = -1  # first element of the stripe moved last, or being moved
-        self._moved = x[:0]
 
-    def address(self, operation: Operation) -> int:
-        """Return where the moved elements of an operation, or of a part of one, belong."""
-        ahead = (operation.first - self.first) // self._itemsize * self.x.itemsize
-        return orders.address_of(self.x.view(np.uint8)) + ahead
+    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
+        """Return where the moved elements belong: where they are."""
+        return source
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from smbox.work import Work
 __all__ = [
     "ByteRange",
     "Bytes",
+    "Done",
     "Lease",
     "Operation",
     "RegionInfo",
@@ -64,8 +65,8 @@ class Sink(Protocol):
         """What the native library hands back instead, an ``orders.Back``."""
         ...
 
-    def address(self, operation: Operation) -> int:
-        """Return where to, for an operation or a part of one."""
+    def address(self, operation: Operation, source: int) -> int:
+        """Return where to, for an operation or a part of one whose source is at an address."""
         ...
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
@@ -87,7 +88,7 @@ class Operation(NamedTuple):
         scale: a Python number, exact in the region's dtype.
         first: byte of the region's data where the range begins, on an element boundary.
         limit: byte behind the range.
-        source: ``limit - first`` bytes, C-contiguous; for the whole kernels
+        source: C-contiguous, as many elements as the range has; for the whole kernels
             (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length; of an
             ``accumulate_from`` or a SCALE empty.
         operand: dtype code of the source where it is narrower than the region's elements:
@@ -103,7 +104,7 @@ class Operation(NamedTuple):
     scale: float
     first: int
     limit: int
-    source: Bytes
+    source: NDArray[Any]
     operand: int = 0
     sink: Sink | None = None
     states: tuple[RegionInfo, ...] = ()
@@ -146,6 +147,34 @@ class Waiting:
     def ranges_done(self) -> list[ByteRange]:
         """Waiting changes nothing."""
         return []
+
+    def cancel(self) -> None:
+        """Nothing to stop, unless a subclass says so."""
+
+
+class Done(Waiting):
+    """Bytes ``[first, limit)`` of a change or a read, done as soon as it was asked for."""
+
+    is_done = True
+
+    def __init__(self, first: int, limit: int) -> None:
+        self._range = first, limit
+
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
+        """Nothing is left."""
+        return True
+
+    def outcome(self) -> str:
+        """All of it happened."""
+        return "all"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List all of it."""
+        return [self._range]
+
+    def facts(self) -> dict[str, object]:
+        """Nothing was in the way."""
+        return {}
 
 
 class Lease:

@@ -7,7 +7,7 @@ import pytest
 
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.testing.solo import solo_box
+from smbox.testing.solo import solo_box, solo_boxes
 
 COUNT = 2 * STRIPE_NBYTES // 8 + 4
 
@@ -46,6 +46,18 @@ def test_a_held_counter_leaves_the_data_without_the_signal(region, counter, held
     waiting.wait()
     assert counter.value == 1
     assert (region.get() == 3).all()
+
+
+def test_a_timeout_that_is_no_number_is_told_before_anything_is_done(region, counter):
+    region.put(np.full(COUNT, 1.0))  # what the first call does once is done
+    before = region.version
+    with solo_boxes() as elsewhere, solo_box(elsewhere) as other:
+        for signal in (None, counter, other.counter("far")):
+            with pytest.raises(ConfigError):
+                region.put(np.full(COUNT, 2.0), signal=signal, timeout_s=float("nan"))
+        with pytest.raises(ConfigError):
+            region.scale(2.0, timeout_s=float("nan"))
+    assert region.version == before
 
 
 def test_a_flush_completes_a_signal_that_nobody_waits_for(box, region, counter, held):

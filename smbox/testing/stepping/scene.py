@@ -95,21 +95,23 @@ def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
         parameters = np.zeros(4)
         parameters[: len(order.parameters)] = order.parameters
         kept += [source, parameters, regions]
-        orders.pack_order(
-            block,
-            index,
+        orders.write_order[type(order.scale)](
+            block.bytes,
+            index * orders.ORDER_NBYTES,
             order.kernel,
             _operand(case, order),
-            tuple(regions[region].block.address for region in order.regions),
+            order.back,
+            orders.extents_of([regions[region].block for region in order.regions]),
             order.first,
             order.limit or regions[order.regions[0]].nbytes,
-            source,
+            orders.address_of(source),
+            source.nbytes,
             order.scale,
-            at=begins[0] if begins else order.first,
-            back=order.back,
-            parameters=orders.address_of(parameters) if order.parameters else 0,
-            channel=channel,
-            number=number,
+            orders.address_of(parameters) if order.parameters else 0,
+            0,
+            channel,
+            number,
+            begins[0] if begins else order.first,
         )
         number += sum(piece.order == index for piece in pieces_of(case))
     writer = small_memory.small_writer(memory)

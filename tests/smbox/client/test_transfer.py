@@ -103,8 +103,7 @@ def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
 
 
 def test_an_empty_work_is_done(client):
-    info = client.create(4)
-    work = client.change(info, np.empty(0, np.float32))
+    work = client.data.batch([])
     assert work.advance(0.0)
     assert (work.outcome(), work.ranges_done()) == ("all", [])
 

@@ -170,8 +170,9 @@ def test_orders_of_one_call_stop_at_the_first_that_is_held(memory, make, other):
     regions = [make(np.zeros(2, np.float32), name) for name in "abc"]
     block, source = Block(3 * orders.ORDER_NBYTES), twos(2)
     for place, region in enumerate(regions):
-        blocks = (region.block.address,)
-        orders.pack_order(block, place, SUM, region.dtype_code, blocks, 0, 8, source, 1.0, at=0)
+        words = [SUM, region.dtype_code, 0, region.extents, 0, 8]
+        words += [orders.address_of(source), source.nbytes, 1.0, 0, 0, 0, 0, 0]
+        orders.write_order[float](block.bytes, place * orders.ORDER_NBYTES, *words)
     other.try_lock(regions[1].lock_byte(0))
     assert commits.run_orders(memory.writer, block, 0, 3, 24) == 1
     done, result, met, stripe = orders.order_outcome(block, 1)

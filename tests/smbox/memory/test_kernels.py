@@ -88,6 +88,7 @@ def test_min_and_max_pass_nan_on():
         ("float32", 1e39),
         ("float16", 1e39),
         ("bfloat16", float("inf")),
+        ("float32", [2.0]),
     ],
 )
 def test_a_scale_that_the_type_cannot_hold_is_refused(name: str, scale: float):

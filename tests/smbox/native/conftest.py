@@ -65,22 +65,25 @@ class Memory:
     ) -> int:
         """Run one order to its end; return its result."""
         block = orders.Block(orders.ORDER_NBYTES)
-        orders.pack_order(
-            block,
+        orders.write_order[type(scale)](
+            block.bytes,
             0,
             kernel,
             operand,
-            tuple(region.address for region in regions),
+            back,
+            orders.extents_of(regions),
             first,
             limit,
-            source,
+            orders.address_of(source),
+            source.nbytes,
             scale,
-            at=first,
-            back=back,
-            back_to=0 if back_to is None else orders.address_of(back_to),
-            parameters=0 if parameters is None else orders.address_of(parameters),
+            0 if parameters is None else orders.address_of(parameters),
+            0 if back_to is None else orders.address_of(back_to),
+            0,
+            0,
+            first,
         )
-        library.load().long.smbox_commit(self._writer.address, block.address, 1)
+        library.load().long.smbox_commit(self._writer.ref, block.ref, 1)
         return orders.order_outcome(block)[1]
 
 

@@ -232,6 +232,37 @@ def test_requests_of_a_thread_take_effect_in_their_order(box, region, held):
     assert second.done()
 
 
+@pytest.mark.parametrize("verb", ["put", "fetch_and_op", "get"])
+def test_a_blocking_verb_takes_its_turn_behind_what_is_queued(box, region, held, verb):
+    with held(region):
+        queued = region.accumulate_nb(ONES)  # 2, once somebody drives it
+    if verb == "put":
+        region.put(ONES * 5)
+        assert (region.get() == 5).all()
+    elif verb == "fetch_and_op":
+        assert (region.fetch_and_op(ONES) == 2).all()
+    else:
+        assert (region.get() == 2).all()
+    assert queued.work.is_done
+
+
+@pytest.mark.parametrize("verb", ["put", "elastic", "accumulate"])
+def test_what_the_first_call_leaves_goes_on_once_the_stripe_is_free(box, region, held, verb):
+    x = ONES * 3
+    with held(region, 1):
+        handle = {
+            "put": lambda: region.put_nb(x),
+            "elastic": lambda: region.elastic_nb(x, 0.5),
+            "accumulate": lambda: region.accumulate_nb(ONES),
+        }[verb]()
+        assert not handle.done()
+        assert handle.ranges_done() == [(0, STRIPE_NBYTES)]
+    handle.wait()
+    assert handle.ranges_done() == [(0, ONES.nbytes)]
+    assert (region.get() == {"put": 3, "elastic": 2, "accumulate": 2}[verb]).all()
+    assert (x == (2 if verb == "elastic" else 3)).all()
+
+
 def test_a_verb_in_a_signal_handler_inside_a_verb_is_refused(box, region):
     errors = []
 
