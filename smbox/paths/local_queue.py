@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -128,7 +128,8 @@ class LocalQueue:
         self.reader = Reader(self._locks)
         self.writer: Writer | None = None
         self._works: deque[LocalWork] = deque()
-        self._renew_lock()
+        self._lock = threading.Lock()
+        self._owner = 0  # the thread inside, while the lock is held; else 0, or stale
         self._is_closed = False
         self._unseen: LocalWork | None = None
 
@@ -149,43 +150,56 @@ class LocalQueue:
         What needs more it leaves to a request of the queue: to wait for others, a mapping, a
         writer, siblings, or a copy of the operand.
         """
-        if self._is_inside():
+        me = get_ident()  # before the lock: a signal handler may run after any call
+        if self._owner == me and self._lock.locked():
             raise ConfigError(_NESTED)
         with self._lock:
-            if self._is_closed:
-                raise PeerLostError("the box was closed", outcome="none")
-            region, writer = self.regions.mapped(operation.info.address), self.writer
-            if region is None or writer is None or self._works:
-                return 0
-            source = operation.source
-            if source.base is not None and region.may_hold(source):
-                return 0
-            order = writer.order
-            nbytes = pack(order, 0, region, operation, operation.first)
-            run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-            done = run(writer.ref, order.ref, 1)
-            return None if done else order.words[ORDER_DONE] - operation.first
+            self._owner = me
+            left = self._commit(operation)
+            self._owner = 0
+        return left
+
+    def _commit(self, operation: Operation) -> int | None:
+        if self._is_closed:
+            raise PeerLostError("the box was closed", outcome="none")
+        region, writer = self.regions.mapped(operation.info.address), self.writer
+        if region is None or writer is None or self._works:
+            return 0
+        source = operation.source
+        if source.base is not None and region.may_hold(source):
+            return 0
+        order = writer.order
+        nbytes = pack(order, 0, region, operation, operation.first)
+        run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+        done = run(writer.ref, order.ref, 1)
+        return None if done else order.words[ORDER_DONE] - operation.first
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int
     ) -> int | None:
         """Read by one call, as ``commit`` changes."""
-        if self._is_inside():
+        me = get_ident()
+        if self._owner == me and self._lock.locked():
             raise ConfigError(_NESTED)
         with self._lock:
+            self._owner = me
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
             region, reader = self.regions.mapped(info.address), self.reader
-            if region is None or self._works:
-                return 0
-            done = reader.read_once(region, first, limit, out, operand)
-            return None if done else reader.done
+            left: int | None = 0
+            if region is not None and not self._works:
+                done = reader.read_once(region, first, limit, out, operand)
+                left = None if done else reader.done
+            self._owner = 0
+        return left
 
     def run(self, work: LocalWork) -> bool:
         """Append a request, unless it is begun, and run all as far as they go; True if done."""
-        if self._is_inside():
+        me = get_ident()
+        if self._owner == me and self._lock.locked():
             raise ConfigError(_NESTED)
         with self._lock:
+            self._owner = me
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome=work.outcome())
             if not work.is_begun:
@@ -193,6 +207,7 @@ class LocalQueue:
                 self._works.append(work)
             if not work.is_done:
                 self._run()
+            self._owner = 0
         return work.is_done
 
     def rest(self) -> None:
@@ -266,17 +281,16 @@ class LocalQueue:
 
     def abandon(self) -> None:
         """Drop the writer in a forked child: it is the parent's, and so may be the lock."""
-        self._renew_lock()
+        self._lock = threading.Lock()
+        self._owner = 0
         self._is_closed = True
         if self.writer is not None:
             self.writer.abandon()
         self._locks.close()
 
-    def _renew_lock(self) -> None:
-        """Make the lock, and what tells whether the calling thread is inside."""
-        lock: Any = threading.RLock()
-        self._lock = lock
-        self._is_inside: Callable[[], bool] = lock._is_owned  # noqa: SLF001
+    def _is_inside(self) -> bool:
+        """Tell whether this is a call from inside another one of the same thread."""
+        return self._owner == get_ident() and self._lock.locked()
 
     def _run(self) -> None:
         while self._works:
