@@ -31,12 +31,12 @@ torch.set_num_threads(1)
 WAIT_S = 60.0
 LEASE_S = 0.6
 LAZY = {
-    "EASGD": (EASGD, {}),
-    "EASGD overlapped": (EASGD, {"overlap": True}),
-    "EAMSGD": (EAMSGD, {"momentum": 0.5}),
-    "EAMSGD overlapped": (EAMSGD, {"momentum": 0.5, "overlap": True}),
+    "EASGD": (EASGD, {"period": 10}),
+    "EASGD overlapped": (EASGD, {"period": 10, "overlap": True}),
+    "EAMSGD": (EAMSGD, {"period": 10, "momentum": 0.5}),
+    "EAMSGD overlapped": (EAMSGD, {"period": 10, "momentum": 0.5, "overlap": True}),
     "SEASGD": (SEASGD, {"period": 10}),
-    "SyncEASGD": (SyncEASGD, {}),
+    "SyncEASGD": (SyncEASGD, {"period": 10}),
     "Downpour": (Downpour, {"n_push": 20, "n_fetch": 20}),
     "ServerDownpour": (ServerDownpour, {"n_push": 20, "n_fetch": 20}),
     "ADownpour": (ADownpour, {"period": 20}),
@@ -87,14 +87,14 @@ def test_closing_shares_what_the_period_left(name):
     np.testing.assert_array_equal(center(box), shared)
 
 
-def test_ten_steps_at_the_default_period_reach_the_center():
+def test_four_steps_at_the_default_period_reach_the_center():
     box = ModelBox()
     one = worker(box)
     with one.optimizer:
-        one.run(10)
+        one.run(4)
         before = center(box)
     np.testing.assert_array_equal(before, start())
-    np.testing.assert_allclose(center(box), 0.1 * start() + 0.9 * moved(10), atol=1e-5)
+    np.testing.assert_allclose(center(box), 0.1 * start() + 0.9 * moved(4), atol=1e-5)
 
 
 def moved(steps: int) -> np.ndarray:
