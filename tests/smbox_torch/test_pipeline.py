@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
 import uuid
@@ -18,6 +19,7 @@ from smbox_torch import Pipeline
 pytestmark = pytest.mark.shares
 
 SEEDING = threading.Lock()  # torch has one generator for all threads
+MODELS: dict[Callable[[], nn.Sequential], nn.Sequential] = {}
 ROWS = 16
 TIMEOUT_S = 60.0
 
@@ -63,9 +65,12 @@ def halves() -> nn.Sequential:
 
 
 def made(model: Model) -> nn.Sequential:
+    """A copy of the model, made once: stages that are built meanwhile use torch's seed, too."""
     with SEEDING:
-        torch.manual_seed(7)
-        return model()
+        if model not in MODELS:
+            torch.manual_seed(7)
+            MODELS[model] = model()
+        return copy.deepcopy(MODELS[model])
 
 
 def batches(rows: Sequence[int], dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
