@@ -137,9 +137,10 @@ def rows(measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def table(found: Sequence[dict[str, Any]], told: argparse.Namespace) -> Table:
     """Lay out a row for each number of nodes."""
     keys = "nothing encrypted" if told.no_keys else "with keys"
+    rate = f"{told.rate_mbit:g} Mbit/s" if told.rate_mbit else "unlimited"
     shown = Table(
         title=f"{told.clients} clients, {told.mib} MiB striped, each node's link"
-        f" {told.rate_mbit:g} Mbit/s, {keys}; no computation"
+        f" {rate}, {keys}; no computation"
     )
     for name in ("nodes", "put MB/s", "ratio", "get MB/s", "ratio", "goal"):
         shown.add_column(name, justify="right")
@@ -162,7 +163,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", default="1,2,4", help="numbers, with commas")
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--rate-mbit", type=float, default=1000.0)
+    parser.add_argument("--rate-mbit", type=float, default=1000.0, help="0: unlimited")
     parser.add_argument("--mib", type=int, default=32, help="size of the region")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--repeats", type=int, default=3)
