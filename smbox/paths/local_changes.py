@@ -11,7 +11,8 @@ from smbox.errors import SmboxError
 from smbox.memory import commit, orders
 from smbox.memory.mapped import MappedRegion, Piece, pieces
 from smbox.memory.orders import ORDER_NBYTES, Block
-from smbox.paths.local_queue import LocalQueue, LocalWork
+from smbox.paths.local_queue import LocalQueue
+from smbox.paths.local_work import LocalWork
 from smbox.paths.packing import pack, unaliased
 from smbox.paths.work import ByteRange, Operation, RegionInfo
 

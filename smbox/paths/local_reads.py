@@ -12,7 +12,8 @@ from smbox.memory.hold import Hold, held_stripes, read_held
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion, pieces
-from smbox.paths.local_queue import LocalQueue, LocalWork
+from smbox.paths.local_queue import LocalQueue
+from smbox.paths.local_work import LocalWork
 from smbox.paths.pause import Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Waiting
 
