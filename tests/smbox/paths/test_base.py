@@ -15,8 +15,8 @@ from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, DataPath
 from smbox.paths.control import RemoteControl
 from smbox.paths.local import LocalPath
-from smbox.paths.local_work import LocalWork
 from smbox.paths.local_reads import LocalWait
+from smbox.paths.local_work import LocalWork
 from smbox.paths.work import RegionInfo, Work
 from smbox.testing.solo import SoloControl
 
