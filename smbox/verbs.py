@@ -14,6 +14,7 @@ from smbox.dtypes import DType
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
@@ -108,10 +109,11 @@ def from_region(
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: they lie at two nodes.
+        ConfigError: they lie at two nodes, or overlap beyond one stripe.
     """
     kernel = kernel_of(extent.info, op, scale)
     check_beside(extent, source)
+    _check_apart(extent, source)
     operation = _without_operand(extent, "accumulate_from", kernel, scale)
     data = paths.data(extent.info)
     if extent.first == extent.limit:
@@ -125,6 +127,18 @@ def scale(extent: Extent, factor: float) -> Operation:
     """Check and describe a ``scale``."""
     scale_of(KernelCode.SCALE, extent.info.dtype, factor)
     return _without_operand(extent, "scale", KernelCode.SCALE, factor)
+
+
+def _check_apart(extent: Extent, source: Extent) -> None:
+    """Refuse a source that would be read where this change has already written."""
+    first, limit = extent.first, extent.limit
+    is_shifted = source.info.address == extent.info.address and source.first != first
+    is_long = first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES
+    if is_shifted and is_long and source.first < limit and first < source.limit:
+        raise ConfigError(
+            "source and target overlap over several stripes: change from a copy",
+            region=extent.info.name,
+        )
 
 
 def check_beside(extent: Extent, source: Extent) -> None:

@@ -99,6 +99,13 @@ def check(hosts: tuple[Host, ...]) -> None:
             raise ConfigError(
                 f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
             )
+        own = sorted(name for name in host.env if name.startswith("SMBOX_"))
+        if own:
+            raise ConfigError(
+                "SMBOX_ variables are set by the run: leave them out of env",
+                host=host.name,
+                variables=own,
+            )
         if shlex.quote(host.python or "-") != (host.python or "-"):
             raise ConfigError(
                 "the path of python passes a shell there: give one without blanks and quotes",

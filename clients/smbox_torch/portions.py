@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
 
-__all__ = ["Board", "Portions", "Report", "Ticket", "Tickets"]
+__all__ = ["Board", "Portions", "Report", "Ticket", "Tickets", "check_counts"]
 
 ROUND_SHIFT: Final = 32
 POSITION: Final = (1 << ROUND_SHIFT) - 1
@@ -96,6 +96,15 @@ class Board:
         return found
 
 
+def check_counts(portions: int, workers: int) -> None:
+    """Raise ConfigError unless there are whole portions and workers, one of each at least."""
+    are_whole = {type(portions), type(workers)} == {int}
+    if not are_whole or not 0 < portions <= POSITION or workers < 1:
+        raise ConfigError(
+            "there is a portion and a worker at least", portions=portions, workers=workers
+        )
+
+
 class Portions:
     """The coordinator's side.
 
@@ -120,10 +129,7 @@ class Portions:
     def __init__(
         self, box: Any, name: str, portions: int, workers: int, size: int, dtype: str
     ) -> None:
-        if not 0 < portions <= POSITION or workers < 1:
-            raise ConfigError(
-                "there is a portion and a worker at least", portions=portions, workers=workers
-            )
+        check_counts(portions, workers)
         self.added = [0] * workers
         self.discarded = 0
         self.slots = [

@@ -22,7 +22,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.flat import FlatBuffer, FlatParameters
 from smbox_torch.node_lbfgs import NodeLBFGS
-from smbox_torch.portions import Portions, Tickets
+from smbox_torch.portions import Portions, Tickets, check_counts
 
 __all__ = ["Sandblaster", "SandblasterStep", "SandblasterWorker"]
 
@@ -80,6 +80,7 @@ class Sandblaster:
         history: int = 10,
         timeout_s: float = 300.0,
     ) -> None:
+        check_counts(portions, workers)
         self._flat = _only(parameters)
         self.timeout_s = timeout_s
         self._count = portions
@@ -152,7 +153,7 @@ class Sandblaster:
         self._flat.store()
 
     def close(self) -> None:
-        """End the run: workers stop. All vectors but x are freed. Idempotent."""
+        """End the run: workers stop. The vectors but x are freed; slots stay. Idempotent."""
         self.portions.end()
         self.vectors.close()
 

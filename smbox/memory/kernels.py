@@ -157,7 +157,7 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
         raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
     kernel = KERNELS[code]
     if dtype.kind not in kernel.kinds:

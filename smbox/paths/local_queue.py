@@ -137,8 +137,10 @@ class LocalQueue:
         if self._is_inside():
             return
         with self._lock:
+            self._owner = get_ident()
             if self._works:
                 self._works[0].rested()
+            self._owner = 0
 
     def drain(self, deadline_s: float) -> bool:
         """Drive all that is queued now; False at the deadline.
@@ -173,13 +175,14 @@ class LocalQueue:
         if self._is_inside():
             return  # by a finalizer inside another verb: it is dropped with its owner's
         with self._lock:
-            if work.is_done:
-                return
-            if work in self._works:
-                work.rested()
-                self._works.remove(work)
-            cancelled = ConfigError("the request was interrupted; it is cancelled")
-            work.error, work.is_done = cancelled, True
+            self._owner = get_ident()
+            if not work.is_done:
+                if work in self._works:
+                    work.rested()
+                    self._works.remove(work)
+                cancelled = ConfigError("the request was interrupted; it is cancelled")
+                work.error, work.is_done = cancelled, True
+            self._owner = 0
 
     def is_left(self) -> bool:
         """Tell whether the thread has ended with nothing queued."""
@@ -194,12 +197,14 @@ class LocalQueue:
         if self._is_inside():
             raise ConfigError(_NESTED)
         with self._lock:
+            self._owner = get_ident()
             if not self._is_closed:
                 self._is_closed = True
                 self._works.clear()
                 if self.writer is not None:
                     self.writer.close()
                 self._locks.close()
+            self._owner = 0
 
     def abandon(self) -> None:
         """Drop the writer in a forked child: it is the parent's, and so may be the lock."""

@@ -78,6 +78,7 @@ def test_what_is_about_a_login_or_a_host_does_not_travel():
         (b'[[host]]\nname = "a"\naddress = "x"\nport = 65536', "65535"),
         (b'[[host]]\nname = "a"\naddress = "x"', "workers = 1"),
         (b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\npython = "a b"', "shell"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {SMBOX_RANK = "7"}', "set by the run"),
         (2 * b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\n', "differ"),
     ],
 )

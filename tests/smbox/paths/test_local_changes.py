@@ -64,3 +64,13 @@ def test_a_narrower_operand_widens_exactly(box, narrow):
     region.elastic(moved, 0.25)
     assert (moved == expected).all()
     assert (region.get() == wide + delta).all()
+
+
+def test_a_source_that_overlaps_over_several_stripes_is_refused(box):
+    region = box.create("long", shape=(200_000,), dtype="int64", init=np.arange(200_000))
+    for target, source in ((region[1:], region[:-1]), (region[:-1], region[1:])):
+        with pytest.raises(smbox.ConfigError, match="overlap over several stripes"):
+            target.accumulate_from(source, op="replace")
+    assert (region.get() == np.arange(200_000)).all()
+    region.accumulate_from(region)  # itself, element by element
+    assert (region.get() == 2 * np.arange(200_000)).all()
