@@ -16,7 +16,6 @@ import datetime as dt
 import os
 import re
 import stat
-import tomllib
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 import zmq
 
+from smbox import toml
 from smbox.errors import ConfigError
 
 __all__ = [
@@ -233,10 +233,7 @@ def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
-    try:
-        return tomllib.loads(found.decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or nested without end
-        raise ConfigError(f"this is no key file: {error}", key=str(path)) from error
+    return toml.decode(found, dict[str, Any], "this is no key file", key=str(path))
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lab import enclosure, needs, running, spec
+from smbox import toml
 from smbox.errors import SmboxError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -31,14 +32,14 @@ def run(
     ] = None,
 ) -> None:
     """Run COMMAND by the workers of all hosts, as `smbox run` does; then remove everything."""
-    laboratory = spec.read(file.read_bytes())
+    laboratory = toml.read(file, spec.read)
     raise typer.Exit(running.run(laboratory, words, out=out, torchrun=torchrun, wait_s=wait_s))
 
 
 @app.command(context_settings=PASSED_ON)
 def on(file: File, host: Annotated[str, typer.Argument()], words: Words) -> None:
     """Run COMMAND once in HOST, for example a shell; then remove everything."""
-    raise typer.Exit(running.run_on(spec.read(file.read_bytes()), host, words))
+    raise typer.Exit(running.run_on(toml.read(file, spec.read), host, words))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from smbox import toml
 from smbox.errors import ConfigError
 
 HOSTS_MAX: Final = 200
@@ -99,10 +100,7 @@ def read(text: bytes) -> Spec:
     Raises:
         ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
     """
-    try:
-        file = msgspec.toml.decode(text, type=File)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"this describes no laboratory: {error} (docs/lab.md)") from error
+    file = toml.decode(text, File, "this describes no laboratory (docs/lab.md)")
     hosts = tuple(
         HostSpec(
             name,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from smbox.memory import process
+from smbox_torch.interrupts import ENDING
 from smbox_torch.reporter import REPORT_FD
 
 CHUNK_NBYTES: Final = 1 << 16
@@ -34,6 +35,7 @@ LINE_NBYTES_MAX: Final = 1 << 16
 def _heed_launcher(at_its_death: signal.Signals) -> None:
     process.heed_parent(at_its_death)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher may hold them
 
 
 class Sink(Protocol):
@@ -43,7 +45,7 @@ class Sink(Protocol):
         """Take bytes as they come, wherever they are cut."""
 
     def end(self) -> None:
-        """Take note that nothing more comes."""
+        """Take note that nothing more comes; it may be told so again."""
 
 
 class Lines:
@@ -85,23 +87,28 @@ class Pipe:
         os.set_blocking(fd, False)
         self.fd = fd
         self._sink = sink
+        self._is_closed = False
 
     def read(self, nbytes_max: int = TURN_NBYTES) -> bool:
         """Take what has come, so much at most; returns False once nothing more can come."""
+        if self._is_closed:
+            return False
         for _ in range(nbytes_max // CHUNK_NBYTES):
             try:
                 chunk = os.read(self.fd, CHUNK_NBYTES)
             except BlockingIOError:
                 return True
             if not chunk:
+                self._sink.end()
                 return False
             self._sink.feed(chunk)
         return True
 
     def close(self) -> None:
         """Take what is left, and close; a process that escaped may still write."""
-        self.read(PIPE_NBYTES_MAX)
-        self._sink.end()
+        if self.read(PIPE_NBYTES_MAX):
+            self._sink.end()
+        self._is_closed = True
         os.close(self.fd)
 
 

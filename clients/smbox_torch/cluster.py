@@ -10,12 +10,13 @@ from typing import Final
 
 from smbox.config import addresses_of, scheme_of
 from smbox.errors import ConfigError
-from smbox_torch.hosts import Host, without_places
+from smbox_torch.hosts import WORKERS_MAX, Host, without_places
 from smbox_torch.this_host import LOOPBACK
 from smbox_torch.world import TORCHELASTIC
 
 GRACE_S: Final = 5.0
 RESTARTS: Final = 3
+MEMORY_NODES_MAX: Final = 256
 
 
 class OnFailure(StrEnum):
@@ -97,9 +98,10 @@ class Plan:
     insecure: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.nodes, self.per_node) < 1:
+        if min(self.nodes, self.per_node) < 1 or self.nodes * self.per_node > WORKERS_MAX:
             raise ConfigError(
-                "a run has at least one node and one worker per node",
+                "a run has at least one node and one worker per node, and at most"
+                f" {WORKERS_MAX} workers",
                 nodes=self.nodes,
                 per_node=self.per_node,
             )
@@ -110,8 +112,10 @@ class Plan:
                 restarts=self.restarts,
                 on_failure=str(self.on_failure),
             )
-        if self.memory_nodes < 1:
-            raise ConfigError("a run has at least one memory node", given=self.memory_nodes)
+        if not 1 <= self.memory_nodes <= MEMORY_NODES_MAX:
+            raise ConfigError(
+                f"a run has 1 to {MEMORY_NODES_MAX} memory nodes", given=self.memory_nodes
+            )
         self._check_hosts()
         addresses = () if self.address is None else addresses_of(self.address)
         if self.groups > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
@@ -132,6 +136,18 @@ class Plan:
                 "the file of hosts says where memory nodes run: leave out --address, --memory"
                 " and --memory-nodes",
                 hosts=", ".join(sized),
+            )
+        self._check_ports()
+
+    def _check_ports(self) -> None:
+        binds = [self.hosts[index].bind() for index in self.memory_hosts if self.hosts]
+        twice = [bind for bind in binds if binds.count(bind) > 1 and not bind.endswith(":0")]
+        if twice:
+            raise ConfigError(
+                "several memory nodes would listen at one port: leave out `port` of the host,"
+                " or start fewer --memory-nodes",
+                address=twice[0],
+                nodes=len(twice),
             )
 
     @property

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
-import selectors
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,15 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
-from smbox_torch.children import Child, Lines, Pipe, Sink, await_end, described, end_all, listen
-from smbox_torch.frames import Frames, Kind, told
+from smbox_torch.children import Child, Pipe, Sink, await_end
+from smbox_torch.entrance import ANSWER_S, Entrance
+from smbox_torch.frames import Kind, Ready, told, value_of
 from smbox_torch.hosts import Host
 
 READY_S: Final = 60.0
-LOOK_S: Final = 0.1
-ANSWER_S: Final = 10.0
-"""A host that does not tell of the end of a killed process for so long is lost."""
-
 WORDS_MAX: Final = 5
 """Last lines of what was said at a host, for the error that it cannot be entered."""
 
@@ -59,7 +54,7 @@ class FarChild:
     def take(self, kind: Kind, payload: bytes) -> None:
         """Take what the agent tells of the process."""
         if kind is Kind.EXIT:
-            self.end(int(json.loads(payload)))
+            self.end(value_of(payload, int))
         elif kind in self._sinks:
             self._sinks[kind].feed(payload)
 
@@ -92,6 +87,8 @@ class FarChild:
 class FarHost:
     """One host of a file; attributes as of StartingHost.
 
+    Its words run from here on; ``await_ready`` waits for its agent, ``close`` ends all.
+
     Args:
         host: as the file describes it.
         words: of the command of its workers; none: it runs none.
@@ -99,11 +96,8 @@ class FarHost:
         grace_s: from SIGTERM to SIGKILL, in seconds.
         note: called with lines to show.
 
-    Attributes:
-        agent: the process that was started here to enter the host.
-
     Raises:
-        ConfigError: the words that enter it start no program.
+        ConfigError: the words that enter it start no program; nothing is left.
     """
 
     def __init__(
@@ -124,37 +118,30 @@ class FarHost:
         self._children: dict[int, FarChild] = {}
         self._count = 0
         self._refused = ""
-        self._is_closing = False
-        lines = Lines(self._hear)
-        orders, self._orders = os.pipe()
-        os.set_blocking(self._orders, False)
-        try:
-            self.agent = Child(
-                [*host.enter, self.python, "-P", "-m", "smbox_torch.agent"],
-                os.environ,
-                Frames(self._take, lines.feed, self._lose),
-                errors=lines,
-                stdin=orders,
-                at_launchers_death=signal.SIGTERM,
-            )
-        except OSError as error:
-            os.close(self._orders)
-            raise ConfigError(
-                f"host {host.name!r} cannot be entered by {self._words()}: {error}"
-            ) from error
-        finally:
-            os.close(orders)
+        argv = [*host.enter, self.python, "-P", "-m", "smbox_torch.agent"]
         order: dict[str, Any] = {
             "folder": host.folder or os.getcwd(),
             "env": dict(env) | host.env,
         }
         order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
-        self.tell(Kind.PREPARE, 0, order)
+        prepare = told(Kind.PREPARE, 0, order)
+        try:
+            self._entrance = Entrance(argv, self._take, self._hear, self._lose)
+        except OSError as error:
+            raise ConfigError(
+                f"host {host.name!r} cannot be entered by {self._words()}: {error}"
+            ) from error
+        self._entrance.send(prepare)
+
+    @property
+    def agent(self) -> Child:
+        """The process that was started here to enter the host."""
+        return self._entrance.process
 
     @property
     def is_lost(self) -> bool:
         """Tell whether nothing can be started there any more."""
-        return self.agent.exit_code is not None
+        return self._entrance.is_lost
 
     def await_ready(self) -> None:
         """Wait until its agent can start processes.
@@ -163,22 +150,20 @@ class FarHost:
             ConnectError: the host cannot be entered, or says nothing for READY_S.
             ConfigError: it lacks the folder or the command.
         """
-        deadline_s = time.monotonic() + READY_S
-        while not self.pid:
-            if self._refused:
-                raise ConfigError(f"host {self.host.name!r}: {self._refused}")
-            is_late = time.monotonic() > deadline_s
-            if is_late or self.agent.reap():
-                how = "it says nothing" if is_late else described(self.agent.exit_code or 0)
-                raise ConnectError(
-                    f"host {self.host.name!r} cannot be entered by {self._words()}, or"
-                    f" {self.python} has no smbox there: {how}",
-                    said=" | ".join(self._said),
-                )
-            with selectors.DefaultSelector() as selector:
-                listen(selector, self.agent)
-                selector.select(LOOK_S)
-            self._read()
+        self._entrance.wait(
+            lambda: bool(self.pid or self._refused) or self.agent.reap(), READY_S
+        )
+        if self._refused:
+            raise ConfigError(f"host {self.host.name!r}: {self._refused}")
+        if self.pid:
+            return
+        self._entrance.give_up("it says nothing")
+        await_end([self.agent], time.monotonic() + ANSWER_S)  # takes what it has said
+        raise ConnectError(
+            f"host {self.host.name!r} cannot be entered by {self._words()}, or"
+            f" {self.python} has no smbox there: {self._entrance.how}",
+            said=" | ".join(self._said),
+        )
 
     def start(
         self,
@@ -209,53 +194,38 @@ class FarHost:
         """Do nothing: the agent removes what processes left, when it ends."""
 
     def tell(self, kind: Kind, number: int, value: Any) -> None:
-        """Send a frame to the agent; an agent that has ended gets none."""
-        left = memoryview(told(kind, number, value))
-        while left and not self.is_lost:
-            try:
-                left = left[os.write(self._orders, left) :]
-            except BlockingIOError:  # it may wait for us to read what it has told
-                select.select([self.agent.pipes[0].fd], [self._orders], [], LOOK_S)
-                self._read()
-            except BrokenPipeError:
-                return
+        """Send a frame to the agent; a host that does not take it in time is lost."""
+        self._entrance.send(told(kind, number, value))
+        self._entrance.await_sent()
 
     def look(self, *, is_late: bool) -> None:
         """Take note of the agent's end; give up a host that is late with an answer."""
         if is_late:
-            self.agent.send(signal.SIGKILL)
+            self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
         self.agent.reap()
 
     def close(self) -> None:
         """End the agent, and with it all that it has started."""
-        self._is_closing = True
-        os.close(self._orders)
-        left = await_end([self.agent], time.monotonic() + self._grace_s + ANSWER_S)
-        end_all(left, self._grace_s)
-
-    def _read(self) -> None:
-        if not self.is_lost:
-            for pipe in self.agent.pipes:
-                pipe.read()
+        self._entrance.close(self._grace_s, is_ready=bool(self.pid or self._refused))
 
     def _take(self, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.READY:
-            found = json.loads(payload)
-            self.command, self.python = found["command"], found["python"]
-            self.free_port, self.pid = found["free_port"], found["pid"]
+            found = value_of(payload, Ready)
+            self.command, self.python = found.command, found.python
+            self.free_port, self.pid = found.free_port, found.pid
         elif kind is Kind.REFUSED:
-            self._refused = json.loads(payload)
+            self._refused = value_of(payload, str)
         elif number in self._children:
-            child = self._children.pop(number)
-            if kind is not Kind.EXIT:
-                self._children[number] = child
-            child.take(kind, payload)
+            self._children[number].take(kind, payload)
+            if kind is Kind.EXIT:
+                del self._children[number]
 
     def _lose(self) -> None:
         """Take the agent's end for that of all its processes."""
-        if self.pid and not self._is_closing:
-            how = described(self.agent.exit_code or 0)
-            self._note(f"host {self.host.name}: its connection has ended ({how})")
+        if self.pid and not self._entrance.is_closing:
+            self._note(
+                f"host {self.host.name}: its connection has ended ({self._entrance.how})"
+            )
         for child in self._children.values():
             child.end(LOST)
 
@@ -265,4 +235,4 @@ class FarHost:
             self._note(f"host {self.host.name}: {line}")
 
     def _words(self) -> str:
-        return f"`{' '.join(self.host.enter) or self.python}`"
+        return f"`{shlex.join(self.host.enter) or self.python}`"

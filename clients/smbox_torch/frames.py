@@ -10,9 +10,12 @@ import json
 import struct
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from smbox.errors import RemoteProtocolError
+from smbox_torch.children import Sink
 
 BEGIN: Final = b"\nsmbox agent 1\n"
 """What an agent writes first; the number is that of this form."""
@@ -22,7 +25,7 @@ FRAME_NBYTES_MAX: Final = 1 << 26
 
 
 class Kind(IntEnum):
-    """Of a frame; the first four go to the agent."""
+    """Of a frame; the first three go to the agent."""
 
     PREPARE = 1  # JSON: folder, env, words of the command, workers, grace_s
     START = 2  # JSON: argv, env, at_death (signal), segments (prefix of what it leaves)
@@ -34,7 +37,17 @@ class Kind(IntEnum):
     EXIT = 8  # JSON: exit code as subprocess has it
 
 
+Form = TypeVar("Form")
 Take = Callable[[Kind, int, bytes], None]
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What READY tells of an agent's host; attributes as of StartingHost."""
+
+    pid: int
+    python: str
+    command: tuple[str, ...]
+    free_port: int
 
 
 def frame(kind: Kind, number: int, payload: bytes) -> bytes:
@@ -47,25 +60,38 @@ def told(kind: Kind, number: int, value: Any) -> bytes:
     return frame(kind, number, json.dumps(value).encode())
 
 
+def value_of(payload: bytes, form: type[Form]) -> Form:
+    """Return the value that ``told`` has written.
+
+    Raises:
+        RemoteProtocolError: it is none, or has another form.
+    """
+    try:
+        return msgspec.convert(json.loads(payload), form)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise RemoteProtocolError(f"no value of an agent: {error}") from error
+
+
 class Frames:
     """Takes bytes, gives frames.
 
     Args:
         take: called with kind, number and bytes of each frame.
         before: takes what comes before BEGIN; None: frames come at once.
-        ended: called when nothing more comes.
+
+    Attributes:
+        is_begun: whether BEGIN has come.
     """
 
-    def __init__(
-        self,
-        take: Take,
-        before: Callable[[bytes], None] | None = None,
-        ended: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, take: Take, before: Sink | None = None) -> None:
         self._take = take
         self._before = before
-        self._ended = ended
         self._rest = bytearray()
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether BEGIN has come."""
+        return self._before is None
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes as they come, wherever they are cut.
@@ -87,15 +113,20 @@ class Frames:
             del self._rest[:limit]
             self._take(Kind(kind), number, payload)
 
-    def _find_begin(self, before: Callable[[bytes], None]) -> bool:
-        found = self._rest.find(BEGIN)
-        keep = len(self._rest) - len(BEGIN) + 1 if found < 0 else found
-        before(bytes(self._rest[: max(keep, 0)]))
-        del self._rest[: max(keep, 0) if found < 0 else found + len(BEGIN)]
-        if found >= 0:
-            self._before = None
-        return found >= 0
-
     def end(self) -> None:
         """Take note that nothing more comes; a frame that is not whole is dropped."""
-        self._ended()
+        if self._before is not None:
+            self._before.feed(bytes(self._rest))
+            self._before.end()
+        self._rest.clear()
+
+    def _find_begin(self, before: Sink) -> bool:
+        found = self._rest.find(BEGIN)
+        is_found = found >= 0
+        count = found if is_found else max(0, len(self._rest) - len(BEGIN) + 1)
+        before.feed(bytes(self._rest[:count]))
+        del self._rest[: count + len(BEGIN) if is_found else count]
+        if is_found:
+            before.end()
+            self._before = None
+        return is_found

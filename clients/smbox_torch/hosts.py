@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from smbox import toml
 from smbox.errors import ConfigError
 from smbox_torch.world import TORCHELASTIC
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PORT_MAX: Final = (1 << 16) - 1
+WORKERS_MAX: Final = 10_000
+"""Of all hosts together."""
 
 TORCHRUN: Final = frozenset(
     (
@@ -76,44 +80,70 @@ def read(text: bytes) -> tuple[Host, ...]:
     Raises:
         ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
     """
-    try:
-        hosts = msgspec.toml.decode(text, type=_File).host
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"this describes no hosts: {error} (docs/hosts.md)") from error
+    hosts = toml.decode(text, _File, "this describes no hosts (docs/hosts.md)").host
     check(hosts)
     return hosts
 
 
 def check(hosts: tuple[Host, ...]) -> None:
     """Raise ConfigError unless a run can have these hosts."""
-    names = [host.name for host in hosts]
+    counts = Counter(host.name for host in hosts)
     for host in hosts:
-        if _NAME.fullmatch(host.name) is None or names.count(host.name) > 1:
+        if _NAME.fullmatch(host.name) is None or counts[host.name] > 1:
             raise ConfigError(
                 "names of hosts differ and hold letters, digits, '.', '_' and '-'",
                 name=host.name,
             )
-        if not host.address:
-            raise ConfigError("a host has an address that the others reach", host=host.name)
-        if host.workers < 0 or not 0 <= host.port <= PORT_MAX:
-            raise ConfigError(
-                f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
-            )
-        own = sorted(name for name in host.env if name.startswith("SMBOX_"))
-        if own:
-            raise ConfigError(
-                "SMBOX_ variables are set by the run: leave them out of env",
-                host=host.name,
-                variables=own,
-            )
-        if shlex.quote(host.python or "-") != (host.python or "-"):
-            raise ConfigError(
-                "the path of python passes a shell there: give one without blanks and quotes",
-                host=host.name,
-                python=host.python,
-            )
-    if not any(host.workers for host in hosts):
+        _check_host(host)
+    workers = sum(host.workers for host in hosts)
+    if not workers:
         raise ConfigError("no host has workers: give one of them `workers = 1`")
+    if workers > WORKERS_MAX:
+        raise ConfigError(f"a run has at most {WORKERS_MAX} workers")
+
+
+def _check_host(host: Host) -> None:
+    if not host.address:
+        raise ConfigError("a host has an address that the others reach", host=host.name)
+    if host.workers < 0 or not 0 <= host.port <= PORT_MAX:
+        raise ConfigError(
+            f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
+        )
+    if shlex.quote(host.python or "-") != (host.python or "-"):
+        raise ConfigError(
+            "the path of python passes a shell there: give one without blanks and quotes",
+            host=host.name,
+            python=host.python,
+        )
+    _check_env(host)
+    texts = {
+        "address": [host.address],
+        "enter": host.enter,
+        "memory": [host.memory],
+        "folder": [host.folder],
+        "env": [*host.env, *host.env.values()],
+    }
+    wrong = [key for key, words in texts.items() if any("\0" in word for word in words)]
+    if wrong:
+        raise ConfigError(
+            "the operating system takes no text with a NUL (\\u0000)",
+            host=host.name,
+            keys=wrong,
+        )
+
+
+def _check_env(host: Host) -> None:
+    own = sorted(name for name in host.env if name.startswith("SMBOX_"))
+    if own:
+        raise ConfigError(
+            "SMBOX_ variables are set by the run: leave them out of env",
+            host=host.name,
+            variables=own,
+        )
+    if any(not name or "=" in name for name in host.env):
+        raise ConfigError(
+            "names of variables in env are not empty and hold no '='", host=host.name
+        )
 
 
 def travelling(env: Mapping[str, str]) -> dict[str, str]:

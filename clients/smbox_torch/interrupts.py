@@ -5,6 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+"""Signals by which somebody asks a process to end."""
 
 
 @contextmanager
@@ -25,3 +29,13 @@ def terminable() -> Iterator[None]:
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Let the signals that end a process wait until what is inside is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from smbox import toml
 from smbox.cli.output import print_json, print_table
 from smbox_torch import plan_models
 from smbox_torch.plan_drawing import draw
@@ -30,7 +32,7 @@ def command(
     plot: Annotated[Path | None, typer.Option(help="Where to draw the rates (PNG).")] = None,
 ) -> None:
     """Predict images per second of each way of training, and what saturates."""
-    told = read(file.read_bytes(), is_measured=measure)
+    told = toml.read(file, partial(read, is_measured=measure))
     model = told.model
     parameters = (
         plan_models.count_parameters(model.name)

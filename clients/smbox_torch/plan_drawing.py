@@ -17,10 +17,10 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
     Args:
         found: predictions, of each way by growing numbers of workers.
         title: above the picture.
-        path: of the picture.
+        path: of the picture; PNG if it has no ending.
 
     Raises:
-        ConfigError: matplotlib is missing, or cannot write such a file.
+        ConfigError: matplotlib is missing, or cannot write such a file there.
     """
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
@@ -40,6 +40,10 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
     try:
-        figure.savefig(path, dpi=110)
+        figure.savefig(path, dpi=110, format=path.suffix[1:] or "png")
     except ValueError as error:
         raise ConfigError("matplotlib writes no such file: use .png", file=str(path)) from error
+    except OSError as error:
+        raise ConfigError(
+            f"the picture cannot be written: {error.strerror}", file=str(path)
+        ) from error

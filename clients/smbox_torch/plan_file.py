@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from smbox import toml
 from smbox.errors import ConfigError
 from smbox_torch.plan_rates import Rates
 from smbox_torch.plan_ways import WAYS, Setup
 
 __all__ = ["File", "read"]
 
-WORKERS_MAX: Final = 1_000_000
 FLOAT32: Final = 4
+COUNT_MAX: Final = 1_000_000
+PARAMETERS_MAX: Final = 10**15
+LATENCY_MS_MAX: Final = 1e6
+RATE_MIN, RATE_MAX = 1e-6, 1e9
+"""Of links, nodes and computations; far beyond what there is, and all results are finite."""
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,15 +116,11 @@ def read(text: bytes, *, is_measured: bool) -> File:
     Raises:
         ConfigError: it is no TOML, has unknown fields, or describes what cannot be.
     """
-    try:
-        file = msgspec.toml.decode(text, type=File)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"this is no plan: {error} (docs/planner.md)") from error
+    file = toml.decode(text, File, "this is no plan (docs/planner.md)")
     _check_model(file.model, is_measured=is_measured)
-    _check_positive("link_mbit", file.network.link_mbit)
-    _check_positive("rate_gbytes", file.node.rate_gbytes)
-    if not (math.isfinite(file.network.latency_ms) and file.network.latency_ms >= 0):
-        raise ConfigError("latency_ms is not negative", latency_ms=file.network.latency_ms)
+    _check_rate("link_mbit", file.network.link_mbit)
+    _check_rate("rate_gbytes", file.node.rate_gbytes)
+    _check_number("latency_ms", file.network.latency_ms, 0.0, LATENCY_MS_MAX)
     _check_plan(file)
     return file
 
@@ -136,30 +135,28 @@ def _check_model(model: ModelTable, *, is_measured: bool) -> None:
     if not is_measured:
         if model.compute_s is None:
             raise ConfigError("[model] has no compute_s: give it, or measure it with --measure")
-        _check_positive("compute_s", model.compute_s)
-    _check_counts("batch", [model.batch])
+        _check_rate("compute_s", model.compute_s)
+    _check_number("batch", model.batch, 1, COUNT_MAX)
     if model.parameters is not None:
-        _check_counts("parameters", [model.parameters])
+        _check_number("parameters", model.parameters, 1, PARAMETERS_MAX)
 
 
 def _check_plan(file: File) -> None:
     plan = file.plan
-    _check_counts("nodes", [file.node.nodes])
-    _check_counts("period", [plan.period])
-    _check_counts("per_host", [plan.per_host])
-    _check_counts("workers", plan.workers)
-    if max(plan.workers) > WORKERS_MAX:
-        raise ConfigError(f"workers are at most {WORKERS_MAX}", workers=max(plan.workers))
+    _check_number("nodes", file.node.nodes, 1, COUNT_MAX)
+    _check_number("period", plan.period, 1, COUNT_MAX)
+    _check_number("per_host", plan.per_host, 1, COUNT_MAX)
+    for workers in plan.workers or (0,):
+        _check_number("each of workers", workers, 1, COUNT_MAX)
     unknown = [way for way in plan.ways if way not in WAYS]
     if unknown or not plan.ways:
         raise ConfigError(f"ways are some of {', '.join(WAYS)}", unknown=unknown)
 
 
-def _check_counts(name: str, counts: Sequence[int]) -> None:
-    if not counts or min(counts) < 1:
-        raise ConfigError(f"{name} must be at least 1", **{name: list(counts)})
+def _check_rate(name: str, value: float) -> None:
+    _check_number(name, value, RATE_MIN, RATE_MAX)
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{name} must be above 0", **{name: value})
+def _check_number(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # nor is NaN
+        raise ConfigError(f"{name} must be at least {least:g} and at most {most:g}")

@@ -63,10 +63,14 @@ def measure_compute_s(name: str, batch: int, rounds: int = ROUNDS) -> float:
         rounds: that count; the median is returned.
 
     Raises:
-        ConfigError: see :func:`make`; or the model has several outputs in training.
+        ConfigError: see :func:`make`; or the model has several outputs in training, or the
+            images do not fit into memory.
     """
     model = make(name, "cpu").train()
-    images = torch.randn(batch, *IMAGE)
+    try:
+        images = torch.randn(batch, *IMAGE)
+    except RuntimeError as error:  # torch has no other class for it
+        raise ConfigError("images of this batch do not fit into memory", batch=batch) from error
     labels = torch.randint(0, CLASSES, (batch,))
     loss = torch.nn.CrossEntropyLoss()
 

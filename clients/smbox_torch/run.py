@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from smbox import toml
 from smbox.errors import ConfigError
 from smbox_torch.board import Board
 from smbox_torch.cluster import GRACE_S, OnFailure, Plan
@@ -74,8 +75,6 @@ Hosts = Annotated[
         metavar="FILE.toml",
         help="Run on the hosts that this file describes (docs/hosts.md); --nodes and"
         " --per-node are its business then.",
-        exists=True,
-        dir_okay=False,
     ),
 ]
 Keys = Annotated[
@@ -133,7 +132,7 @@ def command(
         memory=memory,
         memory_nodes=memory_nodes,
         grace_s=grace_s,
-        hosts=read(hosts.read_bytes()) if hosts else (),
+        hosts=toml.read(hosts, read) if hosts else (),
         keys=None if keys is None else str(keys),
         key=None if keys is None else _key_of(keys, os.environ),
         insecure=insecure,

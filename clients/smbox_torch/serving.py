@@ -12,6 +12,7 @@ from smbox_torch.children import Child, forget
 from smbox_torch.cluster import Plan
 from smbox_torch.far_host import FarHost
 from smbox_torch.hosts import travelling
+from smbox_torch.interrupts import held
 from smbox_torch.node_keeper import NodeKeeper
 from smbox_torch.this_host import StartingHost, ThisHost
 
@@ -67,8 +68,9 @@ def serving(
         far = []
         for host in plan.hosts:
             words = plan.command if host.workers else ()
-            far.append(FarHost(host, words, travelling(env), plan.grace_s, note))
-            ends.callback(far[-1].close)
+            with held():  # an interrupt in between would leave the host entered
+                far.append(FarHost(host, words, travelling(env), plan.grace_s, note))
+                ends.callback(far[-1].close)
         for each in far:
             each.await_ready()
         hosts: Sequence[StartingHost] = far or [ThisHost(plan.command)]

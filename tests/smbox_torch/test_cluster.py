@@ -95,6 +95,7 @@ def test_torchruns_variables_are_not_there_unless_asked_for(inherited):
     [
         {"nodes": 0},
         {"per_node": 0},
+        {"nodes": 101, "per_node": 100},
         {"restarts": -1, "on_failure": OnFailure.RESTART},
         {"restarts": 1},
         {"restarts": 1, "on_failure": OnFailure.CONTINUE},

@@ -79,6 +79,18 @@ def test_what_is_about_a_login_or_a_host_does_not_travel():
         (b'[[host]]\nname = "a"\naddress = "x"', "workers = 1"),
         (b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\npython = "a b"', "shell"),
         (b'[[host]]\nname = "a"\naddress = "x"\nenv = {SMBOX_RANK = "7"}', "set by the run"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nworkers = 20000', "at most 10000"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {"A=B" = "7"}', "env"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {"" = "7"}', "env"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {A = "\\u0000"}', "NUL.*keys=.'env'"),
+        (b'[[host]]\nname = "a"\naddress = "x\\u0000"', "NUL.*keys=.'address'"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nenter = ["\\u0000"]', "NUL.*keys=.'enter'"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nfolder = "\\u0000"', "NUL.*keys=.'folder'"),
+        (b'[[host]]\nname = "a"\naddress = "x"\nmemory = "\\u0000"', "NUL.*keys=.'memory'"),
+        (b'[[host]]\nname = "a"\nworkers = "x"', r"host\[0\]\.workers"),
+        (b"\xff", "UTF-8"),
+        (b"host = " + 3000 * b"[", "nested too deeply"),
+        (b"workers = 1" + 5000 * b"0", "5001 digits"),
         (2 * b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\n', "differ"),
     ],
 )
@@ -100,6 +112,18 @@ def test_a_file_that_cannot_be_is_refused(text: bytes, says: str):
 def test_arguments_that_contradict_the_file_are_refused(wrong: dict, says: str):
     with pytest.raises(ConfigError, match=says):
         Plan(["x"], hosts=read(FILE), **wrong)
+
+
+PORT = b'[[host]]\nname = "a"\naddress = "10.0.0.1"\nworkers = 1\nport = 7070\n'
+
+
+@pytest.mark.parametrize("more", [b"", PORT.replace(b'"a"', b'"b"')])
+def test_a_port_is_that_of_one_memory_node(more: bytes):
+    with pytest.raises(ConfigError, match=r"tcp://10\.0\.0\.1:7070.*nodes=2"):
+        Plan(["x"], hosts=read(PORT + more), memory_nodes=2)
+    assert Plan(["x"], hosts=read(PORT + more)).memory_hosts == [0]
+    free = (PORT + more).replace(b"7070", b"0")
+    assert len(Plan(["x"], hosts=read(free), memory_nodes=2).memory_hosts) == 2
 
 
 def test_keys_go_with_hosts():

@@ -62,5 +62,6 @@ def test_plans_of_several_nodes_are_checked():
     Plan(["x"], nodes=2, address="tcp://10.0.0.1:7070,tcp://10.0.0.2:7070")
     with pytest.raises(ConfigError, match="over tcp"):
         Plan(["x"], nodes=2, address="tcp://10.0.0.1:7070,ipc:///tmp/box")
-    with pytest.raises(ConfigError, match="memory node"):
-        Plan(["x"], memory_nodes=0)
+    for count in (0, 257, 10**9):
+        with pytest.raises(ConfigError, match="memory node"):
+            Plan(["x"], memory_nodes=count)

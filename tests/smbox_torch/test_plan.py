@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -26,6 +31,17 @@ link_mbit = 1000
 workers = [2, 1000]
 ways = ["ring", "easgd"]
 """
+
+
+@contextmanager
+def address_space(nbytes: int) -> Iterator[None]:
+    """Bound what this process may map."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.fixture
@@ -70,8 +86,36 @@ def test_the_plot_is_a_picture(plan, tmp_path: Path):
     picture = tmp_path / "plan.png"
     assert plan(TOLD, "--plot", str(picture)).exit_code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-    done = plan(TOLD, "--plot", str(tmp_path / "plan.nothing"))
+    assert plan(TOLD, "--plot", str(tmp_path / "plan")).exit_code == 0
+    assert (tmp_path / "plan").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["plan.nothing", "", "no-such-folder/plan.png"])
+def test_a_picture_that_cannot_be_written_is_refused(plan, tmp_path: Path, name: str):
+    pytest.importorskip("matplotlib")
+    done = plan(TOLD, "--plot", str(tmp_path / name))
     assert isinstance(done.exception, ConfigError)
+    assert str(tmp_path / name) in str(done.exception)
+
+
+def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path):
+    command = [sys.executable, "-c", "from smbox.cli.main import main; main()", "plan"]
+    for path in (tmp_path / "model.toml", tmp_path):
+        done = subprocess.run(
+            [*command, str(path)], capture_output=True, text=True, check=False, timeout=100.0
+        )
+        assert done.returncode == 2, done.stderr
+        assert str(path) in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_batch_beyond_the_memory_is_refused(plan):
+    pytest.importorskip("torchvision")
+    huge = TOLD.replace("compute_s = 4.0", "").replace("batch = 8", "batch = 1000000")
+    with address_space(1 << 38):  # as of a small machine: less than these images take
+        done = plan(huge.replace("resnet50", "squeezenet1_1"), "--measure")
+    assert isinstance(done.exception, ConfigError)
+    assert "batch=1000000" in str(done.exception)
 
 
 def test_a_measured_time_is_said_to_be_measured(plan, monkeypatch: pytest.MonkeyPatch):

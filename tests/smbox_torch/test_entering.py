@@ -1,0 +1,105 @@
+"""``smbox run --hosts`` while it enters hosts: interrupts, and files that describe none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+COMMAND = (sys.executable, "-c", "from smbox.cli.main import main; main()")
+MARK = "ENTERING_OF_TEST"
+TIMEOUT_S = 100.0
+
+
+def lab(folder: Path, *enter: str) -> str:
+    path = folder / "lab.toml"
+    words = json.dumps(list(enter))
+    path.write_text(
+        f'[[host]]\nname = "a"\naddress = "127.0.0.1"\nworkers = 1\nenter = {words}\n'
+    )
+    return str(path)
+
+
+def start(*words: str, mark: str = "", **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, "run", "--grace-s", "0.5", *words],
+        env=dict(os.environ) | {MARK: mark} | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def marked(mark: str) -> list[int]:
+    found = []
+    for each in psutil.process_iter():
+        try:
+            if each.environ().get(MARK) == mark and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def assert_ended(process: subprocess.Popen[str], mark: str) -> None:
+    try:
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while left := marked(mark):
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.05)
+
+
+def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(tmp_path: Path):
+    mark, up = uuid.uuid4().hex, tmp_path / "up"
+    file = lab(tmp_path, "sh", "-c", f"touch {up}; sleep 1000; :")
+    variables = {f"LONG{number}": 60_000 * "x" for number in range(4)}
+    process = start("--hosts", file, "true", mark=mark, **variables)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not up.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    began_s = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert_ended(process, mark)
+    assert time.monotonic() - began_s < TIMEOUT_S / 2  # before the host counts as silent
+
+
+@pytest.mark.parametrize("sign", ["INT", "TERM", "HUP"])
+def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(tmp_path: Path, sign: str):
+    mark = uuid.uuid4().hex
+    # The entrance outlives the signal that tells it of its launcher's death.
+    file = lab(tmp_path, "sh", "-c", f"trap '' TERM; kill -{sign} $PPID; sleep 1000; :")
+    assert_ended(start("--hosts", file, "true", mark=mark), mark)
+
+
+def test_a_file_that_describes_no_hosts_is_wrong_use_and_is_named(tmp_path: Path):
+    folder = tmp_path / "folder.toml"
+    folder.mkdir()
+    wrong = {"empty": b"", "bytes": b"\xff\xfe", "deep": b"host = " + 3000 * b"["}
+    for name, text in wrong.items():
+        (tmp_path / f"{name}.toml").write_bytes(text)
+    for path in [*sorted(tmp_path.glob("*.toml")), tmp_path / "missing"]:
+        process = start("--hosts", str(path), "true")
+        try:
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+        assert process.returncode == 2, errors
+        assert str(path) in errors
+        assert errors.count("\n") == 1, errors
