@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import command_line
-import pages
 import torch
 from rich.console import Console
 from torch import nn
@@ -44,7 +42,6 @@ MEMORY = "256MiB"
 MEET_TIMEOUT_S = 300.0
 
 
-HEAD = ("seed", "HybridSGD", "one process", "difference", "s", "s, one", "MiB with the center")
 PAGE = """\
 # Digits: the demo's task over several seeds
 
@@ -55,7 +52,9 @@ momentum {settings.momentum:g}, torch {torch}. The seed decides which 360 digits
 the first weights and the order of the batches. All processes share the {cores} cores of one
 host, one thread each: read the accuracy, not the seconds.
 
-{table}
+| seed | HybridSGD | one process | difference | s | s, one | MiB with the center |
+| --: | --: | --: | --: | --: | --: | --: |
+{rows}
 
 Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %; HybridSGD is {behind:+.2f} points
 behind, from {least:+.2f} to {most:+.2f}. One of the held-out digits is 0.28 points.
@@ -175,7 +174,7 @@ def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Setting
         settings=settings,
         cores=os.cpu_count(),
         torch=torch.__version__,
-        table=pages.table(HEAD, [_row(seed, *each) for seed, each in found.items()], words=0),
+        rows="\n".join(_row(seed, *each) for seed, each in found.items()),
         hybrid=statistics.fmean(hybrid),
         one=statistics.fmean(one),
         behind=statistics.fmean(behind),
@@ -185,8 +184,8 @@ def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Setting
     )
 
 
-def _row(seed: int, hybrid: Found, one: Found) -> tuple[str, ...]:
-    return (
+def _row(seed: int, hybrid: Found, one: Found) -> str:
+    cells = (
         str(seed),
         f"{hybrid.accuracy:.2%}",
         f"{one.accuracy:.2%}",
@@ -195,6 +194,7 @@ def _row(seed: int, hybrid: Found, one: Found) -> tuple[str, ...]:
         f"{one.seconds:.1f}",
         f"{hybrid.nbytes / 2**20:.1f}",
     )
+    return "| " + " | ".join(cells) + " |"
 
 
 def _be_worker(folder: Path) -> None:
@@ -208,8 +208,9 @@ def _be_worker(folder: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train both sides with every seed and write the page."""
-    parser = command_line.parser(__doc__, seeds="0,1,2,3,4")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=float, default=40.0)
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="numbers, with commas")
     parser.add_argument("--page", type=Path, default=Path("docs/digits.md"))
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     read = parser.parse_args(words)
@@ -220,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> None:
     base = Settings()
     settings = Settings(steps=steps_of(base, read.epochs))
     found = {}
-    for seed in command_line.numbers(read.seeds):
+    for seed in map(int, read.seeds.split(",")):
         found[seed] = together(settings, seed), alone(settings, seed)
         hybrid, one = found[seed]
         print(f"seed {seed}: HybridSGD {hybrid.accuracy:.2%}, one process {one.accuracy:.2%}")

@@ -16,6 +16,7 @@ figures are those of the scheduler.
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
 import os
@@ -29,8 +30,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import command_line
-import pages
 from step_contest import ALGORITHMS, TIMEOUT_S, WORKERS, Times
 from step_profile import CATEGORIES
 
@@ -164,14 +163,16 @@ def table(told: Sequence[Line]) -> str:
         )
         for line in told
     ]
-    return pages.table(head, cells)
+    rule = ["---", *["--:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(each) + " |" for each in (head, rule, *cells))
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = command_line.parser(__doc__, "json")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--only", default="*", help="one glob; names have commas")
+    parser.add_argument("--only", default="*", help="a glob of names")
+    parser.add_argument("--json", action="store_true", help="lines as JSON for a table")
     read = parser.parse_args(words)
     names = [name for name in ALGORITHMS if fnmatch.fnmatchcase(name, read.only)]
     if not names:

@@ -89,9 +89,14 @@ class Record:
 
     def is_known_dead(self) -> bool:
         """Tell whether this process can see that the holder does not run any more."""
-        if self.domain == 0 or self.domain != domain():
-            return False
-        return not process.is_alive(self.pid, self.pid_started)
+        return self._is_of_this_host() and not process.is_alive(self.pid, self.pid_started)
+
+    def is_known_alive(self) -> bool:
+        """Tell whether this process can see that the holder runs."""
+        return self._is_of_this_host() and process.is_alive(self.pid, self.pid_started)
+
+    def _is_of_this_host(self) -> bool:
+        return self.domain != 0 and self.domain == domain()
 
 
 @cache

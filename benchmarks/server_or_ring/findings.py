@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kept import Result
-
+from server_or_ring.results import Result
 from server_or_ring.tables import MB, Results
 
 MOST = 6

@@ -5,9 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from kept import Result
-from pages import table
-
+from server_or_ring.results import Result
 from server_or_ring.rows import Row, parameters_of, predicted
 from smbox_torch.plan_ways import WAYS
 
@@ -24,6 +22,12 @@ GOAL = 0.20
 MB = 1e6
 
 Results = Mapping[Row, Result]
+
+
+def laid_out(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 2) -> str:
+    """Return a Markdown table; the first ``left`` columns hold words, the others numbers."""
+    marks = ["---"] * left + ["--:"] * (len(head) - left)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *lines))
 
 
 def error(row: Row, result: Result) -> float:
@@ -52,7 +56,7 @@ def measured(results: Results) -> str:
                 str(foreseen.saturates),
             )
         )
-    return table(head, lines, words=2)
+    return laid_out(head, lines)
 
 
 def ordered(results: Results) -> list[tuple[Row, Result]]:
@@ -88,7 +92,7 @@ def moved(results: Results) -> str:
                 f"{result['cores']:.1f}",
             )
         )
-    return table(head, lines, words=2)
+    return laid_out(head, lines)
 
 
 BYTES = ("in_bytes", "out_bytes")
@@ -112,7 +116,7 @@ def foreseen(rows: Sequence[Row]) -> str:
                 str(each.saturates),
             )
         )
-    return table(head, lines, words=2)
+    return laid_out(head, lines)
 
 
 def errors(results: Results) -> str:
@@ -130,5 +134,5 @@ def errors(results: Results) -> str:
     head = ("way", "rows", "median of the size", "lowest to highest")
     return (
         f"Median of the size of the error over {len(of_all)} rows: {middle:.1%}; goal: at most"
-        f" {GOAL:.0%}, {verdict}.\n\n" + table(head, lines)
+        f" {GOAL:.0%}, {verdict}.\n\n" + laid_out(head, lines, left=1)
     )

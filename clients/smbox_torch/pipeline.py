@@ -24,11 +24,19 @@ import torch
 
 from smbox import Box
 from smbox.errors import ConfigError, SmboxError, StepMismatchError
-from smbox_torch.pipeline_agreement import Plan
+from smbox.lease import check_lease
 from smbox_torch.pipeline_batch import Batch, Loss
-from smbox_torch.pipeline_building import Assembly, Ends, StageLike
-from smbox_torch.pipeline_given import check_inputs, check_plan, check_targets
-from smbox_torch.pipeline_ring import free_ring
+from smbox_torch.pipeline_building import Assembly, StageLike, refuse_early
+from smbox_torch.pipeline_end import End
+from smbox_torch.pipeline_given import (
+    check_inputs,
+    check_loss,
+    check_seconds,
+    check_stages,
+    check_targets,
+    check_untied,
+    plan_of,
+)
 from smbox_torch.pipeline_schedule import SCHEDULES
 from smbox_torch.pipeline_stages import Stages
 from smbox_torch.team import LEASE_S, JoinedTeam, team_of
@@ -84,10 +92,11 @@ class Pipeline:
 
     Raises:
         ConfigError: impossible arguments, or stages that do not fit: one cannot take what the
-            one before gives, or was told something else; at all stages, and nothing is left.
+            one before gives, was told something else, or shares a parameter with another; at
+            all stages that have come, and nothing is left.
         RankTakenError: a living process has this stage; nothing is left.
         RequestTimeoutError: a stage did not come; nothing is left.
-        WorkerLostError: a stage that had agreed died or left; nothing is left.
+        WorkerLostError: a stage that had come died, failed or left; nothing is left.
     """
 
     def __init__(
@@ -105,15 +114,24 @@ class Pipeline:
         timeout_s: float = TIMEOUT_S,
         lease_s: float = LEASE_S,
     ) -> None:
-        plan = check_plan(Plan(len(stages), micro_batches, schedule, slots))
+        count, number = check_stages(stages, stage)
         self._box = box.home_of(name)
-        team = team_of(self._box, name, plan.stages, rank=stage, lease_s=lease_s)
+        try:
+            plan = plan_of(count, micro_batches, schedule, slots)
+            timeout_s = check_seconds("timeout_s", timeout_s)
+            lease_s = check_lease(check_seconds("lease_s", lease_s))
+            check_loss(loss)
+            check_untied(stages)
+        except ConfigError as error:
+            refuse_early(self._box, name, count, number, error)
+            raise
+        team = team_of(self._box, name, count, rank=number, lease_s=lease_s)
         assert isinstance(team, JoinedTeam)
         try:
-            self.stage = _stage_of(team, plan)
-            self._stages = Stages(self._box, team, plan.stages, timeout_s)
-            assembly = Assembly(self._box, name, self._stages, self.stage, plan)
-            self._parts = assembly.run(stages[self.stage], example)
+            self._stages = Stages(self._box, team, count, timeout_s)
+            self.stage = self._stages.stage
+            assembly = Assembly(self._box, name, self._stages, count)
+            self._parts = assembly.run(plan, stages[self.stage], example)
         except BaseException:
             team.leave()
             raise
@@ -150,13 +168,19 @@ class Pipeline:
         Raises:
             LayoutMismatchError: inputs or targets are missing or do not fit; nothing moved.
                 Targets for another number of rows than the first stage's: the pipeline ended.
-            ConfigError: closed, or no ``loss`` at the last stage; nothing moved.
-            WorkerLostError: a stage died or left, and is named; the pipeline ended.
+            ConfigError: closed, in ``torch.inference_mode``, or no ``loss`` at the last stage;
+                nothing moved. The loss wants no gradient: the pipeline ended.
+            WorkerLostError: a stage died, failed or left, and is named; the pipeline ended.
             RequestTimeoutError: a living stage did not come; the pipeline ended.
             StepMismatchError: the stage before did something else; the pipeline ended.
             LeaseLostError: another process has this stage; the pipeline ended.
         """
         self._check_ready(inputs)
+        if torch.is_inference_mode_enabled():
+            raise ConfigError(
+                "torch.inference_mode() computes no gradients: train outside of it, and"
+                " evaluate by forward()"
+            )
         if self.is_last:
             if self._loss is None:
                 raise ConfigError("the last stage needs loss= to train")
@@ -170,7 +194,7 @@ class Pipeline:
             batch.train(tasks, targets if self.is_last else None, self._loss)
             self._trained += 1
             self._held_max = max(self._held_max, batch.held_max)
-            self._team.tell(self._trained)
+            self._team.tell(self._team.begins_at + self._trained)
         return batch.loss
 
     def forward(self, inputs: torch.Tensor | None = None) -> torch.Tensor | None:
@@ -192,7 +216,7 @@ class Pipeline:
 
     def stats(self) -> PipelineStats:
         """Return what was counted."""
-        ends = [end for both in self._neighbours() for end in (both.reader, both.writer)]
+        ends = [end for both in self._parts.boundaries for end in (both.reader, both.writer)]
         return PipelineStats(
             batches=self._trained,
             held_max=self._held_max,
@@ -201,22 +225,22 @@ class Pipeline:
         )
 
     def close(self) -> None:
-        """Leave the other stages, and free the regions that they need no more. Idempotent."""
+        """Leave the other stages, and free the regions that they need no more. Idempotent.
+
+        Stages that wait for this one learn it at once.
+        """
+        self._close(End(self.stage, "left"))
+
+    def _close(self, end: End) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         self._box.not_before_close(self.close)
         try:
             with suppress(SmboxError):  # the memory may be gone, and the regions with it
-                for both in self._neighbours():
-                    free_ring(self._box, both.reader.name)
-                    if self._stages.is_gone(both.peer):  # and may have freed nothing
-                        free_ring(self._box, both.writer.name)
+                self._parts.end(self._box, end, self._stages)
         finally:
             self._team.leave()
-
-    def _neighbours(self) -> list[Ends]:
-        return [both for both in (self._parts.before, self._parts.behind) if both is not None]
 
     def _begin(
         self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_training: bool
@@ -257,8 +281,8 @@ class Pipeline:
         """End the pipeline if a batch fails: the other stages cannot go on in the middle."""
         try:
             yield
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._close(End.behind(error, self.stage))
             raise
 
     def __enter__(self) -> Self:
@@ -270,10 +294,7 @@ class Pipeline:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
-
-
-def _stage_of(team: JoinedTeam, plan: Plan) -> int:
-    if team.rank >= plan.stages:
-        raise ConfigError("all stages are taken", stages=plan.stages)
-    return team.rank
+        if error is None:
+            self.close()
+        else:
+            self._close(End.behind(error, self.stage))

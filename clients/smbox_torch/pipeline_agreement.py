@@ -17,19 +17,36 @@ from __future__ import annotations
 
 import contextlib
 import re
+from typing import Literal
 
 import msgspec
 import numpy as np
 import torch
 from torch.func import functional_call
 
-from smbox import Box
-from smbox.errors import ConfigError, RegionFreedError, RegionNotFoundError
+from smbox import Box, Region
+from smbox.errors import (
+    ConfigError,
+    RegionFreedError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+    SmboxError,
+)
 from smbox_torch.adapter import dtype_name
+from smbox_torch.pipeline_end import End, How
 from smbox_torch.pipeline_ring import Spec
 from smbox_torch.pipeline_stages import Stages
 
-__all__ = ["Answer", "Boundary", "Offer", "Plan", "device_of", "free_stale", "output_of"]
+__all__ = [
+    "Answer",
+    "Boundary",
+    "Offer",
+    "Plan",
+    "Refusal",
+    "device_of",
+    "free_stale",
+    "output_of",
+]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -48,6 +65,41 @@ class Plan(msgspec.Struct, frozen=True):
     slots: int
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why there is no pipeline, for every stage to raise.
+
+    Attributes:
+        kind: the stages do not fit, one did not come, or one has ended.
+        text: of the error.
+        stage: that it comes from.
+        how: that stage ended.
+    """
+
+    kind: Literal["unfit", "late", "ended"]
+    text: str
+    stage: int
+    how: How
+
+    @classmethod
+    def of(cls, error: BaseException, stage: int) -> Refusal:
+        """Return what the other stages are told of an error at a stage."""
+        if isinstance(error, ConfigError):
+            return cls("unfit", error.message, stage, "failed")
+        if isinstance(error, RequestTimeoutError):
+            return cls("late", f"stage {stage}: {error}", stage, "failed")
+        end = End.behind(error, stage)
+        text = f"{type(error).__name__}: {error}" if end.how == "failed" else ""
+        return cls("ended", text, end.stage, end.how)
+
+    def error(self, stages: Stages) -> SmboxError:
+        """Return the error that a stage raises which is told so."""
+        if self.kind == "unfit":
+            return ConfigError(self.text)
+        if self.kind == "late":
+            return RequestTimeoutError(self.text, op="pipeline")
+        return stages.error(End(self.stage, self.how), self.text)
+
+
 class Offer(msgspec.Struct, frozen=True):
     """What a stage gives the next one.
 
@@ -55,13 +107,11 @@ class Offer(msgspec.Struct, frozen=True):
         plan: of the stage that offers.
         shape: of a micro-batch of its output.
         dtype: of it.
-        refusal: why there is no pipeline; empty: there may be one.
     """
 
     plan: Plan
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    refusal: str = ""
+    shape: tuple[int, ...]
+    dtype: str
 
     @property
     def spec(self) -> Spec:
@@ -70,15 +120,21 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the next stage says to an offer.
+    """What the next stage says to an offer: all stages behind agree.
 
     Attributes:
         generation: of its place.
-        refusal: why there is no pipeline; empty: all stages behind agree.
     """
 
     generation: int
-    refusal: str = ""
+
+
+class _Letter(msgspec.Struct, frozen=True):
+    """What lies in a region of the agreement: one of these."""
+
+    offer: Offer | None = None
+    answer: Answer | None = None
+    refusal: Refusal | None = None
 
 
 class Boundary:
@@ -100,36 +156,66 @@ class Boundary:
 
     def offer(self, offer: Offer) -> None:
         """Offer something to the stage behind."""
-        self._tell("offer", offer)
+        self._tell("offer", _Letter(offer=offer))
 
     def answer(self, answer: Answer) -> None:
         """Answer the stage before."""
-        self._tell("answer", answer)
+        self._tell("answer", _Letter(answer=answer))
 
-    def answered(self, stages: Stages) -> str:
-        """Wait for the answer; return why the stages behind refuse, or nothing."""
-        region = stages.attached(f"{self._prefix}.answer", self._first + 1)
-        answer = msgspec.json.decode(region.get().tobytes(), type=Answer)
-        stages.know(self._first + 1, answer.generation)
-        return answer.refusal
+    def refuse_behind(self, refusal: Refusal) -> None:
+        """Tell the stage behind that there is no pipeline, whatever was offered."""
+        self._free("offer")
+        self._tell("offer", _Letter(refusal=refusal))
+        if self._found("answer") is not None:  # it will read nothing any more
+            self.forget()
+
+    def refuse_before(self, refusal: Refusal) -> None:
+        """Tell the stage before that there is no pipeline."""
+        self._tell("answer", _Letter(refusal=refusal))
+        letter = self._found("offer")
+        if letter is not None and letter.refusal is not None:  # nor will that one
+            self.forget()
+
+    def answered(self, stages: Stages) -> Refusal | None:
+        """Wait for the answer; return why the stages behind refuse, or None: they agree."""
+        letter = _read(stages.attached(f"{self._prefix}.answer", self._first + 1))
+        if letter.answer is not None:
+            stages.know(self._first + 1, letter.answer.generation)
+        return letter.refusal
 
     def forget(self) -> None:
         """Free offer and answer."""
         for word in ("offer", "answer"):
-            with contextlib.suppress(RegionNotFoundError, RegionFreedError):
-                self._box.free(f"{self._prefix}.{word}")
+            self._free(word)
 
-    def _tell(self, word: str, what: Offer | Answer) -> None:
-        text = np.frombuffer(msgspec.json.encode(what), np.uint8)
+    def _free(self, word: str) -> None:
+        with contextlib.suppress(RegionNotFoundError, RegionFreedError):
+            self._box.free(f"{self._prefix}.{word}")
+
+    def _found(self, word: str) -> _Letter | None:
+        with contextlib.suppress(RegionNotFoundError, RegionFreedError):
+            return _read(self._box.attach(f"{self._prefix}.{word}", timeout_s=0.0))
+        return None
+
+    def _tell(self, word: str, letter: _Letter) -> None:
+        text = np.frombuffer(msgspec.json.encode(letter), np.uint8)
         self._box.create(f"{self._prefix}.{word}", init=text)
 
     @staticmethod
-    def await_offer(box: Box, name: str, first: int, stages: Stages) -> tuple[Boundary, Offer]:
+    def await_offer(
+        box: Box, name: str, first: int, stages: Stages
+    ) -> tuple[Boundary, Offer | Refusal]:
         """Wait for what a stage offers; return the boundary too, which it has named."""
         generation, region = stages.offered(first, lambda told: f"{name}.{first}.{told}.offer")
-        offer = msgspec.json.decode(region.get().tobytes(), type=Offer)
+        letter = _read(region)
         stages.know(first, generation)
-        return Boundary(box, name, first, generation), offer
+        found = letter.offer or letter.refusal
+        assert found is not None
+        return Boundary(box, name, first, generation), found
+
+
+def _read(region: Region) -> _Letter:
+    return msgspec.json.decode(region.get().tobytes(), type=_Letter)
 
 
 def free_stale(box: Box, name: str, first: int) -> None:
@@ -167,6 +253,8 @@ def output_of(module: torch.nn.Module, given: Spec, *, is_last: bool) -> Spec:
             f" of {list(x.shape)} it makes"
             f" {list(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__}"
         )
+    if y.layout is not torch.strided:
+        raise ConfigError(f"its output is {y.layout}: a dense tensor is needed")
     if not is_last and not y.is_floating_point():
         raise ConfigError(f"no gradient can come back through its output of {y.dtype}")
     return Spec((given.shape[0], *y.shape[1:]), dtype_name(y.dtype))

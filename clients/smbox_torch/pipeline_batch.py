@@ -122,19 +122,29 @@ class Batch:
     def _forward(self, number: int) -> torch.Tensor:
         """Return what came out: at the last stage in training the loss."""
         behind = self._parts.behind
-        y: torch.Tensor = self._parts.module(self._input(number))
+        y = self._output(self._parts.module(self._input(number)), self.sizes[number])
         if behind is not None:
-            if not behind.writer.spec.fits(y) or len(y) != self.sizes[number]:
-                raise LayoutMismatchError(
-                    "this stage's output is not what the stages agreed on: build the pipeline"
-                    " under the same autocast, and let the shape depend on nothing else",
-                    agreed=str(behind.writer.spec),
-                    found=f"{dtype_name(y.dtype)}{list(y.shape)}",
-                )
-            behind.writer.send(self._header(number), y)
+            behind.writer.send(self._header(number, wants_gradient=y.requires_grad), y)
         elif self._is_training:
             y = self._weighted(number, y)
         return y
+
+    def _output(self, y: object, rows: int) -> torch.Tensor:
+        """Return what the module made, if it is what the stages agreed on."""
+        behind = self._parts.behind
+        found = type(y).__name__
+        if isinstance(y, torch.Tensor):
+            if y.dim() and len(y) == rows and (behind is None or behind.writer.spec.fits(y)):
+                return y
+            found = f"{dtype_name(y.dtype)}{list(y.shape)}"
+        raise LayoutMismatchError(
+            "this stage's output is not what the stages agreed on: build the pipeline"
+            " under the same autocast and in the same mode, and let the shape depend on nothing"
+            " else",
+            agreed="a tensor" if behind is None else str(behind.writer.spec),
+            rows=rows,
+            found=found,
+        )
 
     def _input(self, number: int) -> torch.Tensor:
         """Return what a micro-batch begins with here."""
@@ -142,8 +152,8 @@ class Batch:
         if before is None:
             assert self._inputs is not None
             return self._inputs[number]
-        _, x = before.reader.receive(self._device)
-        if not self._is_training:
+        header, x = before.reader.receive(self._device)
+        if not header.wants_gradient:
             return x
         gradients = self._gradients[number] = []
         anchor = torch.zeros((), requires_grad=True)
@@ -156,34 +166,43 @@ class Batch:
         loss = self._loss(y, self._targets[number])
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise ConfigError("loss= returns the mean over the rows, a tensor of one element")
+        if not loss.requires_grad:
+            raise ConfigError(
+                "loss= depends on nothing that wants a gradient: compute it without"
+                " torch.no_grad(), detach() and item(), and leave a parameter unfrozen;"
+                " forward() computes outputs alone"
+            )
         share: torch.Tensor = loss * (self.sizes[number] / self._rows)
         self._losses[number] = float(share.detach())
         return share
 
     def _backward(self, number: int, y: torch.Tensor) -> None:
+        """Compute gradients, and hand back that of the input where a stage before wants it.
+
+        As in one process, what the loss does not depend on gets no gradient, not even zeros.
+        """
         before, behind = self._parts.before, self._parts.behind
-        gradient = None
-        if behind is not None:
+        if behind is None:
+            torch.autograd.backward(y)
+        else:
             header, gradient = behind.reader.receive(self._device)
             self._losses[number] = header.loss
-        if y.requires_grad:  # nothing before it may want a gradient
-            torch.autograd.backward(y, gradient)
+            if header.rows:
+                torch.autograd.backward(y, gradient)
         if before is not None:
-            found = self._gradients.pop(number)
-            back = found[0] if found else self._zeros(number)
-            before.writer.send(self._header(number), back)
+            found = self._gradients.pop(number, [])
+            back = found[0] if found else None
+            before.writer.send(self._header(number, has_tensor=bool(found)), back)
 
-    def _zeros(self, number: int) -> torch.Tensor:
-        """Return the gradient of activations that nothing here depends on."""
-        given = self._parts.given
-        return torch.zeros(self.sizes[number], *given.shape[1:], dtype=given.torch_dtype)
-
-    def _header(self, number: int) -> Header:
+    def _header(
+        self, number: int, *, wants_gradient: bool = False, has_tensor: bool = True
+    ) -> Header:
         return Header(
             batch=self._number,
             is_training=self._is_training,
             micro_batch=number,
-            rows=self.sizes[number],
+            rows=self.sizes[number] if has_tensor else 0,
             batch_rows=self._rows,
+            wants_gradient=wants_gradient,
             loss=self._losses[number],
         )

@@ -2,7 +2,8 @@
 
 The order, at every stage: take the offer of the stage before, compute the shapes, make the ring
 of gradients, offer, wait for the answer, make the ring of activations, answer. So the rings
-that a stage sends through are there when it has agreed.
+that a stage sends through are there when it has agreed. A stage that cannot be built, for
+whatever reason, tells both neighbours, who tell theirs.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ import torch
 
 from smbox import Box
 from smbox.errors import ConfigError, SmboxError
-from smbox_torch.pipeline_agreement import Answer, Boundary, Offer, Plan, free_stale, output_of
+from smbox_torch.pipeline_agreement import (
+    Answer,
+    Boundary,
+    Offer,
+    Plan,
+    Refusal,
+    free_stale,
+    output_of,
+)
+from smbox_torch.pipeline_end import End
 from smbox_torch.pipeline_given import micro_batch_of
 from smbox_torch.pipeline_ring import Reader, Spec, Writer, free_ring
 from smbox_torch.pipeline_stages import Stages
+from smbox_torch.team import JoinedTeam, team_of
 
-__all__ = ["Assembly", "Ends", "Parts", "StageLike"]
+__all__ = ["Assembly", "Ends", "Parts", "StageLike", "refuse_early"]
 
 StageLike = torch.nn.Module | Callable[[], torch.nn.Module]
 """A stage, or what makes it in the process that computes it."""
@@ -55,6 +66,20 @@ class Parts(NamedTuple):
     before: Ends | None
     behind: Ends | None
 
+    @property
+    def boundaries(self) -> list[Ends]:
+        """Those that this stage has, one or two."""
+        return [both for both in (self.before, self.behind) if both is not None]
+
+    def end(self, box: Box, end: End, stages: Stages) -> None:
+        """Tell both neighbours the end, then free the rings that they need no more."""
+        for both in self.boundaries:
+            both.writer.tell(end)
+        for both in self.boundaries:
+            free_ring(box, both.reader.name)
+            if stages.is_gone(both.peer):  # and may have freed nothing
+                free_ring(box, both.writer.name)
+
 
 class Assembly:
     """Builds one stage together with the others.
@@ -63,28 +88,29 @@ class Assembly:
         box: the memory.
         name: of the pipeline.
         stages: the others.
-        stage: number of this one.
-        plan: what all are told alike.
+        count: how many stages there are.
     """
 
-    def __init__(self, box: Box, name: str, stages: Stages, stage: int, plan: Plan) -> None:
+    def __init__(self, box: Box, name: str, stages: Stages, count: int) -> None:
         self._box = box
         self._name = name
         self._stages = stages
-        self._stage = stage
-        self._plan = plan
+        self._stage = stages.stage
         self._before: Boundary | None = None
         self._behind: Boundary | None = None
-        self._may_answer = False
-        self._may_offer = stage + 1 < plan.stages
-        if self._may_offer:
-            free_stale(box, name, stage)
-            self._behind = Boundary(box, name, stage, stages.generation(stage))
+        if self._stage + 1 < count:
+            free_stale(box, name, self._stage)
+            self._behind = Boundary(box, name, self._stage, stages.generation(self._stage))
+        self._made: list[Ends] = []
+        self._is_told_before = self._stage == 0
+        self._is_told_behind = self._behind is None
+        self._has_offered = False
 
-    def run(self, stage: StageLike, example: torch.Tensor | None) -> Parts:
+    def run(self, plan: Plan, stage: StageLike, example: torch.Tensor | None) -> Parts:
         """Build the stage.
 
         Args:
+            plan: what all are told alike.
             stage: the module, or what makes it.
             example: a batch as the first stage is given it; others need none.
 
@@ -92,87 +118,128 @@ class Assembly:
             ConfigError: a stage cannot take what it is given, was told something else, or
                 has no module: the same error at all stages, and nothing is left.
             RequestTimeoutError: a stage did not come; nothing is left.
-            WorkerLostError: a stage that had agreed died or left; nothing is left.
+            WorkerLostError: a stage that had come died, left or failed; nothing is left.
         """
         with ExitStack() as undo:
             try:
-                parts = self._parts(stage, example, undo)
-            except SmboxError as error:
-                self._refuse(error)
+                parts = self._parts(plan, stage, example, undo)
+                self._stages.know_all()
+            except BaseException as error:
+                self.refuse(error, late=isinstance(error, ConfigError))
                 raise
             undo.pop_all()
-        self._stages.know_all()
         return parts
 
-    def _parts(self, stage: StageLike, example: torch.Tensor | None, undo: ExitStack) -> Parts:
-        given = self._taken() if self._stage else None
+    def refuse(self, error: BaseException, *, late: bool) -> None:
+        """Tell both neighbours, as far as they are there, why there is no pipeline.
+
+        Args:
+            error: that ended this stage.
+            late: tell the next stage, too, if it comes later.
+        """
+        with suppress(SmboxError):
+            end, refusal = End.behind(error, self._stage), Refusal.of(error, self._stage)
+            for both in self._made:
+                both.writer.tell(end)
+            if self._behind is not None and not self._is_told_behind:
+                is_coming = late and not self._has_offered
+                if is_coming or self._stages.is_there(self._stage + 1):
+                    self._behind.refuse_behind(refusal)
+                else:
+                    self._behind.forget()
+            if not self._is_told_before:
+                self._refuse_before(refusal)
+
+    def _refuse_before(self, refusal: Refusal) -> None:
+        first = self._stage - 1
+        is_there = self._stages.is_there(first)
+        generation = self._stages.generation(first)
+        before = self._before or Boundary(self._box, self._name, first, generation)
+        if is_there:
+            before.refuse_before(refusal)
+        else:
+            before.forget()
+
+    def _parts(
+        self, plan: Plan, stage: StageLike, example: torch.Tensor | None, undo: ExitStack
+    ) -> Parts:
+        given = self._taken(plan) if self._stage else None
         try:
-            given = given or micro_batch_of(example, self._plan.micro_batches)
+            given = given or micro_batch_of(example, plan.micro_batches)
             module = _module(stage)
             gives = output_of(module, given, is_last=self._behind is None)
         except ConfigError as error:
             raise ConfigError(f"stage {self._stage}: {error}") from error
         before = behind = None
         if self._behind is not None:
-            reader = self._reader(self._behind.backward, gives, self._stage + 1, undo)
-            self._settle(self._behind, gives)
+            reader = self._reader(self._behind.backward, gives, self._stage + 1, plan, undo)
+            self._settle(self._behind, Offer(plan, gives.shape, gives.dtype))
             behind = self._ends(reader, self._behind.forward)
         if self._before is not None:
-            reader = self._reader(self._before.forward, given, self._stage - 1, undo)
+            reader = self._reader(self._before.forward, given, self._stage - 1, plan, undo)
             before = self._ends(reader, self._before.backward)
-            self._may_answer = False
-            self._before.answer(self._answer())
+            self._before.answer(Answer(self._stages.generation(self._stage)))
+            self._is_told_before = True
         return Parts(module, given, before, behind)
 
-    def _taken(self) -> Spec:
+    def _taken(self, plan: Plan) -> Spec:
         """Wait for what the stage before offers."""
         self._before, offer = Boundary.await_offer(
             self._box, self._name, self._stage - 1, self._stages
         )
-        if offer.refusal:
+        if isinstance(offer, Refusal):
             self._before.forget()
-            raise ConfigError(offer.refusal)
-        self._may_answer = True
-        if offer.plan != self._plan:
+            self._is_told_before = True
+            raise offer.error(self._stages)
+        if offer.plan != plan:
             raise ConfigError(
-                f"stage {self._stage}: it was told {self._plan}, and stage {self._stage - 1}"
+                f"stage {self._stage}: it was told {plan}, and stage {self._stage - 1}"
                 f" {offer.plan}"
             )
         return offer.spec
 
-    def _settle(self, behind: Boundary, gives: Spec) -> None:
+    def _settle(self, behind: Boundary, offer: Offer) -> None:
         """Offer what this stage gives, and wait until all behind it agree."""
-        self._may_offer = False
-        behind.offer(Offer(self._plan, gives.shape, gives.dtype))
+        self._has_offered = True
+        behind.offer(offer)
         try:
             refusal = behind.answered(self._stages)
         finally:
             behind.forget()
-        if refusal:
-            raise ConfigError(refusal)
+        self._is_told_behind = True
+        if refusal is not None:
+            raise refusal.error(self._stages)
 
-    def _reader(self, name: str, spec: Spec, peer: int, undo: ExitStack) -> Reader:
+    def _reader(self, name: str, spec: Spec, peer: int, plan: Plan, undo: ExitStack) -> Reader:
         undo.callback(free_ring, self._box, name)
-        return Reader(self._box, name, spec, self._plan.slots, self._stages, peer)
+        return Reader(self._box, name, spec, plan.slots, self._stages, peer)
 
     def _ends(self, reader: Reader, name: str) -> Ends:
         """Join a reader with a writer of the same tensors."""
         region = self._stages.attached(name, reader.peer)
-        writer = Writer(self._box, region, reader.spec, self._stages, reader.peer)
-        return Ends(reader, writer, reader.peer)
+        both = Ends(reader, Writer(self._box, region, self._stages, reader), reader.peer)
+        self._made.append(both)
+        return both
 
-    def _refuse(self, error: SmboxError) -> None:
-        """Tell both neighbours, as far as they wait for this stage, why it does not work."""
-        known = isinstance(error, ConfigError)
-        refusal = error.message if known else f"stage {self._stage}: {error}"
-        with suppress(SmboxError):
-            if self._may_offer and self._behind is not None:
-                self._behind.offer(Offer(self._plan, refusal=refusal))
-            if self._may_answer and self._before is not None:
-                self._before.answer(self._answer(refusal))
 
-    def _answer(self, refusal: str = "") -> Answer:
-        return Answer(self._stages.generation(self._stage), refusal)
+def refuse_early(
+    box: Box, name: str, count: int, stage: int | None, error: ConfigError
+) -> None:
+    """Tell the stages that wait for this one already that its arguments are impossible.
+
+    It takes its place for that, and nothing is made where nobody has come.
+    """
+    with suppress(SmboxError):
+        if all(info.name != f"{name}.members" for info in box.regions()):
+            return
+        team = team_of(box, name, count, rank=stage)
+        assert isinstance(team, JoinedTeam)
+        try:
+            told = ConfigError(f"stage {team.rank}: {error}")
+            stages = Stages(box, team, count, 0.0)
+            Assembly(box, name, stages, count).refuse(told, late=False)
+        finally:
+            team.leave()
 
 
 def _module(stage: StageLike) -> torch.nn.Module:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import Final
 
 import torch
 
@@ -12,17 +16,95 @@ from smbox_torch.pipeline_agreement import Plan
 from smbox_torch.pipeline_ring import Spec
 from smbox_torch.pipeline_schedule import SCHEDULES
 
-__all__ = ["check_inputs", "check_plan", "check_targets", "micro_batch_of"]
+__all__ = [
+    "check_inputs",
+    "check_loss",
+    "check_seconds",
+    "check_stages",
+    "check_targets",
+    "check_untied",
+    "micro_batch_of",
+    "plan_of",
+]
+
+COUNT_MAX: Final = 2**31 - 1
+"""More micro-batches or slots than any memory has room for."""
 
 
-def check_plan(plan: Plan) -> Plan:
+def check_stages(stages: object, stage: object) -> tuple[int, int | None]:
+    """Return how many stages there are, and the number of this one as it was given.
+
+    Raises:
+        ConfigError: no list of stages, or no number of one.
+    """
+    if not isinstance(stages, Sequence | torch.nn.Sequential | torch.nn.ModuleList):
+        raise ConfigError(
+            "stages is a list: for each stage a module, or a function that makes it",
+            given=type(stages).__name__,
+        )
+    count = _count("stages", len(stages))
+    if stage is None:
+        return count, None
+    number = _whole(stage)
+    if number is None or not 0 <= number < count:
+        raise ConfigError(f"stage is a number from 0, below {count}, or None", stage=stage)
+    return count, number
+
+
+def plan_of(stages: int, micro_batches: object, schedule: object, slots: object) -> Plan:
     """Return a plan that can be carried out; ConfigError for any other."""
-    if plan.schedule not in SCHEDULES:
-        raise ConfigError(f"schedules are {', '.join(SCHEDULES)}", schedule=plan.schedule)
-    for name in ("stages", "micro_batches", "slots"):
-        if getattr(plan, name) < 1:
-            raise ConfigError(f"{name}: at least one", given=getattr(plan, name))
-    return plan
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        raise ConfigError(f"schedules are {', '.join(SCHEDULES)}", schedule=schedule)
+    return Plan(
+        stages, _count("micro_batches", micro_batches), schedule, _count("slots", slots)
+    )
+
+
+def check_seconds(name: str, given: object) -> float:
+    """Return a positive number of seconds, which may be infinite; ConfigError for no such."""
+    is_number = isinstance(given, Real) and not isinstance(given, bool)
+    if not is_number or not float(given) > 0.0:  # type: ignore[arg-type] # also of nan
+        raise ConfigError(f"{name} is a positive number of seconds", given=given)
+    return float(given)  # type: ignore[arg-type]
+
+
+def check_loss(loss: object) -> None:
+    """Raise ConfigError where a loss cannot be called."""
+    if loss is not None and not callable(loss):
+        raise ConfigError("loss is a function of outputs and targets", given=loss)
+
+
+def check_untied(stages: Iterable[object]) -> None:
+    """Raise ConfigError if two stages that are modules have the same parameter."""
+    owners: dict[int, tuple[int, str]] = {}
+    for number, stage in enumerate(stages):
+        if not isinstance(stage, torch.nn.Module):
+            continue
+        for name, parameter in stage.named_parameters():
+            owner, first = owners.setdefault(id(parameter), (number, name))
+            if owner != number:
+                raise ConfigError(
+                    f"stages {owner} and {number} share a parameter ({first} and {name}): two"
+                    " processes would train it apart. Put both layers into one stage, or give"
+                    " each a parameter of its own"
+                )
+
+
+def _count(name: str, given: object) -> int:
+    found = _whole(given)
+    if found is None or not 1 <= found <= COUNT_MAX:
+        raise ConfigError(f"{name} is a whole number from 1 to {COUNT_MAX}", given=given)
+    return found
+
+
+def _whole(given: object) -> int | None:
+    """Return an integer of whatever type, which True is not; None for anything else."""
+    if isinstance(given, bool) or getattr(given, "dtype", None) == torch.bool:
+        return None
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def micro_batch_of(batch: object, micro_batches: int) -> Spec:

@@ -3,18 +3,21 @@
 A ring NAME of k slots is a region and two counters:
 
     NAME        u8[k * slot]: each slot is a header of HEADER_WORDS words, then a tensor's bytes
-    NAME.sent   counter: messages that are whole; it is the signal of each put
+    NAME.sent   counter: messages that are whole, the signal of each put; and the mark of a
+                writer that has ended (pipeline_end.py)
     NAME.read   counter: messages that were copied out; the writer's credit
 
 Message n goes into slot ``n % k``, after the counter of those read is at least ``n - k + 1``:
-it never overwrites one that was not read. The reader makes the ring, and frees it.
+it never overwrites one that was not read. The reader makes the ring, and frees it when it
+ends, after it has marked the ring of the other direction: so a writer learns who ended, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,8 +25,9 @@ import torch
 from numpy.typing import NDArray
 
 from smbox import Box, Counter, Region
-from smbox.errors import RegionFreedError, RegionNotFoundError
+from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox_torch.adapter import dtype_name
+from smbox_torch.pipeline_end import End, messages_of
 from smbox_torch.pipeline_stages import Stages
 
 __all__ = ["HEADER_WORDS", "Header", "Reader", "Spec", "Writer", "free_ring"]
@@ -55,9 +59,13 @@ class Spec(NamedTuple):
         nbytes = math.prod(self.shape) * self.torch_dtype.itemsize
         return HEADER_NBYTES * (1 + math.ceil(nbytes / HEADER_NBYTES))
 
-    def fits(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is one of these, with as many rows or fewer."""
-        return self.takes(Spec(tuple(tensor.shape), dtype_name(tensor.dtype)))
+    def fits(self, found: object) -> bool:
+        """Tell whether something is one of these tensors, with as many rows or fewer."""
+        return (
+            isinstance(found, torch.Tensor)
+            and found.layout is torch.strided
+            and self.takes(Spec(tuple(found.shape), dtype_name(found.dtype)))
+        )
 
     def takes(self, other: Spec) -> bool:
         """Tell whether tensors of another kind are of this one, with as many rows or fewer."""
@@ -77,10 +85,11 @@ class Header(NamedTuple):
 
     Attributes:
         batch: number of the batch, from 0.
-        is_training: whether gradients will be wanted.
+        is_training: whether the batch is one to train with.
         micro_batch: which one of the batch.
-        rows: of this tensor.
+        rows: of this tensor; 0: there is none.
         batch_rows: of the whole batch.
+        wants_gradient: on the way forward, whether a stage before wants a gradient of it.
         loss: of this micro-batch, its share of the batch's; 0 on the way forward.
     """
 
@@ -89,21 +98,22 @@ class Header(NamedTuple):
     micro_batch: int
     rows: int
     batch_rows: int
+    wants_gradient: bool
     loss: float = 0.0
 
     def words(self) -> NDArray[np.int64]:
         """Return ``i64[HEADER_WORDS]``; the last word holds the bits of the loss."""
         words = np.zeros(HEADER_WORDS, np.int64)
-        words[:5] = self[:5]
+        words[:6] = self[:6]
         words[-1:].view(np.float64)[0] = self.loss
         return words
 
     @classmethod
     def of(cls, words: NDArray[np.int64]) -> Header:
         """Return what the words say."""
-        batch, is_training, micro_batch, rows, batch_rows = map(int, words[:5])
+        batch, is_training, micro_batch, rows, batch_rows, wants = map(int, words[:6])
         loss = float(words[-1:].view(np.float64)[0])
-        return cls(batch, bool(is_training), micro_batch, rows, batch_rows, loss)
+        return cls(batch, bool(is_training), micro_batch, rows, batch_rows, bool(wants), loss)
 
 
 class _Ring:
@@ -135,39 +145,15 @@ class _Ring:
         return self._region[at : at + nbytes]
 
     @contextlib.contextmanager
-    def _naming_who_left(self) -> Iterator[None]:
+    def _naming_who_ended(self) -> Iterator[None]:
         try:
             yield
         except RegionFreedError as error:
-            raise self._stages.left(self.peer) from error
+            raise self._gone() from error
 
-
-class Writer(_Ring):
-    """The end that sends.
-
-    Args:
-        box: the memory.
-        region: as the reader made it.
-        spec: of the tensors.
-        stages: for waiting.
-        peer: the stage that reads.
-    """
-
-    def send(self, header: Header, tensor: torch.Tensor) -> None:
-        """Send a tensor once a slot is free; it may be changed on return.
-
-        Raises:
-            WorkerLostError: a stage died, or the reader has left.
-            RequestTimeoutError: the reader lives and reads nothing.
-        """
-        if self.count >= self._slots:
-            self._stages.reached(self._read, self.count - self._slots + 1, self.peer)
-        data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
-        with self._naming_who_left():
-            self._part(0, HEADER_NBYTES).put(header.words().view(np.uint8))
-            self._part(HEADER_NBYTES, data.numel()).put(data, signal=self._sent)
-        self.count += 1
-        self.nbytes += data.numel()
+    @abstractmethod
+    def _gone(self) -> WorkerLostError:
+        """Return the error for a ring that was freed."""
 
 
 class Reader(_Ring):
@@ -193,12 +179,15 @@ class Reader(_Ring):
         """Wait for the next message and return its header; the message stays.
 
         Raises:
-            WorkerLostError: a stage died, or the writer has left.
+            WorkerLostError: a stage died, or the writer has ended.
             RequestTimeoutError: the writer lives and sends nothing.
         """
         if self._next is None:
-            self._stages.reached(self._sent, self.count + 1, self.peer)
-            with self._naming_who_left():
+            with self._naming_who_ended():
+                value = self._stages.reached(self._sent, self.count + 1, self.peer)
+                end = End.of(value)
+                if end is not None and messages_of(value) <= self.count:
+                    raise self._stages.error(end)
                 words = self._part(0, HEADER_NBYTES).get()
             self._next = Header.of(words.view(np.int64))
         return self._next
@@ -208,18 +197,84 @@ class Reader(_Ring):
         header = self.peek()
         tensor = torch.empty((header.rows, *self.spec.shape[1:]), dtype=self.spec.torch_dtype)
         data = tensor.reshape(-1).view(torch.uint8)
-        with self._naming_who_left():
-            self._part(HEADER_NBYTES, data.numel()).get(data)
+        with self._naming_who_ended():
+            if data.numel():
+                self._part(HEADER_NBYTES, data.numel()).get(data)
             self._read.add(1)
         self._next = None
         self.count += 1
         self.nbytes += data.numel()
         return header, tensor.to(device)
 
+    def end(self) -> End | None:
+        """Return how a stage ended, if the writer has told it."""
+        with contextlib.suppress(RegionFreedError):
+            return End.of(self._sent.value)
+        return None
+
+    def _gone(self) -> WorkerLostError:
+        """The writer frees what is this stage's only if it takes this one for dead."""
+        return self._stages.lost(self.peer, End(self._stages.stage, "died"))
+
+
+class Writer(_Ring):
+    """The end that sends.
+
+    Args:
+        box: the memory.
+        region: as the reader made it.
+        stages: for waiting.
+        other: reader of the ring of the other direction.
+    """
+
+    def __init__(self, box: Box, region: Region, stages: Stages, other: Reader) -> None:
+        super().__init__(box, region, other.spec, stages, other.peer)
+        self._other = other
+
+    def send(self, header: Header, tensor: torch.Tensor | None) -> None:
+        """Send a tensor, or the header alone, once a slot is free.
+
+        The tensor may be changed on return.
+
+        Raises:
+            WorkerLostError: a stage died, or the reader has ended.
+            RequestTimeoutError: the reader lives and reads nothing.
+        """
+        with self._naming_who_ended():
+            if self.count >= self._slots:
+                self._stages.reached(self._read, self.count - self._slots + 1, self.peer)
+            words = header.words().view(np.uint8)
+            if tensor is None or not tensor.numel():
+                self._part(0, HEADER_NBYTES).put(words, signal=self._sent)
+            else:
+                self._part(0, HEADER_NBYTES).put(words)
+                self._put(tensor)
+        self.count += 1
+
+    def _put(self, tensor: torch.Tensor) -> None:
+        data = tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+        self._part(HEADER_NBYTES, data.numel()).put(data, signal=self._sent)
+        self.nbytes += data.numel()
+
+    def tell(self, end: End) -> None:
+        """Tell the reader, once, that no message follows, and why."""
+        with contextlib.suppress(RegionFreedError):
+            self._sent.add(end.mark)
+
+    def _gone(self) -> WorkerLostError:
+        end = self._other.end()
+        if end is not None:
+            return self._stages.error(end)
+        return self._stages.lost(self.peer, End(self.peer, "left"))
+
 
 def free_ring(box: Box, name: str) -> None:
-    """Free a ring, whichever parts of it are there."""
-    counters: list[str | Counter] = [box.counter(f"{name}.{word}") for word in ("sent", "read")]
-    for each in [name, *counters]:
+    """Free a ring, whichever parts of it are there; the other stage may do so, too."""
+    parts: list[Callable[[], str | Counter]] = [
+        lambda: name,
+        lambda: box.counter(f"{name}.sent"),
+        lambda: box.counter(f"{name}.read"),
+    ]
+    for part in parts:
         with contextlib.suppress(RegionNotFoundError, RegionFreedError):
-            box.free(each)
+            box.free(part())

@@ -6,7 +6,7 @@ import pytest
 import report
 from catalog import ROWS
 from claims import CLAIMED
-from kept import store
+from results import store
 from rows import Settings
 
 

@@ -1,1 +1,0 @@
-"""L-BFGS by commands on vectors at the node, or by shipping the vectors: bytes and seconds."""
