@@ -13,6 +13,7 @@ from smbox_torch.hybrid_member import HybridMember
 from smbox_torch.hybrid_root import HybridRoot
 from smbox_torch.hybrid_seasgd import SeasgdRoot
 from smbox_torch.options import BoxOptions
+from smbox_torch.whole import whole
 
 __all__ = ["ExchangeName", "Way", "part_of"]
 
@@ -26,6 +27,7 @@ class Way:
 
     Raises:
         ConfigError: there is no such exchange or period, or the exchange has no increment.
+        TypeError: the period is no whole number.
     """
 
     exchange: ExchangeName
@@ -35,8 +37,7 @@ class Way:
     increment: str | None
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise ConfigError("period must be at least 1", period=self.period)
+        whole("period", self.period)
         if self.exchange not in ROOTS:
             raise ConfigError(f"exchange is one of {', '.join(ROOTS)}", got=self.exchange)
         if self.increment is not None and not self.steps_first:

@@ -22,10 +22,10 @@ from typing import Final
 
 import numpy as np
 
-from smbox.errors import ConfigError
 from smbox_torch.topology.hierarchy import Cut, Group, Topology
 from smbox_torch.topology.links import Links
 from smbox_torch.topology.prediction import exchange_s, mean_s, move_s
+from smbox_torch.whole import whole
 
 __all__ = ["choose"]
 
@@ -33,7 +33,7 @@ GAP: Final = 2.0
 """A link that takes less than twice as long as another is of the same kind: measurements of
 one link beside other traffic differ by as much."""
 
-WHOLE: Final = "; but one group of all is predicted to take no longer, so there is one group"
+ONE: Final = "; but one group of all is predicted to take no longer, so there is one group"
 
 Clusters = tuple[tuple[int, ...], ...]
 
@@ -47,26 +47,28 @@ def choose(links: Links, *, nbytes: int, period: int = 10) -> Topology:
         period: steps between two exchanges with the center; for the predictions.
 
     Raises:
-        ConfigError: a model without bytes, or no period.
+        ConfigError: nbytes or period is not from 1 to 2 ** 63 - 1.
+        TypeError: one of them is no whole number, or ``links`` are no Links.
     """
-    if nbytes < 1 or period < 1:
-        raise ConfigError("a model has bytes and a period steps", nbytes=nbytes, period=period)
+    if not isinstance(links, Links):
+        raise TypeError(f"links are Links, not {type(links).__name__}")
+    nbytes, period = whole("nbytes", nbytes), whole("period", period)
     levels, joins_s = _dendrogram(links, nbytes)
     gaps = [after / before for before, after in pairwise(joins_s)]
     gap = max(gaps, default=1.0)
     level = gaps.index(gap) + 1 if gap >= GAP else 0
     shown = dict.fromkeys((levels[0], levels[level], levels[-1]))
     cuts = {clusters: _cut(links, clusters, nbytes, period) for clusters in shown}
-    mine, whole = cuts[levels[level]], cuts[levels[-1]]
-    is_whole = level > 0 and whole.step_s <= mine.step_s
+    mine, one = cuts[levels[level]], cuts[levels[-1]]
+    is_one = level > 0 and one.step_s <= mine.step_s
     return Topology(
         links=links,
-        chosen=whole if is_whole else mine,
+        chosen=one if is_one else mine,
         cuts=tuple(cuts.values()),
         gap=gap if level else 1.0,
         nbytes=nbytes,
         period=period,
-        reason=_reason(joins_s, level, gap) + (WHOLE if is_whole else ""),
+        reason=_reason(joins_s, level, gap) + (ONE if is_one else ""),
     )
 
 
@@ -85,7 +87,7 @@ def _reason(joins_s: Sequence[float], level: int, gap: float) -> str:
     )
 
 
-def _dendrogram(links: Links, nbytes: float) -> tuple[list[Clusters], list[float]]:
+def _dendrogram(links: Links, nbytes: int) -> tuple[list[Clusters], list[float]]:
     """Return the clusters before each join and after the last, and the joins' seconds."""
     pairs = links.distances(nbytes)
     clusters = [_of_host(links, host) for host in dict.fromkeys(links.hosts)]

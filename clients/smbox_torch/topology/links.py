@@ -10,17 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import pairwise
+from numbers import Real
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
+from smbox_torch.whole import whole
 
 __all__ = ["COLUMNS", "Link", "Links"]
 
 COLUMNS: Final = 5
 """Numbers of a link in an array: those of Link, then the number of the worker's host."""
+HOST: Final = 4
+"""Column of an array: the number of the worker's host."""
+
+LATENCY_MAX_S: Final = 1e9
+RATE_MIN: Final = 1e-6
+RATE_MAX: Final = 1e18
+"""Limits far from every network: sums and ratios of predicted seconds stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +38,9 @@ class Link:
     """One worker's way to one memory node.
 
     Args:
-        latency_s: of a read of one byte, there and back, in seconds.
-        put_rate: bytes per second of a put; above 0.
-        get_rate: bytes per second of a get; above 0.
+        latency_s: of a read of one byte, there and back, in seconds; 0 to LATENCY_MAX_S.
+        put_rate: bytes per second of a put; RATE_MIN to RATE_MAX.
+        get_rate: bytes per second of a get; like put_rate.
         is_local: whether the worker maps the node's memory, so that no network is used.
     """
 
@@ -59,7 +69,10 @@ class Links:
         names: names of the hosts, by number; none: the numbers stand for them.
 
     Raises:
-        ConfigError: the sizes do not fit, a latency is negative, or a rate is not above 0.
+        ConfigError: the sizes do not fit, there are no nodes or their ids do not ascend, a
+            latency is negative or above LATENCY_MAX_S, or a rate is not from RATE_MIN to
+            RATE_MAX; the message names the argument, the facts name worker and node.
+        TypeError: an argument is of another type.
     """
 
     rows: tuple[tuple[Link, ...], ...]
@@ -68,13 +81,11 @@ class Links:
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        sizes = {len(row) for row in self.rows}
-        if not self.rows or sizes != {len(self.nodes)} or len(self.hosts) != len(self.rows):
+        _check_shapes(self)
+        _check_numbers(self.nodes, self.hosts)
+        if self.names and len(self.names) <= max(self.hosts):
             raise ConfigError(
-                "links are one row for each worker, with one link for each memory node",
-                workers=len(self.rows),
-                hosts=len(self.hosts),
-                nodes=len(self.nodes),
+                "names has one for each number in hosts", names=self.names, hosts=self.hosts
             )
         for rank, row in enumerate(self.rows):
             for node, link in zip(self.nodes, row, strict=True):
@@ -84,15 +95,29 @@ class Links:
     def from_array(
         cls, array: NDArray[np.float64], nodes: Sequence[int], names: Sequence[str] = ()
     ) -> Self:
-        """Read ``f64[W, N, COLUMNS]``, as ``as_array`` returns it."""
+        """Read ``f64[W, N, COLUMNS]``, as ``as_array`` returns it.
+
+        Raises:
+            ConfigError: it has another shape, or does not hold links.
+        """
+        found = np.asarray(array)
+        if found.shape[1:] != (len(nodes), COLUMNS) or not found.size:
+            raise ConfigError(
+                f"array has one row for each worker, one link for each node, and {COLUMNS}"
+                " numbers for each link",
+                shape=found.shape,
+                nodes=len(nodes),
+            )
+        if not np.isfinite(found[:, 0, HOST]).all():
+            raise ConfigError("array has a finite number for each worker's host")
         rows = [
             tuple(
                 Link(latency_s, put_rate, get_rate, is_local=bool(is_local))
                 for latency_s, put_rate, get_rate, is_local, _ in row
             )
-            for row in array.tolist()
+            for row in found.tolist()
         ]
-        hosts = tuple(int(each) for each in array[:, 0, 4])
+        hosts = tuple(int(each) for each in found[:, 0, HOST])
         return cls(tuple(rows), tuple(nodes), hosts, tuple(names))
 
     def as_array(self) -> NDArray[np.float64]:
@@ -110,14 +135,18 @@ class Links:
         host = self.hosts[rank]
         return self.names[host] if self.names else f"host {host}"
 
-    def distances(self, nbytes: float) -> NDArray[np.float64]:
+    def distances(self, nbytes: int) -> NDArray[np.float64]:
         """Predict how long two workers take to exchange ``nbytes`` through the best node.
 
         Each puts and gets them; the slower one counts. Of one host: 0, they share memory.
 
         Returns:
             Seconds, ``f64[W, W]``.
+
+        Raises:
+            ConfigError, TypeError: ``nbytes`` is no whole number from 1 to 2 ** 63 - 1.
         """
+        nbytes = whole("nbytes", nbytes)
         both = np.array(
             [[each.put_s(nbytes) + each.get_s(nbytes) for each in row] for row in self.rows]
         )
@@ -129,13 +158,57 @@ class Links:
         return found
 
 
-def _check(link: Link, rank: int, node: int) -> None:
-    rates = (link.put_rate, link.get_rate)
-    is_sound = all(math.isfinite(rate) and rate > 0.0 for rate in rates)
-    if not is_sound or not math.isfinite(link.latency_s) or link.latency_s < 0.0:
+def _check_shapes(links: Links) -> None:
+    """Check that there is a link from each worker to each node."""
+    try:
+        sizes = {len(row) for row in links.rows}
+        counts = {
+            "workers": len(links.rows),
+            "hosts": len(links.hosts),
+            "nodes": len(links.nodes),
+        }
+    except TypeError:
+        raise TypeError("rows is a tuple of tuples, and nodes and hosts are tuples") from None
+    if not links.nodes or sizes != {len(links.nodes)} or len(links.hosts) != len(links.rows):
         raise ConfigError(
-            "a link has rates above 0 and a latency of at least 0",
-            rank=rank,
-            node=node,
-            link=astuple(link),
+            "rows has one row for each worker, with one link for each memory node, and hosts"
+            " one number for each worker; there is a worker and a node at least",
+            **counts,
         )
+
+
+def _check_numbers(nodes: Sequence[int], hosts: Sequence[int]) -> None:
+    for node in nodes:
+        whole("nodes", node, least=0)
+    for host in hosts:
+        whole("hosts", host, least=0)
+    if any(after <= before for before, after in pairwise(nodes)):
+        raise ConfigError("nodes has ascending ids, each once", nodes=tuple(nodes))
+
+
+def _check(link: Link, rank: int, node: int) -> None:
+    if not isinstance(link, Link):
+        raise TypeError(f"rows holds each a Link, not {type(link).__name__}")
+    limits = {
+        "latency_s": (0.0, LATENCY_MAX_S),
+        "put_rate": (RATE_MIN, RATE_MAX),
+        "get_rate": (RATE_MIN, RATE_MAX),
+    }
+    for name, (least, most) in limits.items():
+        value = _real(name, getattr(link, name))
+        if not least <= value <= most:  # nor NaN
+            raise ConfigError(
+                f"{name} of a link must be from {least:g} to {most:g}",
+                rank=rank,
+                node=node,
+                **{name: value},
+            )
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} of a link must be a number, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:  # an int of hundreds of digits
+        return math.inf

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError
 from smbox_torch.topology import Link, Links, choose
 
 MB = 1_000_000
@@ -180,28 +179,3 @@ def test_the_table_shows_links_groups_and_predictions():
     assert "250.0 / 250.0" in shown
     assert "{0,1}@0 {2,3}@2" in shown
     assert "times as long" in shown
-
-
-@pytest.mark.parametrize(
-    "link", [Link(-1.0, 1.0, 1.0), Link(0.0, 0.0, 1.0), Link(0.0, 1.0, float("nan"))]
-)
-def test_impossible_links_are_refused(link: Link):
-    with pytest.raises(ConfigError, match="rates above 0"):
-        Links(((link,),), (0,), (0,))
-
-
-def test_impossible_tables_are_refused():
-    link = Link(0.0, 1.0, 1.0)
-    for rows, nodes, hosts in (
-        ((), (0,), ()),
-        (((link,),), (0, 1), (0,)),
-        (((link,),), (0,), (0, 1)),
-    ):
-        with pytest.raises(ConfigError, match="one row for each worker"):
-            Links(rows, nodes, hosts)
-
-
-@pytest.mark.parametrize("settings", [{"nbytes": 0}, {"period": 0}])
-def test_impossible_models_are_refused(settings: dict[str, int]):
-    with pytest.raises(ConfigError, match="a period steps"):
-        chosen(links_of([2]), **settings)
