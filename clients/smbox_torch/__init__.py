@@ -34,7 +34,8 @@ if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.publishing import Publisher
     from smbox_torch.ring_all_reduce import RingAllReduce
     from smbox_torch.sampling import distributed_sampler
-    from smbox_torch.sandblaster import Sandblaster, SandblasterStep, SandblasterWorker
+    from smbox_torch.sandblaster import Sandblaster, SandblasterStep
+    from smbox_torch.sandblaster_worker import SandblasterWorker
     from smbox_torch.scalars import Scalars
     from smbox_torch.seasgd import SEASGD
     from smbox_torch.server_downpour import ServerDownpour
@@ -106,7 +107,7 @@ _HOMES: Final = {
     "RingAllReduce": "ring_all_reduce",
     "Sandblaster": "sandblaster",
     "SandblasterStep": "sandblaster",
-    "SandblasterWorker": "sandblaster",
+    "SandblasterWorker": "sandblaster_worker",
     "Scalars": "scalars",
     "ServerDownpour": "server_downpour",
     "StabilityWarning": "elastic",

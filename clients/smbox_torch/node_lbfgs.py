@@ -15,14 +15,13 @@ import math
 from collections import deque
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from smbox.errors import ConfigError
+from smbox_torch.made import Made
+from smbox_torch.whole import whole
 
 __all__ = ["NodeLBFGS"]
-
-CURVATURE_MIN: Final = 1e-10
-"""A pair is kept if s.y exceeds this share of y.y: H stays positive definite."""
-
-FACTOR_MAX: Final = 1e38
 
 VECTORS: Final = ("x", "gradient", "base", "last", "direction")
 
@@ -60,45 +59,58 @@ class NodeLBFGS:
         pairs: those kept, the oldest first.
 
     Raises:
-        ConfigError: another dtype, or m below 1; nothing was made.
-        RegionExistsError: the name is in use.
+        ConfigError, TypeError: another dtype, or m is no whole number from 1; nothing was made.
+        RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
+            is left.
     """
 
     def __init__(self, box: Any, name: str, size: int, dtype: str, history: int = 10) -> None:
         if dtype not in {"float32", "float64"}:
             raise ConfigError("L-BFGS computes in float32 or float64", dtype=dtype)
-        if history < 1:
-            raise ConfigError("L-BFGS keeps one pair at least", history=history)
+        history = whole("history", history)
         pairs = [f"{kind}{index}" for index in range(history) for kind in "sy"]
-        self._box = box
-        self._regions = {
-            word: box.create(f"{name}.{word}", shape=(size,), dtype=dtype, layout="striped")
-            for word in (*VECTORS, *pairs)
-        }
+        self._made = Made(box, name)
+        with self._made.all_or_none():
+            regions = {
+                word: self._made.region(word, shape=(size,), dtype=dtype, layout="striped")
+                for word in (*VECTORS, *pairs)
+            }
         self.x, self.gradient, self._base, self._last, self._direction = (
-            self._regions[word] for word in VECTORS
+            regions[word] for word in VECTORS
         )
-        self._free = [
-            (self._regions[f"s{index}"], self._regions[f"y{index}"]) for index in range(history)
-        ]
+        self._free = [(regions[f"s{index}"], regions[f"y{index}"]) for index in range(history)]
+        limits = np.finfo(dtype)
+        self._eps, self._min, self._max = map(float, (limits.eps, limits.tiny, limits.max))
+        self._slope = 0.0
         self.pairs: deque[Pair] = deque()
 
     def direct(self) -> float:
         """Compute ``d = H g``, and return ``g . d``: x falls along -d where that is positive.
 
-        Without pairs H is the identity. The result is NaN where the gradient is not finite.
+        Without pairs H is the identity. The result is not finite where the gradient is not, or
+        where its square or H g are beyond the numbers of the dtype.
         """
         d, alphas = self._direction, []
         d.accumulate_from(self.gradient, op="replace")
         for pair in reversed(self.pairs):
-            alphas.append(pair.rho * pair.s.dot(d))
-            d.accumulate_from(pair.y, -_finite(alphas[-1]))
+            alpha = pair.rho * pair.s.dot(d)
+            if not self._can_take(alpha):
+                return math.nan
+            alphas.append(alpha)
+            d.accumulate_from(pair.y, -alpha)
         if self.pairs:
             d.scale(self.pairs[-1].gamma)
         for pair in self.pairs:
-            beta = pair.rho * pair.y.dot(d)
-            d.accumulate_from(pair.s, _finite(alphas.pop() - beta))
-        return float(self.gradient.dot(d))
+            factor = alphas.pop() - pair.rho * pair.y.dot(d)
+            if not self._can_take(factor):
+                return math.nan
+            d.accumulate_from(pair.s, factor)
+        self._slope = float(self.gradient.dot(d))
+        return self._slope
+
+    def _can_take(self, factor: float) -> bool:
+        """Tell whether a region may be multiplied by so much; no NaN."""
+        return abs(factor) <= self._max
 
     def begin(self) -> None:
         """Note x and its gradient: the next moves begin there."""
@@ -113,7 +125,9 @@ class NodeLBFGS:
     def learn(self, step: float) -> bool:
         """Keep the pair of the last move, whose gradient is there; tell whether it is kept.
 
-        The oldest pair goes where m are kept. One without curvature is left out.
+        The oldest pair goes where m are kept. A pair is left out unless s.y is above the
+        rounding error of step g.d (Byrd, Lu, Nocedal and Zhu's L-BFGS-B does so, whatever the
+        scale of f), and where 1 / s.y or s.y / y.y is beyond the numbers of the dtype.
         """
         if not self._free:
             oldest = self.pairs.popleft()
@@ -124,10 +138,14 @@ class NodeLBFGS:
         y.accumulate_from(self.gradient, op="replace")
         y.accumulate_from(self._last, -1.0)
         curvature, square = s.dot(y), y.dot(y)
-        if not CURVATURE_MIN * square < curvature < math.inf:
+        least = self._eps * step * self._slope
+        if not max(0.0, least) < curvature < math.inf or square == 0.0:
+            return False  # of small gradients y.y is 0 before s.y is
+        pair = Pair(s, y, 1.0 / curvature, curvature / square)
+        if pair.rho == math.inf or not self._min <= pair.gamma <= self._max:
             return False
         self._free.pop()
-        self.pairs.append(Pair(s, y, 1 / curvature, curvature / square))
+        self.pairs.append(pair)
         return True
 
     def undo(self) -> None:
@@ -143,10 +161,8 @@ class NodeLBFGS:
 
     def close(self) -> None:
         """Free all vectors but x. Idempotent."""
-        for word in [word for word in self._regions if word != "x"]:
-            self._box.free(self._regions.pop(word))
+        self._made.free(but="x")
 
-
-def _finite(factor: float) -> float:
-    """Return a factor, or 0 where a float32 region takes none: then g . d tells of NaN."""
-    return factor if abs(factor) < FACTOR_MAX else 0.0
+    def free(self) -> None:
+        """Free all vectors. Idempotent."""
+        self._made.free()

@@ -1,33 +1,45 @@
-"""Sandblaster L-BFGS: a coordinator that sends commands, and workers that fetch portions.
+"""Sandblaster L-BFGS: the coordinator, which sends commands.
 
 Dean et al., Large Scale Distributed Deep Networks, NIPS 2012, section 4.2. The vectors stay at
-the memory (``node_lbfgs.py``); the load is balanced by small portions (``portions.py``). With f
+the memory (``node_lbfgs.py``); the load is balanced by small portions (``portions.py``), which
+workers fetch (``sandblaster_worker.py``). With f
 the sum of the losses of all portions, g its gradient, d = H g:
 
     x = base - t d,  t = 1, 1/2, 1/4, ...  until  f(x) <= f(base) - 1e-4 t g.d     (Armijo)
 
-The first step, and each without pairs, begins at t = min(1, 1 / |g|).
+The first step, and each without pairs, begins at t = min(1, 1 / |g|). A trial whose loss is not
+finite is as one that is too high.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
 
-from smbox.errors import ConfigError
-from smbox_torch.flat import FlatBuffer, FlatParameters
+from smbox.errors import SmboxError
+from smbox.lease import check_lease
 from smbox_torch.node_lbfgs import NodeLBFGS
-from smbox_torch.portions import Portions, Tickets, check_counts
+from smbox_torch.portions import Portions, check_counts
+from smbox_torch.sandblaster_worker import only_buffer
+from smbox_torch.team import LEASE_S
 
-__all__ = ["Sandblaster", "SandblasterStep", "SandblasterWorker"]
+__all__ = ["Sandblaster", "SandblasterStep"]
 
 ARMIJO: Final = 1e-4
 TRIES_MAX: Final = 20
+
+LOSS_NOT_FINITE: Final = "the loss is infinite or NaN"
+SLOPE_NOT_FINITE: Final = (
+    "the gradient is infinite or NaN, or its square is too large for float64"
+)
+SLOPE_ZERO: Final = "the gradient is zero, or its square is too small for float64"
+NOTHING_LOWER: Final = f"none of {TRIES_MAX} trials lowered the loss"
 
 
 class SandblasterStep(NamedTuple):
@@ -35,13 +47,16 @@ class SandblasterStep(NamedTuple):
 
     Attributes:
         loss: f at x.
-        size: t; 0.0: no t lowered f, x is where it was and the pairs are forgotten.
+        size: t; 0.0: x is where it was, and the pairs are forgotten.
         evaluations: of f, all portions each.
+        stop: why x stayed, in words; empty if it moved. Where two steps in a row stop, all
+            later ones do.
     """
 
     loss: float
     size: float
     evaluations: int
+    stop: str = ""
 
 
 class Sandblaster:
@@ -58,6 +73,8 @@ class Sandblaster:
         portions: into how many the work of an evaluation is cut: several for each worker.
         history: pairs of L-BFGS; the paper gives no number, and ten is usual.
         timeout_s: seconds to wait for a report when no worker reports.
+        lease_s: seconds without a sign of life after which workers on other hosts count this
+            process as dead.
 
     Attributes:
         timeout_s: as the argument; may be set.
@@ -65,8 +82,11 @@ class Sandblaster:
         portions: the state of the work; counts who did how much.
 
     Raises:
-        ConfigError: parameters of several dtypes or of 16 bits, or a number below 1.
-        RegionExistsError: the name is in use.
+        ConfigError, TypeError: parameters of several dtypes or of 16 bits, or a number that is
+            not whole or below 1; nothing was made.
+        RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
+            is left.
+        RankTakenError: another living process coordinates a run of this name.
     """
 
     def __init__(
@@ -79,17 +99,28 @@ class Sandblaster:
         portions: int,
         history: int = 10,
         timeout_s: float = 300.0,
+        lease_s: float = LEASE_S,
     ) -> None:
-        check_counts(portions, workers)
-        self._flat = _only(parameters)
+        portions, workers = check_counts(portions, workers)
+        check_lease(lease_s)
+        self._flat = only_buffer(parameters)
         self.timeout_s = timeout_s
         self._count = portions
         self._loss: float | None = None
         self._evaluations = 0
+        self._is_at_trial = False
         size, dtype = self._flat.size, self._flat.dtype
         self.vectors = NodeLBFGS(box, name, size, dtype, history)
-        self.vectors.x.put(self._flat.load())
-        self.portions = Portions(box, name, portions, workers, size, dtype)
+        try:
+            self.vectors.x.put(self._flat.load())
+            more = {"lease_s": lease_s}
+            self.portions = Portions(box, name, portions, workers, size, dtype, **more)
+        except BaseException:
+            with suppress(SmboxError):  # the first error says more
+                self.vectors.free()
+            raise
+        self._box = box
+        box.before_close(self._end)
 
     def evaluate(self) -> float:
         """Have the workers compute f at x, and leave the gradient in ``vectors.gradient``.
@@ -117,32 +148,50 @@ class Sandblaster:
             RequestTimeoutError: no worker reported in time; the next step begins where this
                 one began, without pairs.
         """
+        if self._is_at_trial:  # of a step that failed, and could not go back
+            self._go_back()
         before, vectors = self._evaluations, self.vectors
         loss = self.evaluate() if self._loss is None else self._loss
-        slope = self._direct()
-        vectors.begin()
+        slope = self._direct() if math.isfinite(loss) else math.nan
+        stop = _stop(loss, slope)
+        size = 0.0
+        if not stop:
+            vectors.begin()
+            loss, size = self._search(loss, slope)
+            stop = "" if size else NOTHING_LOWER
+        if stop:
+            vectors.forget()
+        self._loss = loss
+        return SandblasterStep(loss, size, self._evaluations - before, stop)
+
+    def _search(self, loss: float, slope: float) -> tuple[float, float]:
+        """Move x along the direction; return the loss there and t, 0.0 if x is back."""
+        step = 1.0 if self.vectors.pairs else min(1.0, 1.0 / math.sqrt(slope))
         self._loss = None  # until the step is over: an error leaves x at a trial
-        step = 1.0 if vectors.pairs else min(1.0, 1 / math.sqrt(slope)) if slope > 0 else 0.0
-        for _ in range(TRIES_MAX if step else 0):
+        self._is_at_trial = True
+        for _ in range(TRIES_MAX):
             try:
-                vectors.move(step)
+                self.vectors.move(step)
                 found = self.evaluate()
             except BaseException:
-                vectors.undo()
+                self._go_back()
                 raise
-            if found <= loss - ARMIJO * step * slope:
-                vectors.learn(step)
-                self._loss = found
-                return SandblasterStep(found, step, self._evaluations - before)
+            if math.isfinite(found) and found <= loss - ARMIJO * step * slope:
+                self._is_at_trial = False
+                self.vectors.learn(step)
+                return found, step
             step /= 2
-        vectors.undo()
-        self._loss = loss
-        return SandblasterStep(loss, 0.0, self._evaluations - before)
+        self._go_back()
+        return loss, 0.0
+
+    def _go_back(self) -> None:
+        self.vectors.undo()
+        self._is_at_trial = False
 
     def _direct(self) -> float:
-        """Compute the direction, that of the gradient if the pairs lead upwards; return g.d."""
+        """Compute the direction, that of the gradient if the pairs lead nowhere; return g.d."""
         slope = self.vectors.direct()
-        if self.vectors.pairs and not slope > 0:
+        if self.vectors.pairs and not 0.0 < slope < math.inf:
             self.vectors.forget()
             slope = self.vectors.direct()
         return slope
@@ -153,9 +202,21 @@ class Sandblaster:
         self._flat.store()
 
     def close(self) -> None:
-        """End the run: workers stop. The vectors but x are freed; slots stay. Idempotent."""
-        self.portions.end()
+        """End the run: workers stop at once, and all regions but x are freed. Idempotent.
+
+        Also done when the box closes.
+
+        Raises:
+            SmboxError: a node did not answer; call again to free the rest.
+        """
+        self._box.not_before_close(self._end)
+        self.portions.close()
         self.vectors.close()
+
+    def _end(self) -> None:
+        """Close with the box: its memory may be gone, and the regions with it."""
+        with suppress(SmboxError):
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -169,78 +230,10 @@ class Sandblaster:
         self.close()
 
 
-class SandblasterWorker:
-    """A worker of a run: it computes losses and gradients of portions until the run ends.
-
-    Args:
-        box: the worker's own connection to the memory.
-        parameters: of its model: shapes and dtype as the coordinator's. Values come from x.
-        name: of the run.
-        rank: of this worker; no other process has it at the same time.
-        timeout_s: how long the coordinator may be silent, or not be there yet.
-
-    Attributes:
-        computed: portions that it has computed.
-
-    Raises:
-        ConfigError: parameters of several dtypes, of 16 bits, or not those of the run; or the
-            run has no worker of this rank.
-        RegionNotFoundError: there was no coordinator in time.
-    """
-
-    def __init__(
-        self,
-        box: Any,
-        parameters: Iterable[torch.Tensor],
-        name: str = "sandblaster",
-        *,
-        rank: int,
-        timeout_s: float = 300.0,
-    ) -> None:
-        self.computed = 0
-        self._flat = _only(parameters, gradients=True)
-        self._tickets = Tickets(box, name, rank, timeout_s)
-        self._x = box.attach(f"{name}.x")
-        self._round = 0
-        own = (self._flat.size,), self._flat.dtype
-        if own != (self._x.shape, str(self._x.dtype)):
-            raise ConfigError(
-                "the worker's parameters are not those of the run", worker=own, name=name
-            )
-
-    def run(self, loss_of: Callable[[int], torch.Tensor]) -> None:
-        """Compute portions until the coordinator ends the run.
-
-        Args:
-            loss_of: returns the loss of a portion, 0 to portions - 1, at the parameters; f is
-                the sum over all portions. Every worker returns the same for the same portion.
-
-        Raises:
-            RequestTimeoutError: the coordinator was silent for too long.
-        """
-        while (ticket := self._tickets.draw()) is not None:
-            if ticket.round != self._round:
-                self._x.get(out=self._flat.host)
-                self._flat.store()
-                self._round = ticket.round
-            self._flat.zero_gradients()
-            loss = loss_of(ticket.portion)
-            torch.autograd.backward(loss)
-            self._flat.attach_gradients()
-            self.computed += 1
-            if not self._tickets.await_slot():
-                return
-            assert self._flat.gradient is not None, "attached"
-            self._tickets.slot.put(self._flat.gradient.cpu())
-            self._tickets.report(ticket, loss.item())
-
-
-def _only(parameters: Iterable[torch.Tensor], *, gradients: bool = False) -> FlatBuffer:
-    """Return the parameters as one flat buffer; ConfigError: they are of several dtypes."""
-    flat = FlatParameters(parameters, gradients=gradients)
-    if len(flat.buffers) > 1:
-        raise ConfigError(
-            "L-BFGS has one vector of parameters: convert the model to one dtype",
-            dtypes=[buffer.dtype for buffer in flat.buffers],
-        )
-    return flat.buffers[0]
+def _stop(loss: float, slope: float) -> str:
+    """Say why no step can be taken; nothing if one can."""
+    if not math.isfinite(loss):
+        return LOSS_NOT_FINITE
+    if not math.isfinite(slope):
+        return SLOPE_NOT_FINITE
+    return "" if slope > 0.0 else SLOPE_ZERO

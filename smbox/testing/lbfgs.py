@@ -33,8 +33,8 @@ def lbfgs(x: Vector, evaluate: Evaluate, history: int) -> Iterator[tuple[Vector,
         slope = _dot(g, d)
         if pairs and not slope > 0:
             pairs, d, slope = [], g, _dot(g, g)
-        step = 1.0 if pairs else min(1.0, slope**-0.5)
-        for _ in range(20):
+        step = 1.0 if pairs else min(1.0, slope**-0.5) if slope > 0 else 0.0
+        for _ in range(20 if step else 0):
             trial = x + x.dtype.type(-step) * d
             found, gradient = evaluate(trial)
             if found <= loss - 1e-4 * step * slope:
@@ -45,7 +45,7 @@ def lbfgs(x: Vector, evaluate: Evaluate, history: int) -> Iterator[tuple[Vector,
             yield x, loss, 0.0
             continue
         s, y = x.dtype.type(-step) * d, gradient - g
-        if _dot(s, y) > 1e-10 * _dot(y, y):
+        if _dot(s, y) > np.finfo(x.dtype).eps * step * slope:
             pairs = [*pairs, (s, y)][-history:]
         x, loss, g = trial, found, gradient
         yield x, loss, step

@@ -17,6 +17,7 @@ import torch
 
 import smbox
 from smbox.errors import WorkerLostError
+from smbox_torch import SandblasterWorker
 from smbox_torch.world import World
 
 torch.set_num_threads(1)
@@ -98,6 +99,44 @@ def box(node: smbox.Box, request: pytest.FixtureRequest) -> Iterator[smbox.Box]:
     """A box on that node: on mapped memory, and over tcp."""
     with smbox.connect(node.address, transport=request.param, timeout_s=60.0) as box:
         yield box
+
+
+@pytest.fixture
+def run() -> str:
+    """A name for a run that nobody else has."""
+    return f"run-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def names_of() -> Callable[[smbox.Box, str], list[str]]:
+    """``names_of(box, run)``: the names of a run's regions that are there."""
+    return lambda box, run: [
+        info.name for info in box.regions() if info.name.startswith(f"{run}.")
+    ]
+
+
+@pytest.fixture
+def follow(node: smbox.Box) -> Callable[..., int]:
+    """``follow(run, loss_of)``: work for a run of Sandblaster; return the portions computed.
+
+    Each portion has the loss ``loss_of(x)``.
+    """
+
+    def work(
+        run: str,
+        loss_of: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        rank: int = 0,
+        dtype: torch.dtype = torch.float64,
+        size: int = 3,
+    ) -> int:
+        own = torch.zeros(size, requires_grad=True, dtype=dtype)
+        with smbox.connect(node.address, timeout_s=60.0) as box:
+            worker = SandblasterWorker(box, [own], run, rank=rank, timeout_s=60.0)
+            worker.run(lambda _: loss_of(own))
+            return worker.computed
+
+    return work
 
 
 @pytest.fixture

@@ -7,7 +7,12 @@ import uuid
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError, RegionExistsError, RegionFreedError
+from smbox.errors import (
+    ConfigError,
+    OutOfMemoryError,
+    RegionExistsError,
+    RegionFreedError,
+)
 from smbox.testing.lbfgs import lbfgs
 from smbox_torch.node_lbfgs import NodeLBFGS
 
@@ -114,11 +119,88 @@ def test_a_gradient_that_is_not_finite_has_no_slope(box):
     vectors.close()
 
 
+def pair_of(vectors, gradient, after, step):
+    """Learn the pair of a step along a gradient, which is another one there."""
+    dtype = vectors.x.dtype
+    vectors.gradient.put(np.full(4, gradient, dtype))
+    vectors.direct()
+    vectors.begin()
+    vectors.gradient.put(np.full(4, after, dtype))
+    return vectors.learn(step)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gradient", "after", "step"),
+    [
+        ("float64", 1e-163, 0.0, 1e180),  # y.y is 0 where s.y is not
+        ("float64", 1e-158, 0.0, 1e2),  # 1 / s.y is infinite
+        ("float64", 1e160, 0.0, 1.0),  # y.y is infinite
+        ("float32", 1e-30, 1e-30 * (1 - 2**-10), 1e38),  # s.y / y.y is, as float32
+        ("float32", 1e30, 0.0, 1e-44),  # s.y / y.y is no normal float32
+        ("float64", 1.0, 1.0, 1.0),  # y is 0
+        ("float64", 1.0, 2.0, 1.0),  # s.y is negative
+        ("float64", 1.0, float("nan"), 1.0),
+        ("float64", 1.0, float("inf"), 1.0),
+    ],
+)
+def test_a_pair_beyond_the_numbers_is_left_out(box, dtype, gradient, after, step):
+    vectors = NodeLBFGS(box, name(), 4, dtype, history=2)
+    assert not pair_of(vectors, gradient, after, step)
+    assert len(vectors.pairs) == 0
+    vectors.gradient.put(np.ones(4, dtype))
+    assert vectors.direct() == 4.0
+    vectors.close()
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-30, 1.0, 1e30, 1e140])
+def test_pairs_are_kept_whatever_the_scale_of_the_function(box, scale):
+    vectors = NodeLBFGS(box, name(), 4, "float64", history=2)
+    assert pair_of(vectors, scale, scale / 2, 1.0 / scale)
+    assert vectors.pairs[0].gamma == pytest.approx(2.0 / scale)
+    vectors.close()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_numbers_raise_and_no_factor_that_is_kept_is_infinite(box, dtype):
+    draw, limits = np.random.default_rng(3), np.finfo(dtype)
+    exponent = -np.log10(float(limits.tiny))
+    vectors = NodeLBFGS(box, name(), 4, dtype, history=3)
+    kept = 0
+    for _ in range(150):
+        size, other, step = 10 ** draw.uniform(-exponent, exponent, 3)
+        with np.errstate(all="ignore"):
+            first = (draw.standard_normal(4) * size).astype(dtype)
+            second = (first + draw.standard_normal(4) * other).astype(dtype)
+        vectors.gradient.put(first)
+        if not 0.0 < vectors.direct() < np.inf:
+            vectors.forget()
+        vectors.begin()
+        vectors.gradient.put(second)
+        kept += vectors.learn(float(np.clip(step, limits.tiny, 1.0)))
+        for pair in vectors.pairs:
+            assert np.isfinite([pair.rho, pair.gamma]).all()
+            assert np.dtype(dtype).type(pair.gamma) > 0.0
+    assert kept >= 10
+    vectors.close()
+
+
+def test_a_direction_beyond_the_numbers_has_no_slope(box):
+    vectors = NodeLBFGS(box, name(), 4, "float32", history=2)
+    assert pair_of(vectors, 1e-8, 0.0, 1e30)
+    vectors.gradient.put(np.full(4, 1e30, np.float32))
+    assert not np.isfinite(vectors.direct())  # H g is 1e60
+    vectors.close()
+
+
 def test_what_makes_no_sense_is_refused_and_close_frees_all_but_x(box):
     run = name()
     for dtype, history in (("float16", 10), ("int64", 10), ("float32", 0)):
         with pytest.raises(ConfigError):
             NodeLBFGS(box, run, 4, dtype, history)
+    for history in (1.0, True, "3", None):
+        with pytest.raises(TypeError, match="history"):
+            NodeLBFGS(box, run, 4, "float32", history)
+    assert not [info for info in box.regions() if info.name.startswith(run)]
     vectors = NodeLBFGS(box, run, 4, "float32", history=1)
     with pytest.raises(RegionExistsError):
         NodeLBFGS(box, run, 4, "float32")
@@ -128,3 +210,15 @@ def test_what_makes_no_sense_is_refused_and_close_frees_all_but_x(box):
     with pytest.raises(RegionFreedError):
         gradient.get()
     assert [info.name for info in box.regions() if info.name.startswith(run)] == [f"{run}.x"]
+
+
+def test_what_cannot_be_made_leaves_nothing(box):
+    run = name()
+    other = box.create(f"{run}.y1", 1)
+    with pytest.raises(RegionExistsError):
+        NodeLBFGS(box, run, 4, "float32", history=2)
+    assert [info.name for info in box.regions() if info.name.startswith(run)] == [f"{run}.y1"]
+    box.free(other)
+    with pytest.raises(OutOfMemoryError):
+        NodeLBFGS(box, run, 10_000_000, "float64", history=10)
+    assert not [info for info in box.regions() if info.name.startswith(run)]

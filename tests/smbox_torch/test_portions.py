@@ -8,8 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError
-from smbox_torch.portions import Portions, Tickets
+from smbox.errors import (
+    ConfigError,
+    OutOfMemoryError,
+    RegionExistsError,
+    RegionNotFoundError,
+    RequestTimeoutError,
+)
+from smbox_torch.portions import Portions
+from smbox_torch.tickets import Tickets
 
 pytestmark = pytest.mark.shares
 
@@ -47,9 +54,7 @@ def add_all(portions, total):
 
 def do(tickets, ticket):
     """Do a portion, unless the run ends while the slot is not free."""
-    if tickets.await_slot():
-        tickets.slot.put(of(ticket.portion))
-        tickets.report(ticket, float(ticket.portion))
+    return tickets.deliver(ticket, of(ticket.portion), float(ticket.portion))
 
 
 def work(tickets, until):
@@ -68,7 +73,7 @@ def test_all_portions_of_every_round_are_added_once(run, box):
             portions.begin()
             assert add_all(portions, total) == {p: float(p) for p in range(5)}
             assert total.get().tolist() == [11111.0] * SIZE
-        portions.end()
+        portions.close()
         assert [each.result(WAIT_S) for each in ended] == [None] * 3
     assert sum(portions.added) == 4 * 5
 
@@ -84,7 +89,7 @@ def test_a_portion_of_a_dead_worker_is_done_by_another(run, box):
         assert set(add_all(portions, total)) == {0, 1, 2}
         assert total.get().tolist() == [111.0] * SIZE
         assert portions.added == [0, 3]
-        portions.end()
+        portions.close()
         other.result(WAIT_S)
     assert ticket.portion == 0
 
@@ -98,7 +103,7 @@ def test_a_report_of_a_worker_that_died_behind_it_counts_and_its_successor_goes_
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(work, heir, 100)  # waits with its first put until 0 is added
         assert add_all(portions, total) == {0: 0.0, 1: 1.0}
-        portions.end()
+        portions.close()
         other.result(WAIT_S)
     assert total.get().tolist() == [11.0] * SIZE
 
@@ -122,7 +127,7 @@ def test_a_report_that_comes_late_is_not_added(run, box):
     assert (portions.added, portions.discarded) == ([1, 3], 1)
 
 
-def test_a_name_whose_regions_were_freed_can_be_used_again(run, box):
+def test_a_name_whose_run_has_ended_can_be_used_again(run, box, names_of):
     portions, name, total = run(2, 1)
     for _ in range(2):
         portions.begin()
@@ -130,11 +135,11 @@ def test_a_name_whose_regions_were_freed_can_be_used_again(run, box):
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(work, tickets, 100)
             add_all(portions, total)
-            portions.end()
+            portions.close()
             done.result(WAIT_S)
         assert total.get().tolist() == [11.0] * SIZE
-        for word in ("board", "reports", "slot0"):
-            box.free(f"{name}.{word}")
+        portions.close()
+        assert names_of(box, name) == [f"{name}.total"]
         portions = Portions(box, name, 2, 1, SIZE, "float32")
 
 
@@ -146,20 +151,57 @@ def test_silence_is_a_timeout_on_both_sides(run, box):
     with pytest.raises(RequestTimeoutError):
         next(portions.reports(0.05))
     tickets = Tickets(box, name, 0, 0.05)
-    do(tickets, tickets.draw())
+    ticket = tickets.draw()
+    assert do(tickets, ticket)
     with pytest.raises(RequestTimeoutError):
-        tickets.await_slot()
+        do(tickets, ticket)  # the slot still holds what was not taken
 
 
-def test_what_makes_no_sense_is_refused(run, box):
+def test_what_makes_no_sense_is_refused(run, box, names_of):
     _, name, _ = run(1, 2)
     for rank in (-1, 2):
         with pytest.raises(ConfigError, match="rank"):
             Tickets(box, name, rank, WAIT_S)
-    for portions, workers in ((0, 1), (1, 0)):
-        with pytest.raises(ConfigError):
+    for portions, workers in ((0, 1), (1, 0), (1 << 32, 1), (1.5, 1), (1, True), (1, "2")):
+        with pytest.raises((ConfigError, TypeError), match=r"portions|workers"):
             Portions(box, f"{name}-again", portions, workers, SIZE, "float32")
-    assert not [info for info in box.regions() if info.name.startswith(f"{name}-again")]
+    for lease_s in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="lease_s"):
+            Portions(box, f"{name}-again", 1, 1, SIZE, "float32", lease_s=lease_s)
+    assert not names_of(box, f"{name}-again")
+
+
+def test_what_cannot_be_made_leaves_nothing(run, box, names_of):
+    name = f"work-{uuid.uuid4().hex[:8]}"
+    for word in ("slot1", "reports", "board"):
+        other = box.create(f"{name}.{word}", 1)
+        with pytest.raises(RegionExistsError):
+            Portions(box, name, 2, 2, SIZE, "float32")
+        assert names_of(box, name) == [f"{name}.{word}"]
+        box.free(other)
+    with pytest.raises(OutOfMemoryError):
+        Portions(box, name, 1, 64, 10_000_000, "float32")
+    assert not names_of(box, name)
+
+
+def test_a_worker_learns_of_the_end_wherever_it_is(run, box, names_of):
+    portions, name, _ = run(2, 3)
+    waiting, holding, late = (Tickets(box, name, rank, WAIT_S) for rank in range(3))
+    with ThreadPoolExecutor(1) as pool:
+        drawn = pool.submit(waiting.draw)  # there is no round yet
+        portions.begin()
+        ticket = drawn.result(WAIT_S)
+        assert do(waiting, ticket)
+        blocked = pool.submit(do, waiting, ticket)  # until its report is read
+        mine = holding.draw()
+        portions.close()
+        assert blocked.result(WAIT_S) is False
+    assert do(holding, mine) is False
+    assert late.draw() is None
+    with pytest.raises(RegionNotFoundError):
+        Tickets(box, name, 2, 0.05)
+    portions.close()
+    assert names_of(box, name) == [f"{name}.total"]
 
 
 def test_a_worker_without_a_coordinator_is_told(node):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +12,10 @@ import torch
 from torch import nn
 
 import smbox
-from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.errors import (
+    ConfigError,
+    RequestTimeoutError,
+)
 from smbox.testing.lbfgs import lbfgs
 from smbox_torch import Sandblaster, SandblasterWorker
 from smbox_torch.digits import load
@@ -151,65 +151,6 @@ def test_a_portion_that_a_slow_worker_holds_is_done_again(box, node):
     wanted = Digits(torch.float64).evaluate(np.zeros(650))
     assert found == pytest.approx(wanted[0], rel=1e-12)
     np.testing.assert_allclose(gradient, wanted[1], rtol=1e-12, atol=1e-15)
-
-
-KILLED = """
-import os, signal, sys
-import torch
-import smbox
-from smbox_torch import SandblasterWorker
-torch.set_num_threads(1)
-x = torch.zeros(200_000, requires_grad=True)
-def loss_of(portion):
-    if portion == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return (portion + 1) * x.sum()
-with smbox.connect(sys.argv[1], transport=sys.argv[2], timeout_s=60.0) as box:
-    SandblasterWorker(box, [x], sys.argv[3], rank=0).run(loss_of)
-"""
-
-
-def test_a_killed_worker_leaves_no_portion_out_and_none_twice(box, node):
-    run, x = name(), torch.zeros(200_000)
-    with ThreadPoolExecutor(1) as pool:
-        with Sandblaster(box, [x], run, workers=2, portions=6) as optimizer:
-            words = [node.address, box.transport, run]
-            killed = subprocess.Popen([sys.executable, "-c", textwrap.dedent(KILLED), *words])
-            begun = pool.submit(optimizer.evaluate)
-            assert killed.wait(WAIT_S) == -9  # with a portion in its hands
-
-            def work():
-                own = torch.zeros(200_000, requires_grad=True)
-                with smbox.connect(node.address, timeout_s=WAIT_S) as other:
-                    SandblasterWorker(other, [own], run, rank=1).run(
-                        lambda portion: (portion + 1) * own.sum()
-                    )
-
-            helper = threading.Thread(target=work)
-            helper.start()
-            begun.result(WAIT_S)
-            assert (optimizer.vectors.gradient.get() == 21).all()
-            assert optimizer.portions.added == [2, 4]
-        helper.join(WAIT_S)
-
-
-def test_where_nothing_is_lower_x_stays(box, node):
-    run, x = name(), torch.full((3,), 2.0)
-
-    def work():
-        own = torch.zeros(3, requires_grad=True)
-        with smbox.connect(node.address, timeout_s=WAIT_S) as other:
-            worker = SandblasterWorker(other, [own], run, rank=0)
-            worker.run(lambda _: (own - 2).square().sum())
-
-    with (
-        ThreadPoolExecutor(1) as pool,
-        Sandblaster(box, [x], run, workers=1, portions=1) as optimizer,
-    ):
-        pool.submit(work)
-        assert optimizer.step() == (0.0, 0.0, 1)
-        assert optimizer.step() == (0.0, 0.0, 0)
-        assert optimizer.vectors.x.get().tolist() == [2, 2, 2]
 
 
 def test_a_step_without_workers_times_out_and_another_goes_on(box, node):

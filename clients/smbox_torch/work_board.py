@@ -1,0 +1,78 @@
+"""What the coordinator of a run and its workers share: tickets, and the board that all read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["HEAD", "POSITION", "ROUND_SHIFT", "Ticket", "WorkBoard", "add_to"]
+
+ROUND_SHIFT: Final = 32
+POSITION: Final = (1 << ROUND_SHIFT) - 1
+HEAD: Final = 3
+"""Words of a board before those of portions and workers."""
+
+Words = NDArray[np.int64]
+
+
+class Ticket(NamedTuple):
+    """A portion of a round that a worker is to do."""
+
+    round: int
+    portion: int
+
+    @property
+    def label(self) -> int:
+        """The ticket as one number, positive from round 1 on."""
+        return self.round << ROUND_SHIFT | self.portion
+
+
+@dataclass(slots=True)
+class WorkBoard:
+    """What the coordinator tells all workers.
+
+    Args:
+        words: ``i64[3 + P + W]``: see the properties.
+        portions: P.
+    """
+
+    words: Words
+    portions: int
+
+    @property
+    def round(self) -> int:
+        """The present round, from 1; 0: none yet."""
+        return int(self.words[0])
+
+    @property
+    def first(self) -> int:
+        """The position of the round's first ticket."""
+        return int(self.words[1])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the coordinator has ended the run."""
+        return bool(self.words[2])
+
+    @property
+    def done(self) -> Words:
+        """``[P]``: the round in which each portion was added last."""
+        return self.words[HEAD : HEAD + self.portions]
+
+    @property
+    def taken(self) -> Words:
+        """``[W]``: the label of each worker's last report that was read."""
+        return self.words[HEAD + self.portions :]
+
+    def missing(self) -> list[int]:
+        """List the portions that have not been added in this round."""
+        found: list[int] = np.flatnonzero(self.done != self.round).tolist()
+        return found
+
+
+def add_to(tickets: Any, number: int) -> int:
+    """Add to the tickets; return what they were."""
+    return int(tickets.fetch_and_op(np.array([number]), "sum")[0])

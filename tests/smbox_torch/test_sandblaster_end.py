@@ -1,0 +1,144 @@
+"""Ends of Sandblaster: workers killed, the coordinator killed, closed, or never made."""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import smbox
+from smbox.errors import RegionExistsError, RegionNotFoundError, WorkerLostError
+from smbox_torch import Sandblaster, SandblasterWorker
+
+pytestmark = pytest.mark.shares
+
+WAIT_S = 60.0
+
+KILLED = """
+import os, signal, sys
+import torch
+import smbox
+from smbox_torch import SandblasterWorker
+torch.set_num_threads(1)
+x = torch.zeros(200_000, requires_grad=True)
+def loss_of(portion):
+    if portion == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (portion + 1) * x.sum()
+with smbox.connect(sys.argv[1], transport=sys.argv[2], timeout_s=60.0) as box:
+    SandblasterWorker(box, [x], sys.argv[3], rank=0).run(loss_of)
+"""
+
+
+def test_a_killed_worker_leaves_no_portion_out_and_none_twice(box, run, preloaded):
+    x = torch.zeros(200_000)
+    with ThreadPoolExecutor(1) as pool:
+        with Sandblaster(box, [x], run, workers=2, portions=6) as optimizer:
+            words = [box.address, box.transport, run]
+            killed = subprocess.Popen([preloaded, "-c", textwrap.dedent(KILLED), *words])
+            begun = pool.submit(optimizer.evaluate)
+            assert killed.wait(WAIT_S) == -9  # with a portion in its hands
+
+            def work():
+                own = torch.zeros(200_000, requires_grad=True)
+                with smbox.connect(box.address, timeout_s=WAIT_S) as other:
+                    SandblasterWorker(other, [own], run, rank=1).run(
+                        lambda portion: (portion + 1) * own.sum()
+                    )
+
+            helper = threading.Thread(target=work)
+            helper.start()
+            begun.result(WAIT_S)
+            assert (optimizer.vectors.gradient.get() == 21).all()
+            assert optimizer.portions.added == [2, 4]
+        helper.join(WAIT_S)
+
+
+def test_the_end_frees_all_but_x_and_waiting_workers_stop_at_once(
+    box, run, follow, names_of, preloaded
+):
+    x = torch.zeros(200_000)
+    with ThreadPoolExecutor(2) as pool:
+        with Sandblaster(box, [x], run, workers=3, portions=6) as optimizer:
+            words = [box.address, box.transport, run]
+            killed = subprocess.Popen([preloaded, "-c", textwrap.dedent(KILLED), *words])
+            begun = pool.submit(optimizer.evaluate)
+            assert killed.wait(WAIT_S) == -9
+            more = {"rank": 1, "dtype": torch.float32, "size": 200_000}
+            waiting = pool.submit(follow, run, torch.sum, **more)
+            begun.result(WAIT_S)
+            optimizer.step()
+        began_s = time.monotonic()
+        assert waiting.result(WAIT_S) > 0
+        assert time.monotonic() - began_s < WAIT_S / 4
+    assert names_of(box, run) == [f"{run}.x"]
+    optimizer.close()
+    with pytest.raises(RegionNotFoundError):
+        SandblasterWorker(box, [x.requires_grad_()], run, rank=0, timeout_s=0.05)
+
+
+def test_a_box_that_closes_ends_the_run(box, run, names_of):
+    with smbox.connect(box.address, transport=box.transport, timeout_s=WAIT_S) as own:
+        Sandblaster(own, [torch.zeros(3)], run, workers=2, portions=1)
+        worker_of = [torch.zeros(3, requires_grad=True)]
+        worker = SandblasterWorker(box, worker_of, run, rank=0, timeout_s=WAIT_S)
+    worker.run(lambda _: pytest.fail("there is no round"))
+    assert names_of(box, run) == [f"{run}.x"]
+
+
+def test_a_coordinator_that_cannot_be_made_leaves_nothing(box, run, names_of):
+    with Sandblaster(box, [torch.zeros(3)], run, workers=1, portions=1) as first:
+        before = names_of(box, run)
+        with pytest.raises(RegionExistsError):
+            Sandblaster(box, [torch.ones(3)], run, workers=1, portions=1)
+        assert names_of(box, run) == before
+        assert first.vectors.x.get().tolist() == [0, 0, 0]
+    for word in ("slot0", "board"):
+        other = box.create(f"{run}-2.{word}", 1)
+        with pytest.raises(RegionExistsError):
+            Sandblaster(box, [torch.zeros(3)], f"{run}-2", workers=1, portions=1)
+        assert names_of(box, f"{run}-2") == [f"{run}-2.{word}"]
+        box.free(other)
+
+
+DIES = """
+import os, signal, sys
+import torch
+import smbox
+from smbox_torch import Sandblaster
+torch.set_num_threads(1)
+box = smbox.connect(sys.argv[1], transport=sys.argv[2], timeout_s=60.0)
+x = torch.zeros(3, dtype=torch.float64)
+optimizer = Sandblaster(box, [x], sys.argv[3], workers=2, portions=2, lease_s=1.0)
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+if sys.argv[4] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+optimizer.portions.begin()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("when", ["killed", "killed in a round"])
+def test_workers_learn_that_the_coordinator_was_killed(box, run, follow, preloaded, when):
+    words = [preloaded, "-c", DIES, box.address, box.transport, run, when]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as coordinator:
+        try:
+            pid = int(coordinator.stdout.readline())
+            with ThreadPoolExecutor(1) as pool:
+                worker = pool.submit(follow, run, torch.sum)
+                coordinator.stdin.write("\n")
+                coordinator.stdin.flush()
+                assert coordinator.wait(WAIT_S) == -9
+                with pytest.raises(WorkerLostError, match="the coordinator died") as caught:
+                    worker.result(WAIT_S / 2)
+            assert caught.value.facts["pid"] == pid
+        finally:
+            coordinator.kill()

@@ -1,0 +1,74 @@
+"""A step of Sandblaster moves x to a lower loss, or says why not, whatever the numbers."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from smbox_torch import Sandblaster
+
+pytestmark = pytest.mark.shares
+
+WAIT_S = 60.0
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "begin", "stop"),
+    [
+        (lambda x: (x - 2).square().sum(), 2.0, "gradient is zero"),
+        (lambda x: 1e-170 * (x - 2).square().sum(), 0.0, "gradient is zero"),
+        (lambda x: 1e170 * (x - 2).square().sum(), 0.0, "square is too large"),
+        (lambda x: torch.nan * x.sum(), 0.0, "loss is infinite or NaN"),
+        (lambda x: x.sum() + torch.inf, 0.0, "loss is infinite or NaN"),
+        (lambda x: x.sum() - torch.inf, 0.0, "loss is infinite or NaN"),
+        (lambda x: x.square().sum().sqrt(), 0.0, "gradient is infinite or NaN"),
+        (lambda x: x.abs().sum() - 2 * x.detach().abs().sum(), 0.5, "none of 20 trials"),
+    ],
+)
+def test_a_step_that_is_not_done_says_why_and_x_stays(box, run, follow, loss_of, begin, stop):
+    x = torch.full((3,), begin, dtype=torch.float64)
+    with ThreadPoolExecutor(1) as pool:
+        with Sandblaster(box, [x], run, workers=1, portions=1, timeout_s=WAIT_S) as optimizer:
+            worker = pool.submit(follow, run, loss_of)
+            for _ in range(2):
+                done = optimizer.step()
+                assert stop in done.stop
+                assert done.size == 0.0
+                assert len(optimizer.vectors.pairs) == 0
+            assert optimizer.vectors.x.get().tolist() == [begin] * 3
+        worker.result(WAIT_S)
+
+
+def test_a_trial_whose_loss_is_not_finite_is_made_shorter(box, run, follow):
+    """f is infinite, NaN or minus infinity one long step away; the minimum is 1."""
+
+    def loss_of(x):
+        edge = torch.where(x > 2, torch.nan, torch.where(x > 1.5, -torch.inf, 0.0))
+        return (10 * (x - 1).square() + edge).sum()
+
+    x = torch.full((3,), 0.9, dtype=torch.float64)
+    with ThreadPoolExecutor(1) as pool:
+        with Sandblaster(box, [x], run, workers=1, portions=1, timeout_s=WAIT_S) as optimizer:
+            worker = pool.submit(follow, run, loss_of)
+            done = [optimizer.step() for _ in range(5)]
+            assert all(np.isfinite(each.loss) for each in done)
+            np.testing.assert_allclose(optimizer.vectors.x.get(), 1.0, rtol=1e-6)
+        worker.result(WAIT_S)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e30, 1e100])
+def test_the_minimum_is_found_whatever_the_scale(box, run, follow, scale):
+    curves = torch.tensor([1.0, 7.0, 30.0], dtype=torch.float64)
+    x = torch.full((3,), 3.0, dtype=torch.float64)
+    with ThreadPoolExecutor(1) as pool:
+        with Sandblaster(box, [x], run, workers=1, portions=1, timeout_s=WAIT_S) as optimizer:
+            worker = pool.submit(
+                follow, run, lambda x: scale * (curves * (x - 1).square()).sum()
+            )
+            for _ in range(20):
+                optimizer.step()
+            np.testing.assert_allclose(optimizer.vectors.x.get(), 1.0, rtol=1e-6)
+        worker.result(WAIT_S)
