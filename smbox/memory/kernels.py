@@ -129,13 +129,17 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
 }
 
 
-@lru_cache(maxsize=256)  # callers repeat theirs
 def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     """Return a scale as the native library takes it: a float, or of whole numbers an int64.
 
     Raises:
         ConfigError: as ``scale_of``.
     """
+    return _native_scale(code, dtype, scale) or _native_scale.__wrapped__(code, dtype, scale)
+
+
+@lru_cache(maxsize=256)  # callers repeat theirs; it takes -0.0 for 0.0, which callers do not
+def _native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     factor = scale_of(code, dtype, scale)
     if dtype.kind == "float":
         return float(factor)
@@ -152,7 +156,8 @@ def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
         ConfigError: the kernel or the scale makes no sense for these elements.
     """
     try:
-        return _scale_of(code, dtype, scale)
+        found = _scale_of(code, dtype, scale)
+        return found or _scale_of.__wrapped__(code, dtype, scale)  # -0.0, as above
     except (TypeError, OverflowError) as error:
         raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
 

@@ -89,6 +89,20 @@ def check_scale(box: Any) -> None:
             same(region.get(), wanted)
 
 
+def check_scale_by_zeros(box: Any) -> None:
+    """The sign of a zero counts, whichever zero was the factor before."""
+    for name in ("float16", "float32", "float64"):
+        with region_of(box, np.ones(3, name)) as region:
+            for factor in (0.0, -0.0, 0.0):
+                region.put(np.ones(3, name))
+                region.scale(factor)
+                same(region.get(), np.full(3, factor, name))
+                assert (np.signbit(region.get()) == np.signbit(factor)).all(), (name, factor)
+                region.put(np.full(3, -0.0, name))
+                region.accumulate(np.ones(3, name), factor)
+                assert (np.signbit(region.get()) == np.signbit(factor)).all(), (name, factor)
+
+
 def check_scale_that_makes_no_sense(box: Any) -> None:
     """A factor that the elements cannot have, or a freed region, changes nothing."""
     with region_of(box, np.arange(5)) as region:
