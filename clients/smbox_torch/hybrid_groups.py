@@ -84,6 +84,7 @@ def place_of(
     Raises:
         ConfigError: these do not go together; nothing was created.
         ConnectError: "auto": a link cannot be measured; no region of a model was created.
+        WorkerLostError: "auto": a worker died meanwhile; no region of a model was created.
     """
     if groups is None:
         groups = groups_of(run.world, group, is_needed=run.way.moving_rate is None)

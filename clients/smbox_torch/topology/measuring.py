@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import Box, Member, Region, join
-from smbox.errors import ConnectError, RequestTimeoutError, SmboxError
+from smbox import Box, Member, MemberInfo, Region, join
+from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
 from smbox_torch.topology.links import COLUMNS, Links
 from smbox_torch.world import World
 
@@ -86,6 +86,7 @@ def measure(
         ConnectError: a link cannot be measured; it names the worker's host and the node's. All
             workers that still reach the memory raise it.
         RequestTimeoutError: a worker never came; it names the rank.
+        WorkerLostError: a worker died before it had measured all its links; it names the rank.
     """
     world = World.from_env(os.environ) if world is None else world
     boxes = boxes_of(box)
@@ -108,10 +109,12 @@ def measure(
         rows[world.rank : world.rank + 1].put(row)
         member.meet(timeout_s=timeout_s)
         array = rows.get()
-        hosts = [member.seen.of(rank).host or "?" for rank in range(world.world_size)]
+        view = member.look()
+        members = [view.of(rank) for rank in range(world.world_size)]
         member.meet(timeout_s=timeout_s)
-        if world.rank == 0:
-            _free(boxes, name, row[0])
+        _free(boxes, name, row[0])
+    hosts = [each.host or "?" for each in members]
+    _check_alive(array, members)
     _check(array, hosts, boxes, error)
     return Links.from_array(array, tuple(boxes), _names(array, hosts))
 
@@ -209,7 +212,10 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def _free(boxes: Mapping[int, Box], name: str, row: NDArray[np.float64]) -> None:
-    """Free the probes, on nodes that have answered this worker: others would not now."""
+    """Free the probes, on nodes that have answered this worker: others would not now.
+
+    Every worker does, as any of them may have died.
+    """
     for box, link in zip(boxes.values(), row, strict=True):
         if not np.isnan(link).any():
             with suppress(SmboxError):
@@ -230,6 +236,18 @@ def _host_of(address: str) -> str:
     """Return the host of an address; of a path the address itself."""
     scheme, _, rest = address.partition("://")
     return rest.rpartition(":")[0] if scheme == "tcp" else address
+
+
+def _check_alive(array: NDArray[np.float64], members: Sequence[MemberInfo]) -> None:
+    """Raise if a worker died before it had measured all its links; on all others the same."""
+    for each in members:
+        if not each.alive and np.isnan(array[each.rank]).any():
+            raise WorkerLostError(
+                f"rank {each.rank} died while links were measured: start all workers again",
+                rank=each.rank,
+                host=each.host,
+                pid=each.pid,
+            )
 
 
 def _check(

@@ -13,10 +13,11 @@ import uuid
 import pytest
 import torch
 
-from smbox.errors import ConfigError, ConnectError, RequestTimeoutError
+import smbox
+from smbox.errors import ConfigError, ConnectError, RequestTimeoutError, WorkerLostError
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hybrid import HybridSGD
-from smbox_torch.topology import measure
+from smbox_torch.topology import choose, measure
 from smbox_torch.topology.measuring import turns
 from smbox_torch.world import World
 
@@ -117,6 +118,58 @@ def test_a_link_that_cannot_be_measured_is_told_to_all_workers_before_anything_i
         assert "start all workers again" in str(error)
     made = [each.name for each in box.regions() if each.name.startswith(name)]
     assert not [each for each in made if ".topology" not in each]
+
+
+DIES = """
+import os, signal, sys
+import numpy as np
+import smbox
+from smbox_torch.topology import choose, measure
+from smbox_torch.world import World
+smbox.join.__kwdefaults__["lease_s"] = 1.0
+sizes = {"world_size": 2, "local_world_size": 1, "group_rank": 1, "group_world_size": 2}
+world = World(1, 0, run_id=sys.argv[3], **sizes)
+end = getattr(smbox.Region, sys.argv[4])
+def die(region, *args, **more):
+    if region.name.endswith(".probe"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return end(region, *args, **more)
+setattr(smbox.Region, sys.argv[4], die)
+with smbox.connect(sys.argv[1], transport="tcp", timeout_s=60.0) as box:
+    measure(box, sys.argv[2], world=world)
+"""
+
+
+@pytest.mark.parametrize("verb", ["get", "put"])
+def test_a_worker_that_dies_while_links_are_measured_is_named(
+    preloaded, worlds, box, address, monkeypatch, verb: str
+):
+    monkeypatch.setitem(smbox.join.__kwdefaults__, "lease_s", 1.0)
+    name, world = uuid.uuid4().hex, worlds(2, 1)[0]
+    words = [preloaded, "-c", DIES, address, name, world.run_id, verb]
+    with subprocess.Popen(words) as other:
+        try:
+            x = torch.nn.Parameter(torch.ones(3))
+            sgd = torch.optim.SGD([x], lr=1.0)
+            with pytest.raises(WorkerLostError, match="rank 1 died") as caught:
+                HybridSGD(sgd, box, name, groups="auto", world=world, timeout_s=60.0)
+            assert other.wait(60) == -signal.SIGKILL
+        finally:
+            other.kill()
+    assert caught.value.facts["rank"] == 1
+    assert bool((x == 1.0).all())
+    made = [each.name for each in box.regions() if each.name.startswith(name)]
+    assert not [each for each in made if "probe" in each or ".topology" not in each]
+
+
+@pytest.mark.parametrize("hosts", [1, 7])
+def test_one_worker_and_seven_choose_alike(run_hosts, hosts: int):
+    name = uuid.uuid4().hex
+
+    def work(world: World, box) -> str:
+        return str(choose(measure(box, name, world=world), nbytes=1000))
+
+    assert len(set(run_hosts(hosts, 1, work))) == 1
 
 
 def test_a_worker_that_never_comes_is_named(run_hosts):
