@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HALF", "LR", "SIZE", "Descent", "gradient", "noise", "start"]
+__all__ = ["HALF", "LR", "SIZE", "Descent", "gradient", "group_gradient", "noise", "start"]
 
 F32 = NDArray[np.float32]
 
@@ -35,6 +35,18 @@ def noise(worker: int, t: int) -> F32:
 def gradient(worker: int) -> Callable[[F32, int], F32]:
     """Return the gradient of a worker as the oracles take it."""
     return lambda x, t: x - noise(worker, t)
+
+
+def group_gradient(group: int, ranks: int) -> Callable[[F32, int], F32]:
+    """Return the mean gradient of a group of so many workers, added in the order of ranks."""
+
+    def mean(x: F32, t: int) -> F32:
+        total = gradient(group * ranks)(x, t)
+        for rank in range(1, ranks):
+            total = total + gradient(group * ranks + rank)(x, t)
+        return total / np.float32(ranks)
+
+    return mean
 
 
 class Descent:

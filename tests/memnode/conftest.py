@@ -293,3 +293,8 @@ def connect(make_peer):
 @pytest.fixture
 def peer(bench):
     return bench.peer()
+
+
+@pytest.fixture
+def address(peer):  # of eight float32 numbers
+    return peer.create("w").body.address

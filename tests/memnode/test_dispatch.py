@@ -24,11 +24,6 @@ def floats(*values):
 
 
 @pytest.fixture
-def address(peer):
-    return peer.create("w").body.address
-
-
-@pytest.fixture
 def held(bench, address):
     """The region's stripe, held as a stopped local client would hold it."""
     locks = LockFile(bench.name)

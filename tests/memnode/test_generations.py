@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile
 from smbox.wire.messages import Empty
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
-
-
-@pytest.fixture
-def address(peer):
-    return peer.create("w").body.address
 
 
 def put(peer, address, value, number, **fields):

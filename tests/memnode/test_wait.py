@@ -9,11 +9,6 @@ from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
 
-@pytest.fixture
-def address(peer):
-    return peer.create("w").body.address
-
-
 def begin_wait(peer, address, version, timeout_ms=5000):
     return peer.begin(Op.WAIT, address=address, version=version, nbytes=timeout_ms)
 

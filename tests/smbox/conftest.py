@@ -22,7 +22,7 @@ from memnode.node import Node
 from smbox import dtypes
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.base import CreateRequest
@@ -237,6 +237,12 @@ def solo():
 def box(solo):
     with solo_box(solo) as box:
         yield box
+
+
+@pytest.fixture
+def region(box):
+    """A region of float64 ones: two stripes and four elements."""
+    return box.create("some", shape=(2 * STRIPE_NBYTES // 8 + 4,), dtype="float64", init=1.0)
 
 
 @pytest.fixture

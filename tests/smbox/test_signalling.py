@@ -13,11 +13,6 @@ COUNT = 2 * STRIPE_NBYTES // 8 + 4
 
 
 @pytest.fixture
-def region(box):
-    return box.create("some", shape=(COUNT,), dtype="float64", init=1.0)
-
-
-@pytest.fixture
 def counter(box):
     return box.counter("signal")
 

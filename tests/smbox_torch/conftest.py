@@ -16,31 +16,82 @@ import pytest
 import torch
 
 import smbox
+from smbox import Box
 from smbox.errors import WorkerLostError
+from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch import SandblasterWorker
 from smbox_torch.world import World
 
 torch.set_num_threads(1)
 
 
-def worlds(ranks: int) -> list[World]:
-    """The workers of a fresh run on one host."""
-    run_id = uuid.uuid4().hex
-    return [
-        World(rank, rank, world_size=ranks, local_world_size=ranks, run_id=run_id)
-        for rank in range(ranks)
-    ]
+@pytest.fixture
+def worlds() -> Callable[[int, int], list[World]]:
+    """``worlds(groups, ranks)``: the workers of a fresh run of so many hosts, by rank."""
+
+    def make(groups: int, ranks: int) -> list[World]:
+        run_id = uuid.uuid4().hex
+        return [
+            World(
+                rank=group * ranks + rank,
+                local_rank=rank,
+                world_size=groups * ranks,
+                local_world_size=ranks,
+                group_rank=group,
+                group_world_size=groups,
+                run_id=run_id,
+            )
+            for group in range(groups)
+            for rank in range(ranks)
+        ]
+
+    return make
 
 
 @pytest.fixture
-def run_ranks() -> Callable[..., list[Any]]:
-    """``run_ranks(ranks, work)``: the results of ``work(world)`` of all ranks, at once."""
+def each() -> Callable[[list[World], Callable[[World], Any]], list[Any]]:
+    """``each(members, work)``: the results of ``work(world)`` of all members, at once."""
 
-    def run(ranks: int, work: Callable[[World], Any]) -> list[Any]:
-        with ThreadPoolExecutor(ranks) as pool:
-            return [each.result() for each in [pool.submit(work, w) for w in worlds(ranks)]]
+    def run(members: list[World], work: Callable[[World], Any]) -> list[Any]:
+        with ThreadPoolExecutor(len(members)) as pool:
+            return [found.result() for found in [pool.submit(work, world) for world in members]]
 
     return run
+
+
+@pytest.fixture
+def run_ranks(
+    worlds: Callable[[int, int], list[World]], each: Callable[..., list[Any]]
+) -> Callable[..., list[Any]]:
+    """``run_ranks(ranks, work)``: the same of all ranks of one host."""
+    return lambda ranks, work: each(worlds(1, ranks), work)
+
+
+@pytest.fixture
+def open_box() -> Iterator[Callable[[], Box]]:
+    """``open_box()``: one more box on a memory of this test, without a node."""
+    made: list[Box] = []
+    with solo_boxes(32 << 20) as opener:
+
+        def box() -> Box:
+            made.append(solo_box(opener))
+            return made[-1]
+
+        yield box
+        for one in made:
+            one.close()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    """``script(code)``: the path of a file that holds it."""
+
+    def write(code: str) -> str:
+        path = tmp_path / "train.py"
+        path.write_text(code)
+        return str(path)
+
+    return write
 
 
 GLOO = """

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,24 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from smbox.box import Box
 from smbox.errors import ConfigError, RequestTimeoutError
-from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild import Hogwild
-
-
-@pytest.fixture
-def boxes() -> Iterator[Callable[[], Box]]:
-    made: list[Box] = []
-    with solo_boxes(32 << 20) as opener:
-
-        def box() -> Box:
-            made.append(solo_box(opener))
-            return made[-1]
-
-        yield box
-        for each in made:
-            each.close()
 
 
 def model(seed: int = 3) -> torch.nn.Sequential:
@@ -50,9 +33,9 @@ def values(net: torch.nn.Module) -> bytes:
 
 
 @pytest.mark.parametrize("state", ["shared", "private"])
-def test_one_worker_is_the_plain_optimizer_bit_for_bit(boxes, state: str):
+def test_one_worker_is_the_plain_optimizer_bit_for_bit(open_box, state: str):
     net, alone = model(), model()
-    with Hogwild(adam(net), boxes(), "run", state=state) as optimizer:
+    with Hogwild(adam(net), open_box(), "run", state=state) as optimizer:
         train(net, optimizer, range(5))
         assert optimizer.stats().steps == 5
     train(alone, adam(alone), range(5))
@@ -60,9 +43,9 @@ def test_one_worker_is_the_plain_optimizer_bit_for_bit(boxes, state: str):
 
 
 @pytest.mark.parametrize("state", ["shared", "private"])
-def test_workers_in_turns_are_optimizers_on_one_model(boxes, state: str):
+def test_workers_in_turns_are_optimizers_on_one_model(open_box, state: str):
     nets = [model(seed) for seed in (3, 4)]
-    workers = [Hogwild(adam(net), boxes(), "run", state=state) for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "run", state=state) for net in nets]
     assert values(nets[0]) == values(nets[1])
     alone = model()
     plain = [adam(alone)] * 2 if state == "shared" else [adam(alone), adam(alone)]
@@ -74,7 +57,7 @@ def test_workers_in_turns_are_optimizers_on_one_model(boxes, state: str):
         worker.close()
 
 
-def test_workers_at_once_bring_the_one_model_down(boxes):
+def test_workers_at_once_bring_the_one_model_down(open_box):
     @torch.no_grad()
     def loss(net: torch.nn.Module) -> float:
         x = torch.randn(64, 4, generator=torch.Generator().manual_seed(1234))
@@ -82,7 +65,7 @@ def test_workers_at_once_bring_the_one_model_down(boxes):
 
     nets = [model() for _ in range(3)]
     before = loss(nets[0])
-    workers = [Hogwild(adam(net), boxes(), "run", state="shared") for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "run", state="shared") for net in nets]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(train, nets, workers, [range(i, 300, 3) for i in range(3)]))
     step = workers[0].state[nets[0][0].weight]["step"].item()
@@ -92,14 +75,14 @@ def test_workers_at_once_bring_the_one_model_down(boxes):
         worker.close()
 
 
-def test_a_run_resumes_exactly_and_one_worker_restores(boxes):
+def test_a_run_resumes_exactly_and_one_worker_restores(open_box):
     whole = model()
-    with Hogwild(adam(whole), boxes(), "first", state="shared") as optimizer:
+    with Hogwild(adam(whole), open_box(), "first", state="shared") as optimizer:
         train(whole, optimizer, range(3))
         saved = optimizer.state_dict()
         train(whole, optimizer, range(3, 6))
     nets = [model(9) for _ in range(2)]
-    workers = [Hogwild(adam(net), boxes(), "second", state="shared") for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "second", state="shared") for net in nets]
     workers[0].load_state_dict(saved)
     train(nets[0], workers[0], range(3, 5))
     workers[1].load_state_dict(saved)  # too late to restore: it joins in
@@ -109,9 +92,9 @@ def test_a_run_resumes_exactly_and_one_worker_restores(boxes):
         worker.close()
 
 
-def test_whoever_leaves_keeps_a_copy(boxes):
+def test_whoever_leaves_keeps_a_copy(open_box):
     nets = [model(), model()]
-    first, second = (Hogwild(adam(net), boxes(), "run", state="shared") for net in nets)
+    first, second = (Hogwild(adam(net), open_box(), "run", state="shared") for net in nets)
     train(nets[0], first, range(2))
     first.close()
     left = values(nets[0])
@@ -122,9 +105,9 @@ def test_whoever_leaves_keeps_a_copy(boxes):
     second.close()
 
 
-def test_a_model_that_leaves_the_shared_memory_is_noticed(boxes):
+def test_a_model_that_leaves_the_shared_memory_is_noticed(open_box):
     nets = [model(), model()]
-    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "run") for net in nets]
     nets[1].double().float()
     with pytest.raises(ConfigError, match="left the shared memory"):
         train(nets[1], workers[1], range(1))
@@ -136,9 +119,9 @@ def test_a_model_that_leaves_the_shared_memory_is_noticed(boxes):
     train(nets[0], workers[0].inner, range(1, 2))  # on its own copy
 
 
-def test_finish_waits_for_the_others_and_leaves_the_common_model(boxes):
+def test_finish_waits_for_the_others_and_leaves_the_common_model(open_box):
     nets = [model(), model()]
-    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "run") for net in nets]
     train(nets[0], workers[0], range(3))
     with pytest.raises(RequestTimeoutError, match="rank 1"):
         workers[0].finish(timeout_s=0.05)
@@ -154,20 +137,20 @@ def test_finish_waits_for_the_others_and_leaves_the_common_model(boxes):
     assert values(nets[0]) != values(nets[1])
 
 
-def test_finish_does_not_wait_for_a_worker_that_left(boxes):
+def test_finish_does_not_wait_for_a_worker_that_left(open_box):
     nets = [model(), model()]
-    workers = [Hogwild(adam(net), boxes(), "run") for net in nets]
+    workers = [Hogwild(adam(net), open_box(), "run") for net in nets]
     train(nets[1], workers[1], range(3))
     workers[1].close()
     workers[0].finish(timeout_s=5.0)
     assert values(nets[0]) == values(nets[1])
 
 
-def test_impossible_arguments_are_refused(boxes):
+def test_impossible_arguments_are_refused(open_box):
     with pytest.raises(ConfigError, match="state"):
-        Hogwild(adam(model()), boxes(), "run", state="common")
+        Hogwild(adam(model()), open_box(), "run", state="common")
     with pytest.raises(ConfigError, match="CPU"):
-        Hogwild(adam(model().to("meta")), boxes(), "run")
+        Hogwild(adam(model().to("meta")), open_box(), "run")
 
 
 def test_memory_that_cannot_be_mapped_is_refused():
@@ -191,24 +174,24 @@ def test_memory_that_cannot_be_mapped_is_refused():
     assert values(net) == before
 
 
-def test_the_state_of_another_optimizer_is_refused(boxes):
+def test_the_state_of_another_optimizer_is_refused(open_box):
     x = torch.nn.Parameter(torch.zeros(3))
     sgd = torch.optim.SGD([x], lr=0.1)
-    optimizer = Hogwild(sgd, boxes(), "run")
+    optimizer = Hogwild(sgd, open_box(), "run")
     with pytest.raises(ConfigError, match="another algorithm"):
         optimizer.load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
     optimizer.close()
 
 
-def test_a_state_of_the_worker_itself_leaves_the_model_restorable(boxes):
+def test_a_state_of_the_worker_itself_leaves_the_model_restorable(open_box):
     """accelerate loads the state of what it prepares; a checkpoint that follows is restored."""
     net = model()
-    with Hogwild(adam(net), boxes(), "old") as optimizer:
+    with Hogwild(adam(net), open_box(), "old") as optimizer:
         train(net, optimizer, range(3))
         checkpoint = optimizer.state_dict()
         saved = values(net)
     net = model(seed=5)
-    with Hogwild(adam(net), boxes(), "run") as optimizer:
+    with Hogwild(adam(net), open_box(), "run") as optimizer:
         optimizer.load_state_dict(optimizer.state_dict())
         optimizer.load_state_dict(checkpoint)
         assert values(net) == saved

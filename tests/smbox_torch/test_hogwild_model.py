@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,26 +11,11 @@ from torch import nn
 
 from smbox.box import Box
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild import Hogwild
 from smbox_torch.hogwild_pp import HogwildPP
 from smbox_torch.world import World
 
 BATCH = 8
-
-
-@pytest.fixture
-def open_box() -> Iterator[Callable[[], Box]]:
-    made: list[Box] = []
-    with solo_boxes(32 << 20) as opener:
-
-        def box() -> Box:
-            made.append(solo_box(opener))
-            return made[-1]
-
-        yield box
-        for each in made:
-            each.close()
 
 
 def model(seed: int = 3, momentum: float | None = 0.1) -> nn.Sequential:

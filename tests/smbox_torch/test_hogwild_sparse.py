@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from smbox.box import Box
-from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild import Hogwild
-
-
-@pytest.fixture
-def boxes() -> Iterator[Callable[[], Box]]:
-    made: list[Box] = []
-    with solo_boxes(32 << 20) as opener:
-
-        def box() -> Box:
-            made.append(solo_box(opener))
-            return made[-1]
-
-        yield box
-        for each in made:
-            each.close()
 
 
 def values(net: torch.nn.Module) -> bytes:
@@ -88,7 +71,7 @@ def test_sparse_gradients_write_the_rows_they_touch_and_no_other():
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of torch's Adagrad
 @pytest.mark.parametrize("state", ["shared", "private"])
-def test_sparse_workers_in_turns_are_optimizers_on_one_table(boxes, state: str):
+def test_sparse_workers_in_turns_are_optimizers_on_one_table(open_box, state: str):
     def table(seed: int) -> torch.nn.Embedding:
         torch.manual_seed(seed)
         return torch.nn.Embedding(20, 3, sparse=True)
@@ -102,7 +85,7 @@ def test_sparse_workers_in_turns_are_optimizers_on_one_table(boxes, state: str):
         return torch.optim.Adagrad(net.parameters(), lr=0.1)
 
     nets = [table(seed) for seed in (1, 2)]
-    workers = [Hogwild(adagrad(net), boxes(), "run", state=state) for net in nets]
+    workers = [Hogwild(adagrad(net), open_box(), "run", state=state) for net in nets]
     alone = table(1)
     plain = [adagrad(alone)] * 2 if state == "shared" else [adagrad(alone), adagrad(alone)]
     for t in range(8):
@@ -113,7 +96,7 @@ def test_sparse_workers_in_turns_are_optimizers_on_one_table(boxes, state: str):
         worker.close()
 
 
-def test_bags_of_uneven_examples_learn_as_one_optimizer_does(boxes):
+def test_bags_of_uneven_examples_learn_as_one_optimizer_does(open_box):
     """A sparse SVM as docs/algorithms/hogwild.md says: two workers in turns, and one alone."""
     random = np.random.default_rng(1)
     bags = [random.choice(50, size, replace=False) for size in (3, 1, 7, 4, 2, 5, 6, 3)]
@@ -135,7 +118,7 @@ def test_bags_of_uneven_examples_learn_as_one_optimizer_does(boxes):
 
     nets, alone = [bag(), bag()], bag()
     sgds = [torch.optim.SGD(net.parameters(), lr=0.5) for net in nets]
-    workers = [Hogwild(sgd, boxes(), "run") for sgd in sgds]
+    workers = [Hogwild(sgd, open_box(), "run") for sgd in sgds]
     plain = torch.optim.SGD(alone.parameters(), lr=0.5)
     for turn in range(4):
         pair = bags[2 * turn : 2 * turn + 2]

@@ -3,8 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -14,30 +12,13 @@ import torch
 from smbox.errors import ConfigError, WorkerLostError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
-from smbox.testing.quadratic import LR, Descent, gradient, start
+from smbox.testing.quadratic import LR, Descent, group_gradient, start
 from smbox_torch.easgd import EASGD
 from smbox_torch.hybrid import HybridSGD
 from smbox_torch.world import World
 
 RATE, PERIOD, STEPS = 0.3, 2, 8
 ALGORITHM = {False: oracles.easgd, True: oracles.easgd_overlapped}
-
-
-def worlds(groups: int, ranks: int) -> list[World]:
-    run_id = uuid.uuid4().hex
-    return [
-        World(
-            rank=group * ranks + rank,
-            local_rank=rank,
-            world_size=groups * ranks,
-            local_world_size=ranks,
-            group_rank=group,
-            group_world_size=groups,
-            run_id=run_id,
-        )
-        for group in range(groups)
-        for rank in range(ranks)
-    ]
 
 
 def hybrid(world: World, box: ModelBox | None, **options) -> Descent:
@@ -48,26 +29,9 @@ def hybrid(world: World, box: ModelBox | None, **options) -> Descent:
     return Descent(world.rank, x, HybridSGD(sgd, client, "run", **options))
 
 
-def each(members: list[World], work) -> list:
-    with ThreadPoolExecutor(len(members)) as pool:
-        return [found.result() for found in [pool.submit(work, world) for world in members]]
-
-
-def group_gradient(group: int, ranks: int):
-    """The mean gradient of a group, in rank order."""
-
-    def mean(x: np.ndarray, t: int) -> np.ndarray:
-        total = gradient(group * ranks)(x, t)
-        for rank in range(1, ranks):
-            total = total + gradient(group * ranks + rank)(x, t)
-        return total / np.float32(ranks)
-
-    return mean
-
-
 @pytest.mark.parametrize("period", [1, PERIOD])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_group_of_one_is_easgd_bit_for_bit(overlap: bool, period: int):
+def test_a_group_of_one_is_easgd_bit_for_bit(worlds, overlap: bool, period: int):
     mine, plain = ModelBox(), ModelBox()
     settings = {"period": period, "moving_rate": RATE, "overlap": overlap}
     (world,) = worlds(1, 1)
@@ -98,7 +62,7 @@ def alone(steps: int, *, overlap: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("period", [1, PERIOD])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_groups_equal_the_replay_of_their_order(overlap: bool, period: int):
+def test_groups_equal_the_replay_of_their_order(worlds, each, overlap: bool, period: int):
     box, made = ModelBox(), threading.Barrier(4)
 
     def work(world: World) -> np.ndarray:
@@ -125,7 +89,7 @@ def test_groups_equal_the_replay_of_their_order(overlap: bool, period: int):
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
 
 
-def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups():
+def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups(worlds, each):
     box = ModelBox()
 
     def work(world: World):
@@ -142,7 +106,7 @@ def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups():
     assert (rate, none) == (0.45, None)
 
 
-def test_batch_norm_statistics_travel_stay_equal_in_a_group_and_are_restored():
+def test_batch_norm_statistics_travel_stay_equal_in_a_group_and_are_restored(worlds, each):
     box, saved = ModelBox(), {}
 
     def work(world: World) -> bytes:
@@ -170,7 +134,7 @@ def test_batch_norm_statistics_travel_stay_equal_in_a_group_and_are_restored():
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
+def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
     box, again, saved = ModelBox(), ModelBox(), {}
     members = worlds(1, 2)
 
@@ -200,7 +164,9 @@ def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
 
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_root_whose_memory_fails_is_named_by_the_others(overlap: bool, closes: bool):
+def test_a_root_whose_memory_fails_is_named_by_the_others(
+    worlds, each, overlap: bool, closes: bool
+):
     """Whoever settles first learns it: a step, or ``close``."""
     box, steps = ModelBox(), 2 if overlap and not closes else 1
 
@@ -221,7 +187,7 @@ def test_a_root_whose_memory_fails_is_named_by_the_others(overlap: bool, closes:
     each(worlds(1, 2), work)
 
 
-def test_closing_moves_all_ranks_by_the_exchange_under_way():
+def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
     """Whatever ended the loop, and although each rank closes for itself."""
     box, gate = ModelBox(), threading.Event()
 
@@ -246,12 +212,12 @@ def test_closing_moves_all_ranks_by_the_exchange_under_way():
 
 
 @pytest.mark.parametrize("wrong", [{"period": 0}, {"moving_rate": 1.5}])
-def test_impossible_arguments_are_refused(wrong):
+def test_impossible_arguments_are_refused(worlds, wrong):
     with pytest.raises(ConfigError):
         hybrid(worlds(1, 1)[0], ModelBox(), **wrong)
 
 
-def test_a_root_without_a_box_is_refused():
+def test_a_root_without_a_box_is_refused(worlds):
     with pytest.raises(ConfigError, match="box"):
         hybrid(worlds(1, 1)[0], None)
 

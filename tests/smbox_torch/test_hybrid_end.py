@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,24 +17,9 @@ from smbox_torch.world import World
 STEPS = 3
 
 
-def worlds(groups: int, ranks: int) -> list[World]:
-    run_id = uuid.uuid4().hex
-    return [
-        World(
-            rank=group * ranks + rank,
-            local_rank=rank,
-            world_size=groups * ranks,
-            local_world_size=ranks,
-            group_rank=group,
-            group_world_size=groups,
-            run_id=run_id,
-        )
-        for group in range(groups)
-        for rank in range(ranks)
-    ]
-
-
-def run(box: ModelBox, overlap: bool, end, exchange: str = "elastic") -> list[np.ndarray]:
+def run(
+    members: list[World], box: ModelBox, overlap: bool, end, exchange: str = "elastic"
+) -> list[np.ndarray]:
     """Train two groups of two for fewer steps than a period; return all models at the end."""
 
     def work(world: World) -> np.ndarray:
@@ -50,7 +34,7 @@ def run(box: ModelBox, overlap: bool, end, exchange: str = "elastic") -> list[np
         return one.values()
 
     with ThreadPoolExecutor(4) as pool:
-        return [each.result() for each in [pool.submit(work, w) for w in worlds(2, 2)]]
+        return [each.result() for each in [pool.submit(work, w) for w in members]]
 
 
 def center(box: ModelBox) -> np.ndarray:
@@ -60,10 +44,12 @@ def center(box: ModelBox) -> np.ndarray:
 @pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
-    overlap: bool, exchange: str
+    worlds, overlap: bool, exchange: str
 ):
     box = ModelBox()
-    ended = run(box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0), exchange)
+    ended = run(
+        worlds(2, 2), box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0), exchange
+    )
     assert not np.array_equal(center(box), start())
     for x in ended:
         np.testing.assert_array_equal(x, center(box))
@@ -71,21 +57,21 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
 
 @pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_closing_shares_the_rest(overlap: bool, exchange: str):
+def test_closing_shares_the_rest(worlds, overlap: bool, exchange: str):
     box, met = ModelBox(), threading.Barrier(4)
 
     def end(optimizer: HybridSGD) -> None:
         optimizer.close()
         met.wait(30.0)
 
-    ended = run(box, overlap, end, exchange)
+    ended = run(worlds(2, 2), box, overlap, end, exchange)
     assert not np.array_equal(center(box), start())
     assert ended[0].tobytes() == ended[1].tobytes()
     assert ended[2].tobytes() == ended[3].tobytes()
 
 
-def test_on_demand_nothing_is_shared():
+def test_on_demand_nothing_is_shared(worlds):
     box = ModelBox()
-    run(box, False, lambda optimizer: optimizer.close(exchange=False))
+    run(worlds(2, 2), box, False, lambda optimizer: optimizer.close(exchange=False))
     once = center(box)  # the exchange of the first step, of x that had not moved
     np.testing.assert_array_equal(once, start())

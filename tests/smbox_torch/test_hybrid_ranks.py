@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,11 +23,6 @@ def worlds(ranks: int, **settings) -> list[World]:
     run_id = uuid.uuid4().hex
     settings = {"world_size": ranks, "local_world_size": ranks, "run_id": run_id} | settings
     return [World(rank, rank, **settings) for rank in range(ranks)]
-
-
-def each(members: list[World], work) -> list:
-    with ThreadPoolExecutor(len(members)) as pool:
-        return [found.result() for found in [pool.submit(work, world) for world in members]]
 
 
 def model() -> torch.nn.Sequential:
@@ -50,7 +44,7 @@ def train(optimizer: HybridSGD, net: torch.nn.Module, rank: int, steps: range) -
 
 
 @pytest.mark.parametrize("has_box", [True, False])
-def test_every_rank_reads_the_center_alone(has_box: bool):
+def test_every_rank_reads_the_center_alone(each, has_box: bool):
     """One without a box connects to the root's; nobody else has to call."""
     with smbox.local(memory="16MiB") as box:
 
@@ -71,7 +65,7 @@ def test_every_rank_reads_the_center_alone(has_box: bool):
 
 
 @pytest.mark.parametrize("has_box", [True, False])
-def test_each_rank_evaluates_the_center_in_its_own_model(has_box: bool):
+def test_each_rank_evaluates_the_center_in_its_own_model(each, has_box: bool):
     """Between eval and train; the saved state is that of the training meanwhile."""
     with smbox.local(memory="16MiB") as box:
 
@@ -104,7 +98,7 @@ def bytes_of(net: torch.nn.Module) -> bytes:
     return torch.nn.utils.parameters_to_vector(net.parameters()).detach().numpy().tobytes()
 
 
-def test_a_member_cannot_read_a_center_that_has_no_address():
+def test_a_member_cannot_read_a_center_that_has_no_address(each):
     def work(world: World) -> None:
         net = model()
         box = ModelBox() if world.is_group_root else None
@@ -120,7 +114,9 @@ def test_a_member_cannot_read_a_center_that_has_no_address():
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("whose", ["own", "root"])
-def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(overlap: bool, whose: str):
+def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
+    each, overlap: bool, whose: str
+):
     members, saved = worlds(2), {}
 
     def before(world: World) -> bytes:
@@ -150,7 +146,7 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(overlap: bool
     assert expected[0] == expected[1]
 
 
-def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center():
+def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center(each):
     def work(world: World) -> bytes:
         net = model()
         optimizer = wrapped(world, net, box.client("w"), overlap=True)
@@ -176,7 +172,7 @@ def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center
     assert box.attach("run.float32").get().tobytes() == first
 
 
-def test_a_state_of_another_algorithm_is_refused_on_every_rank():
+def test_a_state_of_another_algorithm_is_refused_on_every_rank(each):
     def work(world: World) -> None:
         net = model()
         with wrapped(world, net, ModelBox()) as optimizer:
@@ -189,7 +185,7 @@ def test_a_state_of_another_algorithm_is_refused_on_every_rank():
 
 @pytest.mark.parametrize("skips", [0, 1])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_rank_that_skips_an_exchange_is_named_on_all_ranks(skips: int, overlap: bool):
+def test_a_rank_that_skips_an_exchange_is_named_on_all_ranks(each, skips: int, overlap: bool):
     """A root that skips does not tell the move that the others wait for."""
 
     def work(world: World) -> None:
@@ -223,7 +219,7 @@ def uneven() -> list[World]:
     ]
 
 
-def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all():
+def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all(each):
     members = [dataclasses.replace(world, group_world_size=2) for world in uneven()]
     box = ModelBox()
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-import uuid
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ import torch
 from smbox.errors import ConfigError, WorkerLostError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
-from smbox.testing.quadratic import LR, Descent, gradient, start
+from smbox.testing.quadratic import LR, Descent, group_gradient, start
 from smbox_torch.elastic import StabilityWarning
 from smbox_torch.hybrid import HybridSGD
 from smbox_torch.seasgd import SEASGD
@@ -24,23 +22,6 @@ from smbox_torch.world import World
 
 RATE, PERIOD, STEPS, WAIT_S = 0.3, 2, 8, 60.0
 SETTINGS = {"steps": STEPS, "lr": LR, "moving_rate": RATE}
-
-
-def worlds(groups: int, ranks: int) -> list[World]:
-    run_id = uuid.uuid4().hex
-    return [
-        World(
-            rank=group * ranks + rank,
-            local_rank=rank,
-            world_size=groups * ranks,
-            local_world_size=ranks,
-            group_rank=group,
-            group_world_size=groups,
-            run_id=run_id,
-        )
-        for group in range(groups)
-        for rank in range(ranks)
-    ]
 
 
 def hybrid(world: World, box: ModelBox, **options) -> Descent:
@@ -51,32 +32,15 @@ def hybrid(world: World, box: ModelBox, **options) -> Descent:
     return Descent(world.rank, x, HybridSGD(sgd, client, "run", **settings | options))
 
 
-def each(members: list[World], work) -> list:
-    with ThreadPoolExecutor(len(members)) as pool:
-        return [found.result() for found in [pool.submit(work, world) for world in members]]
-
-
 def center(box: ModelBox) -> np.ndarray:
     return box.attach("run.float32").get()
-
-
-def group_gradient(group: int, ranks: int):
-    """The mean gradient of a group, in rank order."""
-
-    def mean(x: np.ndarray, t: int) -> np.ndarray:
-        total = gradient(group * ranks)(x, t)
-        for rank in range(1, ranks):
-            total = total + gradient(group * ranks + rank)(x, t)
-        return total / np.float32(ranks)
-
-    return mean
 
 
 @pytest.mark.parametrize("period", [1, PERIOD])
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("increment", [None, "mine"])
 def test_a_group_of_one_is_seasgd_bit_for_bit(
-    overlap: bool, period: int, increment: str | None
+    worlds, overlap: bool, period: int, increment: str | None
 ):
     mine, plain = ModelBox(), ModelBox()
     settings = {"period": period, "moving_rate": RATE, "overlap": overlap}
@@ -97,7 +61,7 @@ def test_a_group_of_one_is_seasgd_bit_for_bit(
 
 
 @pytest.mark.parametrize("period", [1, PERIOD])
-def test_groups_equal_the_replay_of_their_order(period: int):
+def test_groups_equal_the_replay_of_their_order(worlds, each, period: int):
     """Reads and adds of two groups of two, interleaved as they came, by the oracle."""
     box, made = ModelBox(), threading.Barrier(4)
     began = []
@@ -163,7 +127,7 @@ class HookedBox(ModelBox):
         return region
 
 
-def test_the_group_computes_on_while_its_add_is_held():
+def test_the_group_computes_on_while_its_add_is_held(worlds, each):
     """It has moved already: only the add is hidden."""
     gate, looked = threading.Event(), threading.Barrier(2)
     box = HookedBox(lambda: gate.wait(WAIT_S))
@@ -189,7 +153,7 @@ def test_the_group_computes_on_while_its_add_is_held():
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
+def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
     box, again, saved = ModelBox(), ModelBox(), {}
     members = worlds(1, 2)
 
@@ -220,7 +184,7 @@ def test_a_run_resumes_exactly_on_all_ranks(overlap: bool):
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
 
 
-def test_an_add_that_fails_ends_the_root_and_is_told_to_its_group():
+def test_an_add_that_fails_ends_the_root_and_is_told_to_its_group(worlds, each):
     def fail() -> None:
         raise ConnectionError("the memory is gone")
 
@@ -238,7 +202,7 @@ def test_an_add_that_fails_ends_the_root_and_is_told_to_its_group():
     each(worlds(1, 2), work)
 
 
-def test_a_rate_beyond_the_bound_of_the_groups_is_warned_of():
+def test_a_rate_beyond_the_bound_of_the_groups_is_warned_of(worlds):
     (world,) = worlds(1, 1)
     with pytest.warns(StabilityWarning, match=r"1\.88"):
         hybrid(world, ModelBox(), groups=16, moving_rate=0.2).optimizer.close(exchange=False)
@@ -251,14 +215,14 @@ def test_a_rate_beyond_the_bound_of_the_groups_is_warned_of():
 @pytest.mark.parametrize(
     "wrong", [{"exchange": "walk"}, {"exchange": "elastic", "increment": "mine"}]
 )
-def test_impossible_arguments_are_refused(wrong):
+def test_impossible_arguments_are_refused(worlds, wrong):
     box = ModelBox()
     with pytest.raises(ConfigError):
         hybrid(worlds(1, 1)[0], box, **wrong)
     assert not box.store.regions
 
 
-def test_the_two_exchanges_do_not_share_a_name_or_a_state():
+def test_the_two_exchanges_do_not_share_a_name_or_a_state(worlds):
     box = ModelBox()
     one = hybrid(worlds(1, 1)[0], box)
     saved = one.optimizer.state_dict()

@@ -218,10 +218,13 @@ def test_nothing_outlives_a_launcher_that_is_ended(
         text=True,
     )
     with launcher:
-        assert [launcher.stdout.readline() for _ in range(2)] != ["", ""]
-        family = psutil.Process(launcher.pid).children(recursive=True)
-        assert len(family) == processes  # a node, two workers and what they have started
-        launcher.send_signal(sign)
-        launcher.communicate(timeout=60)
+        try:
+            assert [launcher.stdout.readline() for _ in range(2)] != ["", ""]
+            family = psutil.Process(launcher.pid).children(recursive=True)
+            assert len(family) == processes  # a node, two workers and what they have started
+            launcher.send_signal(sign)
+            launcher.communicate(timeout=60)
+        finally:
+            launcher.kill()
     assert launcher.returncode == (-signal.SIGKILL if sign == signal.SIGKILL else 130)
     assert psutil.wait_procs(family, timeout=60)[1] == []

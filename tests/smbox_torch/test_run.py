@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,18 +14,6 @@ from smbox.cli.main import main
 TIMEOUT_S = 100.0
 RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
 NOWHERE = ("--address", "tcp://127.0.0.1:9")  # no worker of these tests looks for a node
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], str]:
-    """``script(code)``: the path of a file that holds it."""
-
-    def write(code: str) -> str:
-        path = tmp_path / "train.py"
-        path.write_text(code)
-        return str(path)
-
-    return write
 
 
 WORDS = (

@@ -9,7 +9,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,18 +16,6 @@ import pytest
 TIMEOUT_S = 100.0
 RUN = (sys.executable, "-c", "from smbox.cli.main import main; main()", "run")
 NOWHERE = ("--address", "tcp://127.0.0.1:9")  # no worker of these tests looks for a node
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], str]:
-    """``script(code)``: the path of a file that holds it."""
-
-    def write(code: str) -> str:
-        path = tmp_path / "train.py"
-        path.write_text(code)
-        return str(path)
-
-    return write
 
 
 class Screenful:

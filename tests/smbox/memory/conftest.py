@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from smbox import dtypes
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
@@ -34,6 +35,14 @@ def make(memory: NodeMemory) -> Callable[..., MappedRegion]:
         return region
 
     return make
+
+
+@pytest.fixture
+def other(memory: NodeMemory) -> Iterator[LockFile]:
+    """The memory's locks in an open file of their own, as another process has them."""
+    locks = LockFile(memory.name)
+    yield locks
+    locks.close()
 
 
 @pytest.fixture

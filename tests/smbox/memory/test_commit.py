@@ -19,7 +19,6 @@ from smbox.memory.layout import (
     SlotState,
     Stripe,
 )
-from smbox.memory.locks import LockFile
 from smbox.memory.orders import Back, Block, Result
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped
@@ -35,13 +34,6 @@ def twos(count: int) -> np.ndarray:
 @pytest.fixture
 def region(make):
     return make(np.arange(COUNT, dtype=np.float32))
-
-
-@pytest.fixture
-def other(memory):
-    locks = LockFile(memory.name)
-    yield locks
-    locks.close()
 
 
 def test_a_change_hands_back_what_was_there(memory, region):

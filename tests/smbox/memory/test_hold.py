@@ -9,7 +9,6 @@ from smbox.memory.commit import commit
 from smbox.memory.hold import CHANGING, Hold, held_stripes, read_held, stamp_of
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
-from smbox.memory.locks import LockFile
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 
@@ -19,13 +18,6 @@ LAST = 2 * STRIPE_NBYTES + 1
 @pytest.fixture
 def region(make):
     return make(np.zeros(LAST, np.uint8))
-
-
-@pytest.fixture
-def other(memory):
-    locks = LockFile(memory.name)
-    yield locks
-    locks.close()
 
 
 def held(region, locks) -> list[bool]:

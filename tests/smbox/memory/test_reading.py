@@ -5,7 +5,6 @@ import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
-from smbox.memory.locks import LockFile
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
@@ -14,15 +13,8 @@ COUNT = STRIPE_NBYTES // 4 + 5
 
 
 @pytest.fixture
-def locks(memory):
-    locks = LockFile(memory.name)
-    yield locks
-    locks.close()
-
-
-@pytest.fixture
-def reader(locks):
-    return Reader(locks)
+def reader(other):
+    return Reader(other)
 
 
 @pytest.fixture
@@ -91,12 +83,12 @@ def test_what_a_dead_writer_left_open_is_undone_and_read(reader, region, memory)
     memory.sweep_slots()
 
 
-def test_an_open_stripe_without_journal_stays_open(reader, region, locks):
+def test_an_open_stripe_without_journal_stays_open(reader, region, other):
     region.table[0, Stripe.SEQUENCE] = Stripe.OPEN
     with pytest.raises(SegmentError):
         read(reader, region, 4, 12)
     assert region.table[0, Stripe.SEQUENCE] == Stripe.OPEN
-    assert locks.try_lock(region.lock_byte(0))
+    assert other.try_lock(region.lock_byte(0))
 
 
 def test_a_region_without_locks_is_read_as_it_is(reader, make):

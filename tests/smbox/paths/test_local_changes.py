@@ -13,11 +13,6 @@ COUNT = 2 * STRIPE_NBYTES // 8 + 4
 ONES = np.ones(COUNT)
 
 
-@pytest.fixture
-def region(box):
-    return box.create("some", shape=(COUNT,), dtype="float64", init=1.0)
-
-
 def test_a_failed_change_of_a_batch_keeps_none_of_the_others(box, region):
     gone = box.create("gone", shape=(4,))
     box.free(gone)

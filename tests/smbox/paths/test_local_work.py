@@ -29,11 +29,6 @@ ONES = np.ones(COUNT)
 TRACED = tuple(os.path.dirname(module.__file__) for module in (smbox.paths, smbox.memory))
 
 
-@pytest.fixture
-def region(box):
-    return box.create("some", shape=(COUNT,), dtype="float64", init=1.0)
-
-
 class InterruptAt:
     """Raises KeyboardInterrupt before the n-th line that runs in the local path and the memory.
 

@@ -6,13 +6,6 @@ import pytest
 
 from smbox.testing import contract_rows
 from smbox.testing.contract import checks_of
-from smbox.testing.solo import solo_box, solo_boxes
-
-
-@pytest.fixture
-def box():
-    with solo_boxes() as opener, solo_box(opener) as box:
-        yield box
 
 
 @pytest.mark.parametrize("check", checks_of(contract_rows), ids=lambda check: check.__name__)

@@ -22,22 +22,6 @@ torch.set_num_threads(1)
 TIMEOUT_S = 60.0
 
 
-def worlds(hosts: int, each: int) -> list[World]:
-    run_id = uuid.uuid4().hex
-    return [
-        World(
-            rank=rank,
-            local_rank=rank % each,
-            world_size=hosts * each,
-            local_world_size=each,
-            group_rank=rank // each,
-            group_world_size=hosts,
-            run_id=run_id,
-        )
-        for rank in range(hosts * each)
-    ]
-
-
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Of two memory nodes with the ids 0 and 1, for all tests of a file."""
@@ -66,7 +50,9 @@ Work = Callable[[World, smbox.Box], Any]
 
 
 @pytest.fixture
-def run_hosts(address: str) -> Callable[[int, int, Work], list[Any]]:
+def run_hosts(
+    address: str, worlds: Callable[[int, int], list[World]]
+) -> Callable[[int, int, Work], list[Any]]:
     """``run_hosts(hosts, each, work)``: what ``work(world, box)`` of all workers returned."""
 
     def run(hosts: int, each: int, work: Work) -> list[Any]:
