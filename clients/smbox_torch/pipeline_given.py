@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Final
@@ -15,6 +14,7 @@ from smbox_torch.adapter import dtype_name
 from smbox_torch.pipeline_agreement import Plan
 from smbox_torch.pipeline_ring import Spec
 from smbox_torch.pipeline_schedule import SCHEDULES
+from smbox_torch.whole import whole
 
 __all__ = [
     "check_inputs",
@@ -45,10 +45,7 @@ def check_stages(stages: object, stage: object) -> tuple[int, int | None]:
     count = _count("stages", len(stages))
     if stage is None:
         return count, None
-    number = _whole(stage)
-    if number is None or not 0 <= number < count:
-        raise ConfigError(f"stage is a number from 0, below {count}, or None", stage=stage)
-    return count, number
+    return count, _count("stage", stage, least=0, most=count - 1)
 
 
 def plan_of(stages: int, micro_batches: object, schedule: object, slots: object) -> Plan:
@@ -90,21 +87,11 @@ def check_untied(stages: Iterable[object]) -> None:
                 )
 
 
-def _count(name: str, given: object) -> int:
-    found = _whole(given)
-    if found is None or not 1 <= found <= COUNT_MAX:
-        raise ConfigError(f"{name} is a whole number from 1 to {COUNT_MAX}", given=given)
-    return found
-
-
-def _whole(given: object) -> int | None:
-    """Return an integer of whatever type, which True is not; None for anything else."""
-    if isinstance(given, bool) or getattr(given, "dtype", None) == torch.bool:
-        return None
+def _count(name: str, given: object, *, least: int = 1, most: int = COUNT_MAX) -> int:
     try:
-        return operator.index(given)  # type: ignore[arg-type]
-    except TypeError:
-        return None
+        return whole(name, given, least=least, most=most)
+    except TypeError as error:
+        raise ConfigError(str(error), given=given) from error
 
 
 def micro_batch_of(batch: object, micro_batches: int) -> Spec:

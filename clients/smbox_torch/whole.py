@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any, Final
 
+import torch
+
 from smbox.errors import ConfigError
 
 __all__ = ["MOST", "whole"]
@@ -17,7 +19,7 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
 
     Args:
         name: of the argument, for the error.
-        value: an int, or what is as good as one (numpy's integers); no bool, no float.
+        value: an int, or what is as good as one (numpy's, torch's integers); no bool, no float.
         least: the smallest.
         most: the largest.
 
@@ -25,8 +27,9 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
         TypeError: it is no whole number.
         ConfigError: it is too small or too large.
     """
+    is_bool = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool
     try:
-        number = None if isinstance(value, bool) else operator.index(value)
+        number = None if is_bool else operator.index(value)
     except TypeError:
         number = None
     if number is None:
@@ -34,5 +37,6 @@ def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
     if number < least:
         raise ConfigError(f"{name} must be at least {least}", **{name: number})
     if number > most:
-        raise ConfigError(f"{name} must be at most {most}", bits=number.bit_length())
+        shown = number if number <= MOST else f"{number.bit_length()} bits"
+        raise ConfigError(f"{name} must be at most {most}", **{name: shown})
     return number
