@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -86,9 +85,19 @@ def parser() -> argparse.ArgumentParser:
         help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
     )
     add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
-    add("--version", action="version", version=f"memnode {metadata.version('smbox')}")
+    add("--version", action=_ShowVersion, nargs=0, help="show the release and exit")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
     return made
+
+
+class _ShowVersion(argparse.Action):
+    """Print the release, and end."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata  # noqa: PLC0415 - slow to import: a node starts without
+
+        print(f"memnode {metadata.version('smbox')}")
+        parser.exit()
 
 
 def config_of(options: argparse.Namespace) -> NodeConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Generator
@@ -191,6 +190,8 @@ class Handle(Generic[T]):
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
+        import asyncio  # noqa: PLC0415 - slow to import: the caller has it
+
         try:
             asyncio.get_running_loop()
         except RuntimeError:

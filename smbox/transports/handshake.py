@@ -8,11 +8,11 @@ what we encrypted for another one.
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from typing import Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
@@ -26,6 +26,9 @@ NO_TRIES: Final = 2
 
 SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f\x03"
 """Of ZMTP 3: whoever speaks it answers with its own greeting."""
+
+EVENT: Final = struct.Struct("=Hi")
+"""First frame of a monitor's message: event, value (``zmq_socket_monitor``)."""
 
 GREETING_NBYTES: Final = 64
 MECHANISM: Final = slice(12, 32)
@@ -113,7 +116,7 @@ def _last_event(monitor: zmq.Socket[bytes]) -> int:
     while (left_s := deadline_s - time.monotonic()) > 0:
         if not monitor.poll(int(left_s * 1000)):
             break
-        event = int(recv_monitor_message(monitor)["event"])
+        event = int(EVENT.unpack(monitor.recv_multipart()[0])[0])
         broken_off += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL or broken_off == NO_TRIES:
             return event

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -89,3 +90,19 @@ def test_a_process_says_why_it_ends(capfd):
         first.communicate(timeout=60)
     assert first.returncode == cli.EXIT_CLEAN
     assert listing(f"smbox.{name}") == []
+
+
+def test_the_release_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"memnode {metadata.version('smbox')}\n"
+
+
+def test_a_node_starts_without_what_few_need():
+    slow = {"asyncio", "importlib.metadata"}
+    code = f"import sys, memnode.cli; print({slow} & set(sys.modules))"
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "set()\n"
