@@ -66,6 +66,9 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 	mkdir -p out
 	$(BIN)/smbox demo --picture out/demo.png
 
+# The tests start some thousands of Pythons. Where PYTHONDONTWRITEBYTECODE is set, as in many
+# containers, each of them would compile all of smbox that it imports: a third of its start.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(BUILT) $(TRIED)  ## run every test, the core's first, a process for each core (minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
