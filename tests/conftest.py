@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -37,7 +37,7 @@ LONG = (
 )
 """Files of half a minute and more: one of them that begins late would be waited for."""
 PRELOADED: set[int] = set()
-"""The process that programs are forked from; it stays for the life of this one."""
+"""The processes that programs are forked from; one stays for the life of this one."""
 SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
 
 
@@ -137,16 +137,16 @@ def _no_leak() -> Iterator[None]:
         left = {name: what & left[name] for name, what in _left(before).items()}
 
 
-@pytest.fixture(scope="session")
-def preloaded() -> Iterator[str]:
-    """The path of a Python that has torch imported when it begins (preloaded.py)."""
+@contextmanager
+def _preloading(*modules: str) -> Iterator[str]:
     program = [sys.executable, str(TESTS / "preloaded.py")]
     with tempfile.TemporaryDirectory() as folder:
         python, path = Path(folder, "python"), f"{folder}/socket"
         words = (program[0], "-IS", program[1], path, program[0])
         python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         python.chmod(0o755)
-        with subprocess.Popen([*program, path, "serve"], stdout=subprocess.PIPE) as server:
+        serve = [*program, path, "serve", *modules]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
             PRELOADED.add(server.pid)
             assert server.stdout is not None
             try:
@@ -154,6 +154,20 @@ def preloaded() -> Iterator[str]:
                 yield str(python)
             finally:
                 server.kill()
+        PRELOADED.remove(server.pid)
+
+
+@pytest.fixture(scope="session")
+def preloading() -> Callable[..., AbstractContextManager[str]]:
+    """``with preloading("transformers") as python``: one that has these imported as well."""
+    return _preloading
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[str]:
+    """The path of a Python that has torch imported when it begins (preloaded.py)."""
+    with _preloading() as python:
+        yield python
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,17 +1,19 @@
 """A Python that begins with PyTorch imported: a fork of one process that has imported it.
 
-    python preloaded.py SOCKET serve            # says "ready", then forks until it is killed
+    python preloaded.py SOCKET serve [MODULE]...  # says "ready", then forks until it is killed
     python preloaded.py SOCKET PYTHON -c CODE [ARGUMENT]...
     python preloaded.py SOCKET PYTHON FILE.py [ARGUMENT]...
 
 The others are ``python -c CODE`` and ``python FILE.py`` without the 3 s of processor time that
-the imports of torch and of its optimizers take: variables, folder and standard files are those
-of the program, and so is its exit code. Who kills it kills the program. What begins with other
-words is run by PYTHON itself.
+the imports of torch and of its optimizers take, and without those of each MODULE: variables,
+folder and standard files are those of the program, and so is its exit code. Who kills it kills
+the program. What begins with other words is run by PYTHON itself.
 """
 
 import array
 import contextlib
+import gc
+import importlib
 import json
 import os
 import select
@@ -22,7 +24,7 @@ import sys
 PART = 1 << 16
 
 
-def serve(path: str) -> list[str]:
+def serve(path: str, modules: list[str]) -> list[str]:
     """Fork a program for each connection; in the program, return its words."""
     import torch
 
@@ -31,6 +33,10 @@ def serve(path: str) -> list[str]:
     for name in smbox_torch.__all__:
         getattr(smbox_torch, name)
     torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)  # it imports torch._dynamo
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the end of each program looks at all objects, and so copies their pages
     signal.signal(signal.SIGCHLD, reap)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -123,8 +129,8 @@ def prepare(words: list[str]) -> tuple[str, str]:
 def main() -> tuple[str, str]:
     """Serve or ask; in a program, return its source and the name of its file."""
     path, *words = sys.argv[1:]
-    if words == ["serve"]:
-        return prepare(serve(path))
+    if words[0] == "serve":
+        return prepare(serve(path, words[1:]))
     python, *words = words
     if words[:1] != ["-c"] and not "".join(words[:1]).endswith(".py"):
         os.execv(python, [python, *words])
