@@ -77,9 +77,10 @@ def test_the_ordinary_script_runs(tmp_path: Path):
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_runs_on_several_workers(variant: str, tmp_path: Path):
-    options, script = VARIANTS[variant], str(EXAMPLES / variant)
-    said = run("-c", SMBOX, "run", *options, script, "--epochs", "2", cwd=tmp_path)
+def test_a_variant_runs_on_several_workers(preloaded: str, variant: str, tmp_path: Path):
+    program = (preloaded, str(EXAMPLES / variant), "--epochs", "2")
+    options = VARIANTS[variant]
+    said = run("-c", SMBOX, "run", *options, *program, cwd=tmp_path)
     found = accuracies(said)
     assert len(found) == (4 if "--nodes" in options else 2)
     assert max(found) > 50

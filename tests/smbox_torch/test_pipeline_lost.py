@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
+from collections.abc import Callable
 from typing import Self
 
 import pytest
@@ -20,12 +20,13 @@ pytestmark = pytest.mark.shares
 LEASE_S = 2.0
 
 STAGE = """
-import sys, torch
+import os, sys, torch
 from torch import nn
 from torch.nn import functional as F
 import smbox
 from smbox.errors import WorkerLostError
 from smbox_torch import Pipeline
+print(os.getpid(), flush=True)
 torch.set_num_threads(1)
 address, transport, name, stage, lease_s = sys.argv[1:]
 stage, x, y = int(stage), torch.ones(8, 5), torch.zeros(8, dtype=torch.int64)
@@ -61,10 +62,13 @@ with smbox.connect(address, transport=transport, timeout_s=60.0) as box:
 
 
 class Run:
-    """Three stages, each a process."""
+    """Three stages, each a process.
 
-    def __init__(self, box, name: str, lease_s: float = LEASE_S) -> None:
-        command = [sys.executable, "-c", STAGE, box.address, box.transport, name]
+    A process that forks a stage is its parent, and waits for it: ``pids`` are those of stages.
+    """
+
+    def __init__(self, python: str, box, name: str, lease_s: float = LEASE_S) -> None:
+        command = [python, "-c", STAGE, box.address, box.transport, name]
         self.stages = [
             subprocess.Popen(
                 [*command, str(stage), str(lease_s)],
@@ -74,6 +78,7 @@ class Run:
             )
             for stage in range(3)
         ]
+        self.pids = [int(line) for line in self.lines()]
 
     def lines(self) -> list[str]:
         return [stage.stdout.readline() for stage in self.stages]
@@ -92,15 +97,21 @@ class Run:
             stage.communicate()
 
 
+@pytest.fixture
+def start(preloaded: str, box) -> Callable[[str], Run]:
+    """``start(name)``: a run on that box."""
+    return lambda name: Run(preloaded, box, name)
+
+
 def left(box, name: str) -> list[str]:
     names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
     return [each for each in names if ".members" not in each]
 
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
-def test_a_killed_stage_is_named_by_all_others(box, killed):
+def test_a_killed_stage_is_named_by_all_others(box, start, killed):
     name = uuid.uuid4().hex
-    with Run(box, name) as run:
+    with start(name) as run:
         assert all(run.lines())
         run.tell("go")
         victim = run.stages.pop(killed)
@@ -109,7 +120,7 @@ def test_a_killed_stage_is_named_by_all_others(box, killed):
         began_s = time.monotonic()
         for told in run.lines():
             stage, pid, message = told.split(" ", 2)
-            assert (int(stage), int(pid)) == (killed, victim.pid)
+            assert (int(stage), int(pid)) == (killed, run.pids[killed])
             assert message.startswith(f"stage {killed} died")
         assert time.monotonic() - began_s < 20.0  # a lease, and what a busy machine needs
         for stage in run.stages:
@@ -117,30 +128,30 @@ def test_a_killed_stage_is_named_by_all_others(box, killed):
     assert left(box, name) == []
 
 
-def test_a_stopped_stage_is_lost_after_its_lease(box):
+def test_a_stopped_stage_is_lost_after_its_lease(start):
     name = uuid.uuid4().hex
-    with Run(box, name) as run:
+    with start(name) as run:
         assert all(run.lines())
         run.tell("go")
         stopped = run.stages.pop(1)
-        os.kill(stopped.pid, signal.SIGSTOP)
+        os.kill(run.pids[1], signal.SIGSTOP)
         try:
             assert [told.split(" ")[0] for told in run.lines()] == ["1", "1"]
         finally:
-            os.kill(stopped.pid, signal.SIGCONT)
+            os.kill(run.pids[1], signal.SIGCONT)
             stopped.kill()
             stopped.communicate()
         for stage in run.stages:
             assert stage.wait(timeout=60) == 0
 
 
-def test_a_run_that_was_killed_is_started_again_under_its_name(box):
+def test_a_run_that_was_killed_is_started_again_under_its_name(box, start):
     """Each stage draws from its own generator: with the same seeds it is the same run."""
     name = uuid.uuid4().hex
-    with Run(box, name) as run:
+    with start(name) as run:
         first = run.lines()
     assert left(box, name) != []  # what killed stages could not free
-    with Run(box, name) as run:
+    with start(name) as run:
         assert run.lines() == first
         run.tell("end")
         for stage in run.stages:
