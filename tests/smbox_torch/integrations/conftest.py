@@ -1,15 +1,19 @@
-"""Data sets of a few pictures and words, in the formats that the scripts read."""
+"""Data sets of a few pictures and words, in the formats that the scripts read; their Python."""
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+SLOW = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
 CLASSES = ("airplane", "automobile", "bird")
 
 
@@ -69,3 +73,13 @@ def make(folder: Path) -> Path:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the data sets."""
     return make(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """A Python that has what the scripts import, which takes up to 6 s in each process."""
+    names = [name for name in SLOW if importlib.util.find_spec(name.partition(".")[0])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")  # it is read at the import
+        with preloading(*names) as python:
+            yield python

@@ -15,9 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +28,6 @@ PAGE = ROOT / "docs" / "your_script.md"
 LINES_MAX = 6
 SMBOX = "from smbox.cli.main import main; main()"
 TIMEOUT_S = 240
-SLOW = ("torchvision", "transformers.trainer", "lightning.pytorch", "sklearn.datasets")
 
 
 @dataclass(frozen=True)
@@ -154,15 +151,13 @@ def changes(script: Script) -> tuple[int, int, int]:
     return sum(max(each) for each in found), added, removed
 
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
 def run(*words: str) -> str:
     """What a command prints; it runs on as many threads as it has processes."""
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
+    environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         words,
-        env=environment | OFFLINE | {"OMP_NUM_THREADS": "1"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -176,24 +171,17 @@ def arguments(script: Script, text: str, data: Path, out: Path) -> list[str]:
     return f"{script.arguments} {text}".format(data=data, out=out).split()
 
 
-def run_alone(script: Script, data: Path, out: Path, *, python: str = sys.executable) -> str:
+def run_alone(script: Script, data: Path, out: Path, python: str) -> str:
     words = arguments(script, script.alone, data, out)
     return run(python, str(SCRIPTS / f"{script.name}.py"), *words)
 
 
-def run_shared(
-    script: Script,
-    data: Path,
-    out: Path,
-    *,
-    python: str = sys.executable,
-    workers: int = 2,
-    longer: bool = False,
-) -> str:
-    more = f"{script.shared} {script.longer if longer else ''}"
-    words = arguments(script, more, data, out)
+def run_shared(script: Script, data: Path, out: Path, python: str, *, more: str = "") -> str:
+    """What two workers print; with more arguments, one worker that goes on."""
+    words = arguments(script, f"{script.shared} {more}", data, out)
     program = (python, str(SCRIPTS / f"{script.name}_smbox.py"), *words)
-    return run(sys.executable, "-c", SMBOX, "run", "--per-node", str(workers), *program)
+    workers = "1" if more else "2"
+    return run(sys.executable, "-c", SMBOX, "run", "--per-node", workers, *program)
 
 
 def losses(script: Script, said: str, rank: int | None = None) -> list[float]:
@@ -230,24 +218,13 @@ def test_the_page_tells_the_lines(script: Script):
     assert row(script, every, added, removed) in PAGE.read_text()
 
 
-@pytest.fixture(scope="module")
-def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """A Python that has what the scripts import, which takes up to 6 s in each process."""
-    names = [name for name in SLOW if importlib.util.find_spec(name.partition(".")[0])]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in OFFLINE.items():  # some are read at the import
-            patch.setenv(name, value)
-        with preloading(*names) as python:
-            yield python
-
-
 @pytest.mark.timeout(2 * TIMEOUT_S)
 @each_script
 def test_it_learns_alone_and_on_workers_saves_the_center_and_goes_on(
     script: Script, data: Path, tmp_path: Path, python: str
 ):
     skip_without(script)
-    said = run_shared(script, data, tmp_path, python=python)
+    said = run_shared(script, data, tmp_path, python)
     found = losses(script, said)
     begin = max(script.begin, *found)  # of whoever was first: others begin at the center
     assert len(found) > 1
@@ -256,11 +233,8 @@ def test_it_learns_alone_and_on_workers_saves_the_center_and_goes_on(
     other = tmp_path / "alone"
     other.mkdir()
     with ThreadPoolExecutor(2) as pool:  # a process each
-        resumed = pool.submit(
-            run_shared, script, data, tmp_path, python=python, workers=1, longer=True
-        )
-        alone = pool.submit(run_alone, script, data, other, python=python)
-        alone = losses(script, alone.result())
+        resumed = pool.submit(run_shared, script, data, tmp_path, python, more=script.longer)
+        alone = losses(script, pool.submit(run_alone, script, data, other, python).result())
         again = losses(script, resumed.result(), rank=0)
     assert again
     assert again[-1] < 0.95 * begin
@@ -294,8 +268,9 @@ def row(script: Script, every: int, added: int, removed: int) -> str:
 
 def results(script: Script, folder: Path) -> str:
     """The losses of one process and of two workers, first and last."""
-    alone = losses(script, run_alone(script, folder / "data", folder / script.name))
-    said = run_shared(script, folder / "data", folder / f"{script.name}_smbox")
+    data, python = folder / "data", sys.executable
+    alone = losses(script, run_alone(script, data, folder / script.name, python))
+    said = run_shared(script, data, folder / f"{script.name}_smbox", python)
     shared = losses(script, said, rank=0)
     return f" {alone[0]:.2f} to {alone[-1]:.2f} | {shared[0]:.2f} to {shared[-1]:.2f} |"
 
