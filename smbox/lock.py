@@ -14,7 +14,6 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from smbox import heartbeat
@@ -176,17 +175,12 @@ class Lock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Release; an error of the block counts more than one of the release."""
         try:
             self.release()
         except SmboxError:
-            if error is None:
+            if kind is None:
                 raise
 
     def __repr__(self) -> str:

@@ -10,7 +10,6 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from smbox import heartbeat
@@ -189,12 +188,7 @@ class Member:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -113,12 +112,7 @@ class ManyBatch(Batch):
     def __len__(self) -> int:
         return sum(len(batch) for batch in self._batches.values())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Send to all nodes and wait; raises the first failure, or RequestTimeoutError."""
         self._is_over = True
         if kind is None and len(self):

@@ -8,7 +8,6 @@ import math
 import random
 import threading
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Final, Self
 
 CHUNK_NBYTES: Final = 64 * 1024
@@ -69,12 +68,7 @@ class Proxy:
         self._call(self._listen())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

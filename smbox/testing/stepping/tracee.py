@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -74,12 +73,7 @@ class Tracee:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.is_stopped:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
