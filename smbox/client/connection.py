@@ -129,7 +129,7 @@ class Connection:
 
     def is_released(self) -> bool:
         """Tell whether dropped sockets read no memory, or only for what the node refuses."""
-        self._left = [left for left in self._left if not left.is_released(0.0)]
+        self._left = [left for left in self._left if not left.is_released()]
         return not self._left
 
     def welcome(self, reply: Reply, *, is_known: bool, is_needed: bool) -> Welcome | None:

@@ -109,7 +109,6 @@ class FaultyTransport:
     """
 
     def __init__(self, inner: Transport, script: FaultScript) -> None:
-        self.name: str = inner.name
         self._inner = inner
         self._script = script
         self._is_cut = False
@@ -153,9 +152,9 @@ class FaultyTransport:
         """Close the inner connection."""
         self._inner.close()
 
-    def is_released(self, timeout_s: float) -> bool:
+    def is_released(self) -> bool:
         """Ask the inner connection."""
-        return self._inner.is_released(timeout_s)
+        return self._inner.is_released()
 
     def abandon(self) -> None:
         """Abandon the inner connection."""

@@ -66,7 +66,6 @@ class InprocTransport:
     """One connection of a hub; made by ``InprocHub.connect``."""
 
     def __init__(self, hub: InprocHub, connection: bytes) -> None:
-        self.name: str = "inproc"
         self._hub = hub
         self._connection = connection
 
@@ -99,7 +98,7 @@ class InprocTransport:
         """Disconnect; nothing lent is ever kept."""
         self._hub.disconnect(self._connection)
 
-    def is_released(self, timeout_s: float) -> bool:  # noqa: ARG002 -- nothing is lent
+    def is_released(self) -> bool:
         """Messages are copied at once."""
         return True
 

@@ -42,7 +42,6 @@ class Wire:
     """
 
     def __init__(self) -> None:
-        self.name: str = "inproc"
         self.generation = 0
         self.greeting: Request | None = None
         self.sent: deque[Request] = deque()
@@ -73,7 +72,7 @@ class Wire:
     def close(self) -> None:
         """Let the client go; see ``Transport``."""
 
-    def is_released(self, timeout_s: float) -> bool:  # noqa: ARG002 -- never waits
+    def is_released(self) -> bool:
         """Say what the test says; see ``Transport``."""
         return not self.is_lent
 

@@ -15,11 +15,6 @@ Frame: TypeAlias = bytes | bytearray | memoryview
 class Transport(Protocol):
     """One connection of one thread."""
 
-    @property
-    def name(self) -> str:
-        """Name how the bytes travel: "tcp", "ipc" or "inproc"."""
-        ...
-
     def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
         """Send one message; never waits.
 
@@ -44,8 +39,8 @@ class Transport(Protocol):
         """Drop what is unsent, without waiting; see ``is_released``. Idempotent."""
         ...
 
-    def is_released(self, timeout_s: float) -> bool:
-        """Tell whether lent memory is no longer read; wait for that until the timeout."""
+    def is_released(self) -> bool:
+        """Tell whether lent memory is no longer read; never waits."""
         ...
 
     def abandon(self) -> None:

@@ -19,7 +19,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -28,7 +27,6 @@ import numpy as np
 import zmq
 from zmq.utils.garbage import gc
 
-from smbox.config import scheme_of
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
 from smbox.transports.base import Frame
@@ -132,7 +130,6 @@ class ZmqTransport:
 
     def __init__(self, address: str, *, queue_max: int, key: ClientKey | None = None) -> None:
         self.address = address
-        self.name: str = scheme_of(address)
         self._receive_ms = -2  # no value of ZeroMQ's: the first receive sets it
         self._lent: deque[zmq.MessageTracker] = deque()
         self._socket = own_context().socket(zmq.DEALER)
@@ -178,8 +175,7 @@ class ZmqTransport:
 
     def _lend(self, frame: Frame, flags: int) -> None:
         tracker = self._socket.send(frame, flags, copy=False, track=True)
-        while self._lent and self._lent[0].done:
-            self._lent.popleft()
+        self.is_released()  # forgets those that are
         self._lent.append(tracker)
 
     def receive(self, timeout_s: float) -> list[Frame] | None:
@@ -205,16 +201,11 @@ class ZmqTransport:
         """Close without lingering, and without waiting."""
         self._socket.close(linger=0)
 
-    def is_released(self, timeout_s: float) -> bool:
+    def is_released(self) -> bool:
         """Tell whether ZeroMQ has let go of all frames that were sent without a copy."""
-        limit_s = time.monotonic() + timeout_s
-        while self._lent:
-            try:
-                self._lent[0].wait(max(0.0, limit_s - time.monotonic()))
-            except zmq.NotDone:
-                return False
+        while self._lent and self._lent[0].done:
             self._lent.popleft()
-        return True
+        return not self._lent
 
     def abandon(self) -> None:
         """Forget the socket in a forked child; pyzmq leaves the parent's alone."""

@@ -26,7 +26,7 @@ class Silence:
         self.clock.now_s += min(timeout_s, self.answers_after_s)
         return [b"answer"] if self.answers_after_s <= timeout_s else None
 
-    def is_released(self, timeout_s):
+    def is_released(self):
         return True
 
     def close(self):

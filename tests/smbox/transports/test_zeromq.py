@@ -41,13 +41,12 @@ def transport(address):
     opened.close()
 
 
-def test_frames_go_there_and_back(transport, router, address):
+def test_frames_go_there_and_back(transport, router):
     assert transport.send([b"header", b"body"])
     peer, *frames = router.recv_multipart()
     assert frames == [b"header", b"body"]
     router.send_multipart([peer, b"reply", b"", b"more"])
     assert [bytes(frame) for frame in transport.receive(WAIT_S)] == [b"reply", b"", b"more"]
-    assert transport.name == address.partition(":")[0]
 
 
 def test_frames_are_read_only(transport, router):
@@ -85,11 +84,14 @@ def test_once_it_is_released_lent_memory_is_no_longer_read():
     transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
     body = bytearray(LENT_NBYTES_MIN)
     transport.send([b"header", memoryview(body)], lent=True)
-    assert not transport.is_released(0.0)
+    assert not transport.is_released()
     with pytest.raises(BufferError):
         body.clear()  # lent: the bytearray cannot be resized
     transport.close()
-    assert transport.is_released(WAIT_S)
+    deadline_s = time.monotonic() + WAIT_S
+    while not transport.is_released():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
     body.clear()
 
 
