@@ -6,19 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from smbox.errors import ConfigError, SmboxError
+from smbox.errors import ConfigError
 from smbox.work import Work
 
 
-class InTurn:
+class InTurn(Work):
     """A request and, once it has succeeded, a second one; see Work.
 
     If the first one fails, the second is never begun. The outcome is "all" if the second one
     has happened, and "partial" if only the first one has.
-
-    Attributes:
-        is_done: it ended, well or not.
-        error: what it failed with.
 
     Args:
         first: the request.
@@ -26,8 +22,6 @@ class InTurn:
     """
 
     def __init__(self, first: Work, second: Callable[[], Work]) -> None:
-        self.is_done = False
-        self.error: SmboxError | None = None
         self._first = first
         self._describe = second
         self._second: Work | None = None
@@ -42,16 +36,11 @@ class InTurn:
         """Drive what is under way; see Work."""
         if self._is_cancelled:
             return self._settle(deadline_s)
-        try:
-            if not self._first.advance(deadline_s):
-                return False
-            with self._lock:
-                self._second = self._second or self._describe()
-            self.is_done = self._second.advance(deadline_s)
-        except SmboxError as error:
-            self.error, self.is_done = error, True
-            raise
-        return self.is_done
+        if not self._first.advance(deadline_s):
+            return False
+        with self._lock:
+            self._second = self._second or self._describe()
+        return self._second.advance(deadline_s)
 
     def progress(self) -> int:
         """Return a number that grows as long as either gets on."""
@@ -91,30 +80,22 @@ class InTurn:
         return True
 
 
-class FunctionCall:
+class FunctionCall(Work):
     """A function that is called once, and the request that it began, if any; see Work.
 
     The thread that drives this calls it; another one that waits meanwhile waits for its end.
-
-    Attributes:
-        is_done: it ended, well or not.
-        error: what it failed with, if that was an error of smbox's.
+    What it began may be of another region: no ranges are listed.
 
     Args:
         function: returns the request, or None.
     """
 
     def __init__(self, function: Callable[[], Work | None]) -> None:
-        self.is_done = False
-        self.error: SmboxError | None = None
         self._function = function
         self._is_called = False
         self._failure: Exception | None = None
         self._began: Work | None = None
         self._lock = threading.RLock()
-
-    def begin(self) -> None:
-        """Call nothing before somebody waits."""
 
     def advance(self, deadline_s: float) -> bool:
         """Call the function, unless that was done, and drive what it began; see Work.
@@ -133,8 +114,7 @@ class FunctionCall:
             self._lock.release()
         if self._failure is not None:
             raise self._failure
-        self.is_done = self._began is None or self._began.advance(deadline_s)
-        return self.is_done
+        return self._began is None or self._began.advance(deadline_s)
 
     def progress(self) -> int:
         """Return a number that grows with the call, and with what it began."""
@@ -145,10 +125,6 @@ class FunctionCall:
         if not self._is_called or self._failure is not None:
             return "none"
         return "all" if self._began is None else self._began.outcome()
-
-    def ranges_done(self) -> list[tuple[int, int]]:
-        """List none: what it began may be of another region."""
-        return []
 
     def facts(self) -> dict[str, object]:
         """Tell what the request waits for that the function began."""

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from smbox.errors import ConfigError, SmboxError
+from smbox.errors import ConfigError
 from smbox.handle import Handle
+from smbox.work import Work
 
 TURN_S: Final = 0.002
 """How long one request is driven while others wait."""
@@ -38,23 +39,14 @@ def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
     return Handle("when_all", _All(each), lambda: tuple(h.result() for h in each), timeout_s)
 
 
-class _All:
-    """Several requests, begun elsewhere, that are driven in turn; see Work."""
+class _All(Work):
+    """Several requests, begun elsewhere, that are driven in turn; see Work.
+
+    They are of several regions: no ranges are listed.
+    """
 
     def __init__(self, handles: Sequence[Handle[Any]]) -> None:
         self._handles = handles
-
-    @property
-    def is_done(self) -> bool:
-        return all(handle.work.is_done for handle in self._handles)
-
-    @property
-    def error(self) -> SmboxError | None:
-        errors = (handle.work.error for handle in self._handles)
-        return next((error for error in errors if error is not None), None)
-
-    def begin(self) -> None:
-        """Begin nothing: they are begun."""
 
     def advance(self, deadline_s: float) -> bool:
         """Drive all in turn until they have ended, or the deadline.
@@ -80,10 +72,6 @@ class _All:
         if len(found) == 1:
             return found.pop()
         return "unknown" if "unknown" in found else "partial"
-
-    def ranges_done(self) -> list[tuple[int, int]]:
-        """List none: they are of several regions."""
-        return []
 
     def facts(self) -> dict[str, object]:
         late = [handle for handle in self._handles if not handle.done()]

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 
-from smbox.errors import SmboxError
-
-
-class Work(Protocol):
-    """A request, under way or about to be."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it ended, well or not."""
-
-    @property
-    def error(self) -> SmboxError | None:
-        """What it failed with."""
+class Work:
+    """A request, under way or about to be: here one that changes nothing and fills no array."""
 
     def begin(self) -> None:
         """Send what can be sent at once; nothing, if that was done."""
@@ -33,18 +21,23 @@ class Work(Protocol):
         Raises:
             SmboxError: the request failed for good, and fails the same way when asked again.
         """
+        raise NotImplementedError
 
     def progress(self) -> int:
         """Return a number that grows as long as the request, or what is before it, gets on."""
+        return 0
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "none", "partial", "all" or "unknown"."""
+        return "none"
 
     def ranges_done(self) -> list[tuple[int, int]]:
         """List the byte ranges of the region's data that are certainly done, ascending."""
+        return []
 
     def facts(self) -> dict[str, object]:
         """Tell what else a timeout's error should say, such as the pid in the way."""
+        return {}
 
     def cancel(self) -> None:
         """End it for its caller: nothing more is sent, and its arrays are not read again.

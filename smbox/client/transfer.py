@@ -8,7 +8,7 @@ from typing import Final
 from smbox.client.channel import Channel
 from smbox.client.message import Message, Transfer
 from smbox.errors import RequestTimeoutError
-from smbox.paths.work import ByteRange, RegionInfo, Waiting
+from smbox.paths.work import ByteRange, RegionInfo, Work
 from smbox.wire.codec import Reply
 from smbox.wire.messages import Body
 from smbox.wire.ops import Op
@@ -24,8 +24,8 @@ VERSION_MAX: Final = (1 << 64) - 1
 """The largest version that a header can carry; no region ever reaches it."""
 
 
-class ChannelWork(Transfer):
-    """A transfer that somebody waits for: ``smbox.handle.Work`` over a channel.
+class ChannelWork(Transfer, Work):
+    """A transfer that somebody waits for: ``Work`` over a channel.
 
     Attributes:
         is_left: it is over for its caller.
@@ -156,7 +156,7 @@ class Call(ChannelWork):
         return self.reply
 
 
-class VersionWait(Waiting):
+class VersionWait(Work):
     """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``."""
 
     def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.striping import Placed, Striping
 from smbox.paths.requests import look_s
-from smbox.paths.work import Waiting, Work
+from smbox.paths.work import Work
 
 TURN_S: Final = 0.02
 """How long the wait looks at one part before it looks at the next."""
@@ -26,7 +26,7 @@ def _version(part: Placed, deadline_s: float | None) -> int:
         return part.node.paths.data(info).version(info, timeout_s)
 
 
-class VersionSum(Waiting):
+class VersionSum(Work):
     """A wait until the versions add up; see Work.
 
     Attributes:

@@ -110,7 +110,7 @@ class Share:
         self.is_done = True
 
 
-class ManyWork:
+class ManyWork(Work):
     """A request whose shares begin at once and go on side by side; see Work.
 
     A share that fails ends none of the others; the request then fails with the first error.

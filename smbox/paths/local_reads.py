@@ -15,7 +15,7 @@ from smbox.memory.mapped import MappedRegion, pieces
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
 from smbox.paths.pause import Pause
-from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Waiting
+from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Work
 
 
 class LocalRead(LocalWork):
@@ -141,7 +141,7 @@ class LocalSnapshot(LocalWork):
             self._hold.release()
 
 
-class LocalWait(Waiting):
+class LocalWait(Work):
     """A wait for a region's version; polls, because a local writer tells nobody.
 
     Args:
@@ -149,8 +149,6 @@ class LocalWait(Waiting):
         version: that is waited for.
         is_closed: tells whether the box was closed.
     """
-
-    is_done = False
 
     def __init__(
         self, region: MappedRegion, version: int, is_closed: Callable[[], bool]

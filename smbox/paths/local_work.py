@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from smbox.errors import SmboxError
 from smbox.memory.recovery import StripeBusy
 from smbox.paths.pause import Pause
-from smbox.paths.work import ByteRange
+from smbox.paths.work import Work
 
 if TYPE_CHECKING:
     from smbox.paths.local_queue import LocalQueue
 
 
-class LocalWork:
+class LocalWork(Work):
     """One request of a queue; subclasses say what a step is.
 
     Attributes:
@@ -35,10 +35,6 @@ class LocalWork:
         Called again after any exception: it continues exactly once.
         """
         raise NotImplementedError
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List the ranges that are done; none, unless a subclass says so."""
-        return []
 
     def progress(self) -> int:
         """Return how many bytes are done."""

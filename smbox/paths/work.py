@@ -23,7 +23,6 @@ __all__ = [
     "RegionInfo",
     "RowsWanted",
     "Sink",
-    "Waiting",
     "Work",
 ]
 
@@ -127,35 +126,8 @@ class RowsWanted(NamedTuple):
     out: Bytes
 
 
-class Waiting:
-    """What waits for a version have in common: they change nothing and use no array."""
-
-    is_done = False
-    error: SmboxError | None = None
-
-    def begin(self) -> None:
-        """Nothing is sent before somebody waits."""
-
-    def progress(self) -> int:
-        """Waiting gets nowhere until it is over."""
-        return 0
-
-    def outcome(self) -> str:
-        """Waiting changes nothing."""
-        return "none"
-
-    def ranges_done(self) -> list[ByteRange]:
-        """Waiting changes nothing."""
-        return []
-
-    def cancel(self) -> None:
-        """Nothing to stop, unless a subclass says so."""
-
-
-class Done(Waiting):
+class Done(Work):
     """Bytes ``[first, limit)`` of a change or a read, done as soon as it was asked for."""
-
-    is_done = True
 
     def __init__(self, first: int, limit: int) -> None:
         self._range = first, limit
@@ -171,10 +143,6 @@ class Done(Waiting):
     def ranges_done(self) -> list[ByteRange]:
         """List all of it."""
         return [self._range]
-
-    def facts(self) -> dict[str, object]:
-        """Nothing was in the way."""
-        return {}
 
 
 class Lease:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import output_array, source_array
-from smbox.errors import RegionFreedError, SmboxError
+from smbox.errors import RegionFreedError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing.kernels import changed, exchange
 from smbox.testing.model_rows import ModelRows
+from smbox.work import Work
 
 __all__ = ["ModelRegion", "Shared", "Stored"]
 
@@ -245,32 +246,14 @@ class ModelRegion:
         return (first + self.nbytes - 1) // STRIPE_NBYTES - first // STRIPE_NBYTES + 1
 
 
-class _Done:
+class _Done(Work):
     """The drive of a request that is over."""
-
-    is_done = True
-    error: SmboxError | None = None
-
-    def begin(self) -> None:
-        return None
 
     def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to wait for
         return True
 
-    def progress(self) -> int:
-        return 0
-
     def outcome(self) -> str:
         return "all"
-
-    def ranges_done(self) -> list[tuple[int, int]]:
-        return []
-
-    def facts(self) -> dict[str, object]:
-        return {}
-
-    def cancel(self) -> None:
-        return None
 
 
 def _done(op: str, value: Any) -> Handle[Any]:

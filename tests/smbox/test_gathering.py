@@ -16,14 +16,8 @@ NEVER_S = 1000.0
 class Step:
     """A request that is done at its n-th advance, or fails there."""
 
-    error = None
-
     def __init__(self, turns, error=None, known="none"):
         self.left, self.failure, self.known = turns, error, known
-
-    @property
-    def is_done(self):
-        return self.left <= 0
 
     def advance(self, deadline_s):
         self.left -= 1
@@ -65,7 +59,7 @@ def test_all_are_waited_for_and_the_first_error_is_raised():
         with pytest.raises(RegionFreedError) as caught:
             both.wait()
         assert caught.value is first
-    assert late.work.is_done
+    assert late.work.left <= 0
 
 
 def test_a_timeout_leaves_all_under_way():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.paths.work import Lease, Waiting
+from smbox.paths.work import Lease, Work
 
 
 @pytest.fixture
@@ -10,9 +10,12 @@ def info(client):
     return client.create(4)
 
 
-def test_waiting_changes_nothing():
-    waiting = Waiting()
-    assert (waiting.progress(), waiting.outcome(), waiting.ranges_done()) == (0, "none", [])
+def test_plain_work_changes_nothing():
+    work = Work()
+    work.begin()
+    work.cancel()
+    assert (work.progress(), work.outcome()) == (0, "none")
+    assert (work.ranges_done(), work.facts()) == ([], {})
 
 
 def test_a_lease_ends_once(info):
