@@ -12,6 +12,7 @@ import operator
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +38,7 @@ PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Counter:
     """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
 
@@ -47,11 +49,8 @@ class Counter:
         info: of the counter's region.
     """
 
-    __slots__ = ("info", "paths")
-
-    def __init__(self, paths: PathPair, info: RegionInfo) -> None:
-        self.paths = paths
-        self.info = info
+    paths: PathPair
+    info: RegionInfo
 
     @property
     def name(self) -> str:
@@ -131,10 +130,6 @@ class Counter:
 
     def __repr__(self) -> str:
         return f"Counter({self.name!r})"
-
-    def __reduce__(self) -> tuple[type[Counter], tuple[object, ...]]:
-        """Travel as the box's settings and description."""
-        return Counter, (self.paths, self.info)
 
 
 def counter(paths: PathPair, name: str, init: int) -> Counter:

@@ -6,6 +6,7 @@ still known, and still gets the same answer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_wh
 _LOW_WORD = (1 << 64) - 1
 
 
+@dataclass(eq=False)
 class ChannelRow:
     """The row of one remote channel.
 
@@ -34,15 +36,13 @@ class ChannelRow:
         kept_rings: see ``ChannelTable``.
     """
 
+    index: int
+    words: NDArray[np.uint64]
+    kept_rings: set[int]
     applied = Word(Channel.APPLIED)
     serial = Word(Channel.SERIAL)
     generation = Word(Channel.GENERATION)
     channel = Word(Channel.CHANNEL)
-
-    def __init__(self, index: int, words: NDArray[np.uint64], kept_rings: set[int]) -> None:
-        self.index = index
-        self.words = words
-        self.kept_rings = kept_rings
 
     @property
     def client_id(self) -> int:

@@ -66,7 +66,8 @@ class LocalPath:
 
     def signalled(self, operation: Operation, signal: Operation) -> Work:
         """Describe a change with a signal; see DataPath."""
-        return LocalSignalled(self._queue(), operation, signal)
+        queue = self._queue()
+        return LocalSignalled(queue, operation, signal=LocalChange(queue, signal))
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0

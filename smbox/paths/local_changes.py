@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from smbox.paths.packing import pack, unaliased
 from smbox.paths.work import ByteRange, Operation, RegionInfo
 
 
+@dataclass(eq=False)
 class LocalChange(LocalWork):
     """What is left of a change: one order. It keeps its own place, whatever interrupts it.
 
@@ -24,51 +26,56 @@ class LocalChange(LocalWork):
         queue: of the thread that begins it.
         operation: what is done.
         done: how many bytes of it are.
+        block: the order: packed by the first step, and true from then on.
+        regions: that the order changes.
+        parameters: of an optimizer, kept as long as the order.
     """
 
-    _block: Block | None = None  # the order: packed by the first step, and true from then on
-    _regions: tuple[MappedRegion, ...] = ()
-    _parameters: NDArray[np.float64] | None = None
-
-    def __init__(self, queue: LocalQueue, operation: Operation, done: int = 0) -> None:
-        self._queue = queue
-        self._operation = operation
-        self._done = operation.first + done
+    queue: LocalQueue
+    operation: Operation
+    done: int = 0
+    block: Block | None = field(default=None, init=False)
+    regions: tuple[MappedRegion, ...] = field(default=(), init=False)
+    parameters: NDArray[np.float64] | None = field(default=None, init=False)
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left."""
-        block = self._block or self._pack(queue)
-        nbytes = self._operation.limit - self._operation.first
-        commit.run_order(queue.make_writer(), block, self._regions, nbytes)
+        block = self.block or self._pack(queue)
+        nbytes = self.operation.limit - self.operation.first
+        commit.run_order(queue.make_writer(), block, self.regions, nbytes)
 
     def _pack(self, queue: LocalQueue) -> Block:
-        operation = self._operation
+        operation = self.operation
         regions = tuple(map(queue.regions.region, (operation.info, *operation.states)))
         extents = orders.extents_of([region.block for region in regions])
         if operation.states:
-            self._parameters = np.zeros(4)
-            self._parameters[: len(operation.parameters)] = operation.parameters
+            self.parameters = np.zeros(4)
+            self.parameters[: len(operation.parameters)] = operation.parameters
         block = Block(ORDER_NBYTES)
-        self._operation = operation = unaliased(regions[0], operation)
-        pack(block, 0, regions[0], operation, self._done, extents, self._parameters)
-        self._regions = regions
-        self._block = block
+        self.operation = operation = unaliased(regions[0], operation)
+        at = operation.first + self.done
+        pack(block, 0, regions[0], operation, at, extents, self.parameters)
+        self.regions = regions
+        self.block = block
         return block
 
     def ended(self) -> None:
         """Let go of the order and its regions."""
-        self._done = self._operation.limit if self.error is None else self._done_byte()
-        self._block, self._regions = None, ()
+        self.done = self._done_nbytes()
+        self.block, self.regions = None, ()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
-        first, done = self._operation.first, self._done_byte()
-        return [(first, done)] if done > first else []
+        first, done = self.operation.first, self._done_nbytes()
+        return [(first, first + done)] if done else []
 
-    def _done_byte(self) -> int:
-        return self._done if self._block is None else orders.order_outcome(self._block)[0]
+    def _done_nbytes(self) -> int:
+        if self.block is None:
+            return self.done
+        return orders.order_outcome(self.block)[0] - self.operation.first
 
 
+@dataclass(eq=False)
 class LocalSignalled(LocalChange):
     """A change of a range and, once all of it is committed, that of a counter.
 
@@ -78,26 +85,24 @@ class LocalSignalled(LocalChange):
         signal: the change of the counter.
     """
 
-    def __init__(self, queue: LocalQueue, operation: Operation, signal: Operation) -> None:
-        super().__init__(queue, operation)
-        self._signal = LocalChange(queue, signal)
+    signal: LocalChange = field(kw_only=True)
 
     def step(self, queue: LocalQueue) -> None:
         """Commit what is left; an order that is done runs again without effect."""
         super().step(queue)
-        self._signal.step(queue)
+        self.signal.step(queue)
 
     def ended(self) -> None:
         """Let go of both orders."""
-        self._signal.error = self.error
-        self._signal.ended()
+        self.signal.ended()
         super().ended()
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "all" with the signal."""
-        return "all" if self._signal.ranges_done() else super().outcome()
+        return "all" if self.signal.ranges_done() else super().outcome()
 
 
+@dataclass(eq=False)
 class LocalFrom(LocalWork):
     """A change of a range by another region's bytes, each stripe as between two commits.
 
@@ -106,45 +111,44 @@ class LocalFrom(LocalWork):
         operation: what is done; its source is empty.
         source: read.
         source_first: where in its data the operand begins.
+        done: how many bytes are committed, but for those of ``open``.
+        open: the change of the stripe that was begun last.
     """
 
-    _open: LocalChange | None = None
-
-    def __init__(
-        self, queue: LocalQueue, operation: Operation, source: RegionInfo, source_first: int
-    ) -> None:
-        self._queue = queue
-        self._operation = operation
-        self._source = source
-        self._ahead = source_first - operation.first
-        self._at = operation.first
+    queue: LocalQueue
+    operation: Operation
+    source: RegionInfo
+    source_first: int
+    done: int = field(default=0, init=False)
+    open: LocalChange | None = field(default=None, init=False)
 
     def step(self, queue: LocalQueue) -> None:
         """Read an operand and commit it, stripe by stripe."""
         self._settle()
-        for piece in pieces(self._at, self._operation.limit):
-            self._open = self._change(queue, piece)
-            self._open.step(queue)
+        for piece in pieces(self.operation.first + self.done, self.operation.limit):
+            self.open = self._change(queue, piece)
+            self.open.step(queue)
             self._settle()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
         self._settle()
-        first = self._operation.first
-        return [(first, self._at)] if self._at > first else []
+        first = self.operation.first
+        return [(first, first + self.done)] if self.done else []
 
     def _settle(self) -> None:
         """Note what an interrupted step has committed; its operand is read anew if nothing."""
-        for _, limit in self._open.ranges_done() if self._open is not None else ():
-            self._at = limit
+        for _, limit in self.open.ranges_done() if self.open is not None else ():
+            self.done = limit - self.operation.first
 
     def _change(self, queue: LocalQueue, piece: Piece) -> LocalChange:
         first, limit = piece.first, piece.limit
         operand = np.empty(limit - first, np.uint8)
-        source = queue.regions.region(self._source)
-        queue.reader.read(source, first + self._ahead, limit + self._ahead, operand)
+        source = queue.regions.region(self.source)
+        ahead = self.source_first - self.operation.first
+        queue.reader.read(source, first + ahead, limit + ahead, operand)
         return LocalChange(
-            queue, self._operation._replace(first=first, limit=limit, source=operand)
+            queue, self.operation._replace(first=first, limit=limit, source=operand)
         )
 
 
@@ -157,7 +161,7 @@ class LocalBatch(LocalWork):
     """
 
     def __init__(self, queue: LocalQueue, operations: Sequence[Operation]) -> None:
-        self._queue = queue
+        self.queue = queue
         self._operations = list(operations)
         self._failed: set[int] = set()
         self._next = 0
@@ -168,7 +172,7 @@ class LocalBatch(LocalWork):
         """Write an order; return its region, or why there is none: that fails in its turn."""
         operation = self._operations[place]
         try:
-            region = self._queue.regions.region(operation.info)
+            region = self.queue.regions.region(operation.info)
         except SmboxError as error:
             return error
         self._operations[place] = operation = unaliased(region, operation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,129 +19,111 @@ from smbox.paths.pause import Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Work
 
 
+@dataclass(eq=False)
 class LocalRead(LocalWork):
     """What is left of a read; ``out`` holds as many elements, of the operand's type."""
 
-    def __init__(
-        self,
-        queue: LocalQueue,
-        info: RegionInfo,
-        first: int,
-        limit: int,
-        out: NDArray[Any],
-        operand: int,
-        done: int,
-    ) -> None:
-        self._queue = queue
-        self._info = info
-        self._first = first
-        self._limit = limit
-        self._out = out
-        self._operand = operand
-        self._done = done
+    queue: LocalQueue
+    info: RegionInfo
+    first: int
+    limit: int
+    out: NDArray[Any]
+    operand: int
+    done: int
 
     def step(self, queue: LocalQueue) -> None:
         """Read what is left."""
-        region, reader = queue.regions.region(self._info), queue.reader
-        first, limit, operand = self._first, self._limit, self._operand
-        reader.done = self._done  # not that of an earlier read
+        region, reader = queue.regions.region(self.info), queue.reader
+        first, limit, operand = self.first, self.limit, self.operand
+        reader.done = self.done  # not that of an earlier read
         try:
-            reader.read(region, first, limit, self._out, operand, self._done)
+            reader.read(region, first, limit, self.out, operand, self.done)
         finally:
-            self._done = reader.done
+            self.done = reader.done
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range read so far."""
-        return [(self._first, self._first + self._done)] if self._done else []
+        return [(self.first, self.first + self.done)] if self.done else []
 
 
+@dataclass(eq=False)
 class LocalRows(LocalWork):
     """A read of rows."""
 
-    _done = 0
-
-    def __init__(self, queue: LocalQueue, info: RegionInfo, wanted: RowsWanted) -> None:
-        self._queue = queue
-        self._info = info
-        self._wanted = wanted
+    queue: LocalQueue
+    info: RegionInfo
+    wanted: RowsWanted
+    done: int = 0
 
     def step(self, queue: LocalQueue) -> None:
         """Read the rows that are left."""
-        wanted, reader = self._wanted, queue.reader
-        region, out = queue.regions.region(self._info), wanted.out.reshape(-1)
-        reader.done = self._done  # not that of an earlier read
+        wanted, reader = self.wanted, queue.reader
+        region, out = queue.regions.region(self.info), wanted.out.reshape(-1)
+        reader.done = self.done  # not that of an earlier read
         try:
             reader.read_rows(
-                region, wanted.first, wanted.places, wanted.row_nbytes, out, done=self._done
+                region, wanted.first, wanted.places, wanted.row_nbytes, out, done=self.done
             )
         finally:
-            self._done = reader.done
+            self.done = reader.done
 
 
+@dataclass(eq=False)
 class LocalDot(LocalWork):
     """The sums of products of two ranges, stripe by stripe of the first one."""
 
-    def __init__(
-        self,
-        queue: LocalQueue,
-        info: RegionInfo,
-        span: ByteRange,
-        other: RegionInfo,
-        begin: int,
-        sums: Sums,
-    ) -> None:
-        self._queue = queue
-        self._info = info
-        self._span = span
-        self._other = other
-        self._ahead = begin - span[0]
-        self._sums = sums
-        self._at = span[0]
+    queue: LocalQueue
+    info: RegionInfo
+    span: ByteRange
+    other: RegionInfo
+    other_first: int
+    sums: Sums
+    done: int = 0
 
     def step(self, queue: LocalQueue) -> None:
         """Sum what is left."""
-        region = queue.regions.region(self._info)
-        other = queue.regions.region(self._other)
-        before = self._span[0] // STRIPE_NBYTES
-        for stripe, first, limit in pieces(self._at, self._span[1]):
-            found = queue.reader.dot(region, first, other, first + self._ahead, limit - first)
-            self._sums[stripe - before] = found
-            self._at = limit
+        region = queue.regions.region(self.info)
+        other = queue.regions.region(self.other)
+        first, limit = self.span
+        for stripe, at, end in pieces(first + self.done, limit):
+            beside = self.other_first + at - first
+            found = queue.reader.dot(region, at, other, beside, end - at)
+            self.sums[stripe - first // STRIPE_NBYTES] = found
+            self.done = end - first
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range that is summed."""
-        return [(self._span[0], self._at)] if self._at > self._span[0] else []
+        first = self.span[0]
+        return [(first, first + self.done)] if self.done else []
 
 
+@dataclass(eq=False)
 class LocalSnapshot(LocalWork):
     """A read of a range at one moment; it holds stripes while somebody waits for it."""
 
-    _hold: Hold | None = None
-
-    def __init__(
-        self, queue: LocalQueue, info: RegionInfo, first: int, limit: int, out: Bytes
-    ) -> None:
-        self._queue = queue
-        self._info = info
-        self._first = first
-        self._limit = limit
-        self._out = out
+    queue: LocalQueue
+    info: RegionInfo
+    first: int
+    limit: int
+    out: Bytes
+    hold: Hold | None = None
 
     def step(self, queue: LocalQueue) -> None:
         """Copy the range once all its stripes are held."""
-        region, first, limit = queue.regions.region(self._info), self._first, self._limit
-        if self._hold is None:
+        region, first, limit = queue.regions.region(self.info), self.first, self.limit
+        if self.hold is None:
             # An open file of its own: the thread's other requests would pass through its locks.
             locks = LockFile(region.node)
-            self._hold = Hold(region, locks, held_stripes(region, first, limit))
-        read_held(region, self._hold, first, limit, self._out)
+            self.hold = Hold(region, locks, held_stripes(region, first, limit))
+        read_held(region, self.hold, first, limit, self.out)
 
     def rested(self) -> None:
         """Release what is held."""
-        if self._hold is not None:
-            self._hold.release()
+        if self.hold is not None:
+            self.hold.release()
 
 
+@dataclass(eq=False)
 class LocalWait(Work):
     """A wait for a region's version; polls, because a local writer tells nobody.
 
@@ -150,12 +133,9 @@ class LocalWait(Work):
         is_closed: tells whether the box was closed.
     """
 
-    def __init__(
-        self, region: MappedRegion, version: int, is_closed: Callable[[], bool]
-    ) -> None:
-        self._region = region
-        self._version = version
-        self._is_closed = is_closed
+    region: MappedRegion
+    version: int
+    is_closed: Callable[[], bool]
 
     def advance(self, deadline_s: float) -> bool:
         """Look at the version until it is there.
@@ -166,14 +146,14 @@ class LocalWait(Work):
         """
         pause = Pause()
         while True:
-            if self._is_closed():
+            if self.is_closed():
                 raise PeerLostError("the box was closed", outcome="none")
-            self._region.check_usable()
-            if self._region.version() >= self._version:
+            self.region.check_usable()
+            if self.region.version() >= self.version:
                 return True
             if not pause.sleep(deadline_s):
                 return False
 
     def facts(self) -> dict[str, object]:
         """Tell how far the region is."""
-        return {"version": self._region.version(), "wanted": self._version}
+        return {"version": self.region.version(), "wanted": self.version}

@@ -17,6 +17,7 @@ class LocalWork(Work):
     """One request of a queue; subclasses say what a step is.
 
     Attributes:
+        queue: of the thread that begins it.
         is_begun: it was tried, or waits for those before it.
         is_done: it ended, well or not.
         error: what it failed with.
@@ -27,7 +28,7 @@ class LocalWork(Work):
     is_done = False
     error: SmboxError | None = None
     busy: StripeBusy | None = None
-    _queue: LocalQueue  # of the thread that begins it
+    queue: LocalQueue
 
     def step(self, queue: LocalQueue) -> None:
         """Go on as far as possible; StripeBusy where that is not the end.
@@ -42,8 +43,8 @@ class LocalWork(Work):
 
     def begin(self) -> None:
         """Try it at once, behind those that were begun before."""
-        if not self.is_begun and not self._queue.run(self):
-            self._queue.rest()
+        if not self.is_begun and not self.queue.run(self):
+            self.queue.rest()
 
     def outcome(self) -> str:
         """Tell what is known of the effect; a local request never ends in doubt."""
@@ -53,7 +54,7 @@ class LocalWork(Work):
 
     def facts(self) -> dict[str, object]:
         """Name the stripe in the way and the process that holds it (0: not known)."""
-        busy = self._queue.busy()
+        busy = self.queue.busy()
         if busy is None:
             return {}
         return {
@@ -67,13 +68,13 @@ class LocalWork(Work):
         if not self.is_done:
             pause = Pause()
             try:
-                while not self._queue.run(self):
+                while not self.queue.run(self):
                     if not pause.sleep(deadline_s):
                         return False
             finally:
-                self._queue.rest()
+                self.queue.rest()
         if self.error is not None:
-            self._queue.seen(self)
+            self.queue.seen(self)
             raise self.error
         return True
 
@@ -85,4 +86,4 @@ class LocalWork(Work):
 
     def cancel(self) -> None:
         """Leave the queue; what is committed stays."""
-        self._queue.drop(self)
+        self.queue.drop(self)

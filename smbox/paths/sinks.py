@@ -8,6 +8,7 @@ give the same bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ _DELTA: Final = int(Back.DELTA)
 _OLD: Final = int(Back.OLD)
 
 
+@dataclass(slots=True, eq=False)
 class OldSink:
     """Keeps the old bytes.
 
@@ -31,13 +33,9 @@ class OldSink:
         out: ``u8[nbytes of the change]``.
     """
 
-    __slots__ = ("first", "out")
-
+    first: int
+    out: Bytes
     back = _OLD
-
-    def __init__(self, first: int, out: Bytes) -> None:
-        self.first = first
-        self.out = out
 
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the old bytes of an operation, or of a part of one, belong."""
@@ -48,6 +46,7 @@ class OldSink:
         self.out[first - self.first : limit - self.first] = old
 
 
+@dataclass(slots=True, eq=False)
 class DeltaSink:
     """Keeps what an elastic exchange added to the region: ``rate * (x - old)``.
 
@@ -58,15 +57,11 @@ class DeltaSink:
         delta: ``[n]``, of the region's type and on other memory.
     """
 
-    __slots__ = ("delta", "first", "rate", "x")
-
+    first: int
+    x: NDArray[Any]
+    rate: Any
+    delta: NDArray[Any]
     back = _DELTA
-
-    def __init__(self, first: int, x: NDArray[Any], rate: Any, delta: NDArray[Any]) -> None:
-        self.first = first
-        self.x = x
-        self.rate = rate
-        self.delta = delta
 
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the delta of an operation, or of a part of one, belongs."""
@@ -79,6 +74,7 @@ class DeltaSink:
             self.delta[part] = elastic_delta(self.x[part], center[of_center], self.rate)
 
 
+@dataclass(eq=False)
 class MoveSink:
     """Moves the worker's own elements toward the old ones: ``x -= rate * (x - old)``.
 
@@ -90,15 +86,13 @@ class MoveSink:
         itemsize: of the region's elements.
     """
 
+    first: int
+    x: NDArray[Any]
+    rate: Any
+    itemsize: int
     back = _MOVED
     _moved_at = -1  # first element of the stripe moved last, or being moved
-    _moved: NDArray[Any]  # the elements of that stripe
-
-    def __init__(self, first: int, x: NDArray[Any], rate: Any, itemsize: int) -> None:
-        self.first = first
-        self.x = x
-        self.rate = rate
-        self._itemsize = itemsize
+    _moved = np.empty(0)  # the elements of that stripe
 
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements belong: where they are."""
@@ -107,12 +101,12 @@ class MoveSink:
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""
         x = self.x
-        if x.itemsize != self._itemsize:
+        if x.itemsize != self.itemsize:
             begin, end = first - self.first, limit - self.first
-            x[begin // self._itemsize : end // self._itemsize].view(np.uint8)[:] = old
+            x[begin // self.itemsize : end // self.itemsize].view(np.uint8)[:] = old
             return
         center = old.view(x.dtype)
-        for part, of_center in _stripes(first, limit, self.first, self._itemsize):
+        for part, of_center in _stripes(first, limit, self.first, self.itemsize):
             if part.start > self._moved_at:
                 self._moved = moved(x[part], center[of_center], self.rate)
                 self._moved_at = part.start

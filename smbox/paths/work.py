@@ -145,21 +145,18 @@ class Done(Work):
         return [self._range]
 
 
+@dataclass(eq=False)
 class Lease:
     """A staging region while one work uses it.
-
-    Attributes:
-        info: of the region.
 
     Args:
         info: of the region.
         end: takes it back: to be used again, or (False) to be freed.
     """
 
-    def __init__(self, info: RegionInfo, end: Callable[[RegionInfo, bool], None]) -> None:
-        self.info = info
-        self._end = end
-        self._is_over = False
+    info: RegionInfo
+    end: Callable[[RegionInfo, bool], None]
+    _is_over = False
 
     def give(self) -> None:
         """Let the next operation have it; after the first ending nothing happens."""
@@ -177,7 +174,7 @@ class Lease:
     def _over(self, *, is_sound: bool) -> None:
         if not self._is_over:
             self._is_over = True
-            self._end(self.info, is_sound)
+            self.end(self.info, is_sound)
 
 
 class Drainable(Protocol):
