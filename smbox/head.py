@@ -9,14 +9,14 @@ creators of one name race for it as for any other region. Its contents never cha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.dtypes import DType
 from smbox.errors import ConfigError
+from smbox.memory.region_header import Described
 
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
@@ -62,22 +62,6 @@ class Head(msgspec.Struct, frozen=True):
     part_name: str
     parts: tuple[HeadPart, ...]
     layout: str = "striped"
-
-
-class Described(Protocol):
-    """What is known of a region before it is read."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def dtype(self) -> DType:
-        """Of its elements."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Row-major."""
 
 
 def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:

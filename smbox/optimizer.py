@@ -116,7 +116,7 @@ class Optimizer:
     def _state(self, name: str, value: float) -> Region:
         info = self.region.info
         request = CreateRequest(
-            name, info.kind, info.dtype, info.shape, info.consistency, value, exist_ok=True
+            name, info.dtype, info.shape, info.kind, info.consistency, value, exist_ok=True
         )
         info = creating.create(self._paths, request, None, self._paths.timeout_s)
         return Region(self._paths, info)

@@ -23,7 +23,7 @@ from smbox.array import as_bytes
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, Consistency, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating, requests
 from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
@@ -135,13 +135,7 @@ class Counter:
 def counter(paths: PathPair, name: str, init: int) -> Counter:
     """Return the counter ``name``, or create it with the value ``init``."""
     request = CreateRequest(
-        name,
-        RegionKind.COUNTER,
-        INT64,
-        (),
-        Consistency.STRIPE,
-        _whole_number(init),
-        exist_ok=True,
+        name, INT64, (), RegionKind.COUNTER, init=_whole_number(init), exist_ok=True
     )
     return Counter(paths, creating.create(paths, request, None, paths.timeout_s))
 
@@ -202,9 +196,7 @@ def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) ->
         raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
     words = np.zeros(BarrierWord.MEMBERS + parties, UINT64.numpy)
     words[BarrierWord.PARTIES] = parties
-    request = CreateRequest(
-        name, RegionKind.BARRIER, UINT64, words.shape, Consistency.STRIPE, exist_ok=True
-    )
+    request = CreateRequest(name, UINT64, words.shape, RegionKind.BARRIER, exist_ok=True)
     try:
         return creating.create(paths, request, words, timeout_s)
     except LayoutMismatchError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -50,7 +49,4 @@ def _listed(info: RegionInfo, head: Head | None, lost: set[int]) -> Listed:
 
 def _whole(info: RegionInfo, head: Head) -> RegionInfo:
     dtype = dtypes.by_name(head.dtype)
-    nbytes = math.prod(head.shape) * dtype.itemsize
-    return replace(
-        info, dtype=dtype, shape=head.shape, nbytes=nbytes, consistency=head.consistency
-    )
+    return replace(info, dtype=dtype, shape=head.shape, consistency=head.consistency)

@@ -19,7 +19,6 @@ from smbox.errors import (
 )
 from smbox.head import Head, HeadPart, read
 from smbox.many.node import Node
-from smbox.memory.layout import RegionKind
 from smbox.paths.pair import PathPair
 from smbox.paths.work import RegionInfo
 from smbox.region import Region
@@ -129,14 +128,11 @@ def striping_of(
     head_info: RegionInfo, paths: PathPair, head: Head, parts: tuple[Placed, ...]
 ) -> Striping:
     """Put together what a head says and the parts that were found."""
-    dtype = dtypes.by_name(head.dtype)
     info = RegionInfo(
         address=GlobalAddress(head.parts[0].address),
         name=head_info.name,
-        kind=RegionKind.ARRAY,
-        dtype=dtype,
+        dtype=dtypes.by_name(head.dtype),
         shape=head.shape,
-        nbytes=math.prod(head.shape) * dtype.itemsize,
         consistency=head.consistency,
         node_uuid=NO_MEMORY,
     )
@@ -180,10 +176,8 @@ def _placed(node: Node, head: Head, part: HeadPart) -> Placed:
     info = RegionInfo(
         address=GlobalAddress(part.address),
         name=head.part_name,
-        kind=RegionKind.ARRAY,
         dtype=dtype,
         shape=shape,
-        nbytes=math.prod(shape) * dtype.itemsize,
         consistency=head.consistency,
         node_uuid=part.uuid,
     )

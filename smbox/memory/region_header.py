@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +28,9 @@ NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
 _LOW_WORD: Final = (1 << 64) - 1
 
 
-class Described(Protocol):
-    """A region as its creator, its header or a client describes it."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the elements."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Row-major."""
-
-    @property
-    def consistency(self) -> int:
-        """A value of ``Consistency``."""
-
-
 @dataclass(frozen=True, slots=True)
-class RegionSpec:
-    """What a region is.
+class Described:
+    """A region as its creator, its header or a client describes it.
 
     Attributes:
         name: unique among the regions of its kind on a node; at most 200 UTF-8 bytes.
@@ -58,7 +38,6 @@ class RegionSpec:
         shape: at most 8 dimensions; ``()`` is one element.
         kind: a value of ``RegionKind``.
         consistency: a value of ``Consistency``.
-        token: the creator's 128-bit token, or 0.
     """
 
     name: str
@@ -66,7 +45,6 @@ class RegionSpec:
     shape: tuple[int, ...]
     kind: int = RegionKind.ARRAY
     consistency: int = Consistency.STRIPE
-    token: int = 0
 
     @property
     def size(self) -> int:
@@ -77,6 +55,17 @@ class RegionSpec:
     def nbytes(self) -> int:
         """Bytes of data."""
         return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpec(Described):
+    """What a region is made as.
+
+    Attributes:
+        token: the creator's 128-bit token, or 0.
+    """
+
+    token: int = 0
 
 
 def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -> None:

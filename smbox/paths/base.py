@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from smbox.dtypes import DType
+from smbox.memory.region_header import Described
 from smbox.paths.work import (
     ByteRange,
     Bytes,
@@ -36,7 +36,7 @@ from smbox.paths.work import (
 
 
 @dataclass(frozen=True, slots=True)
-class CreateRequest:
+class CreateRequest(Described):
     """What a client asks for when it creates a region.
 
     Args:
@@ -47,11 +47,6 @@ class CreateRequest:
         scratch: the node may free it when the thread's channel resumes.
     """
 
-    name: str
-    kind: int
-    dtype: DType
-    shape: tuple[int, ...]
-    consistency: int
     init: bool | int | float | None = None
     publish: bool = True
     exist_ok: bool = False

@@ -181,7 +181,6 @@ class RemoteControl:
             kind=body.kind,
             dtype=dtypes.by_name(body.dtype),
             shape=tuple(body.shape),
-            nbytes=body.nbytes,
             consistency=body.consistency,
             node_uuid=self.node.uuid,
         )

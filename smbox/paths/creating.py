@@ -21,7 +21,7 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Consistency, RegionKind
+from smbox.memory.layout import Consistency
 from smbox.memory.region_header import check_same_layout
 from smbox.paths import requests
 from smbox.paths.base import CreateRequest
@@ -51,7 +51,7 @@ def describe(
     array = None if init is None or isinstance(init, bool | int | float) else init
     element = _dtype(dtype, array)
     extent = _shape(shape, array)
-    request = CreateRequest(name, RegionKind.ARRAY, element, extent, CONSISTENCIES[consistency])
+    request = CreateRequest(name, element, extent, consistency=CONSISTENCIES[consistency])
     if array is not None:
         return request, source_array(array, element.numpy, extent)
     if init is not None:

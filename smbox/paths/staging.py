@@ -15,7 +15,6 @@ from typing import Final
 
 from smbox.dtypes import DType
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, CreateRequest
 from smbox.paths.work import Lease, RegionInfo
 
@@ -55,15 +54,8 @@ class Staging:
                 pass  # the node has taken it back already
             condemned.pop()
         if info is None:
-            request = CreateRequest(
-                f"staging.{secrets.token_hex(8)}",
-                RegionKind.ARRAY,
-                dtype,
-                (count,),
-                Consistency.STRIPE,
-                publish=False,
-                scratch=True,
-            )
+            name = f"staging.{secrets.token_hex(8)}"
+            request = CreateRequest(name, dtype, (count,), publish=False, scratch=True)
             info = control.create(request, timeout_s)
         return Lease(info, self._end)
 

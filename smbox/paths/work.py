@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
-from smbox.dtypes import DType
 from smbox.errors import SmboxError
+from smbox.memory.region_header import Described
 from smbox.work import Work
 
 __all__ = [
@@ -31,28 +31,16 @@ Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionInfo:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionInfo(Described):
     """What a client knows about a region; it never changes while the region lives.
 
     Args:
         address: of its first byte; never used again once the region is freed.
-        name: unique among the regions of its kind at one node.
-        kind: one of ``layout.RegionKind``.
-        dtype: of its elements.
-        shape: row-major.
-        nbytes: of its data.
-        consistency: one of ``layout.Consistency``.
         node_uuid: of the memory that the region lies in.
     """
 
     address: GlobalAddress
-    name: str
-    kind: int
-    dtype: DType
-    shape: tuple[int, ...]
-    nbytes: int
-    consistency: int
     node_uuid: bytes
 
 

@@ -17,7 +17,7 @@ from smbox.client.transfer import Call
 from smbox.config import ClientConfig
 from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink
 from smbox.transports.base import Frame
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
@@ -136,10 +136,8 @@ class Scripted(Change):
     def __init__(self, channel: Channel, address: int, op: Op, numbers: int) -> None:
         self.answers = op is Op.FETCH
         self.old: dict[int, int] = {}
-        shape, consistency = (2 * STRIPE_NBYTES,), Consistency.STRIPE
-        info = RegionInfo(
-            GlobalAddress(address), "test", 1, by_name("uint8"), shape, *shape, consistency, b""
-        )
+        dtype, shape = by_name("uint8"), (2 * STRIPE_NBYTES,)
+        info = RegionInfo("test", dtype, shape, address=GlobalAddress(address), node_uuid=b"")
         operation = Operation(
             info,
             "test",

@@ -148,14 +148,13 @@ class SoloControl:
     def _info(self, region: MappedRegion) -> RegionInfo:
         spec = region.spec
         return RegionInfo(
-            GlobalAddress(region.address),
             spec.name,
-            spec.kind,
             spec.dtype,
             spec.shape,
-            spec.nbytes,
+            spec.kind,
             spec.consistency,
-            self.node.uuid,
+            address=GlobalAddress(region.address),
+            node_uuid=self.node.uuid,
         )
 
 

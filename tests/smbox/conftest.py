@@ -22,7 +22,7 @@ from memnode.node import Node
 from smbox import dtypes
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionKind
+from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.base import CreateRequest
@@ -100,9 +100,7 @@ class Client:
 
     def create(self, count, dtype="float32", kind=RegionKind.ARRAY, **fields):
         name = fields.pop("name", f"r-{secrets.token_hex(4)}")
-        spec = CreateRequest(
-            name, kind, dtypes.by_name(dtype), (count,), Consistency.STRIPE, **fields
-        )
+        spec = CreateRequest(name, dtypes.by_name(dtype), (count,), kind, **fields)
         return self.control.create(spec, WAIT_S)
 
     def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):

@@ -18,7 +18,6 @@ from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Consistency
 from smbox.paths.work import Operation, RegionInfo
 from smbox.testing.faults import FaultScript
 from smbox.transports.zeromq import ZmqTransport
@@ -220,8 +219,8 @@ def test_no_call_outlasts_its_timeout_by_more_than_a_second():
 
     channel = Channel(1, open_transport, Identity(), ClientConfig("tcp://127.0.0.1:9"))
     x = np.ones(PIECE, np.float32).view(np.uint8)
-    shape, stripe = (x.size,), Consistency.STRIPE
-    info = RegionInfo(GlobalAddress(0), "r", 1, by_name("uint8"), shape, x.size, stripe, b"")
+    where = GlobalAddress(0)
+    info = RegionInfo("r", by_name("uint8"), (x.size,), address=where, node_uuid=b"")
     work = change_of(channel, Operation(info, "put", KernelCode.REPLACE, 1, 0, x.size, x))
     begun_s = time.monotonic()
     assert not work.advance(begun_s + 0.1)

@@ -25,7 +25,7 @@ def sink(first, limit, old):
 
 
 def operation(element, kernel, scale=1.0):
-    info = RegionInfo(GlobalAddress(0), "r", 1, element, (1,), element.itemsize, 1, bytes(16))
+    info = RegionInfo("r", element, (1,), address=GlobalAddress(0), node_uuid=bytes(16))
     return Operation(info, "test", kernel, scale, 0, 1, np.zeros(1, np.uint8))
 
 

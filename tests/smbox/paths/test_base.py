@@ -11,7 +11,6 @@ from smbox.address import GlobalAddress
 from smbox.client.remote import RemotePath
 from smbox.client.transfer import ChannelWork
 from smbox.dtypes import by_name
-from smbox.memory.layout import Consistency, RegionKind
 from smbox.paths.base import ControlPath, DataPath
 from smbox.paths.control import RemoteControl
 from smbox.paths.local import LocalPath
@@ -51,13 +50,10 @@ def test_methods_match(protocol, built):
 
 def test_an_info_travels():
     info = RegionInfo(
-        GlobalAddress(4096),
         "some",
-        RegionKind.ARRAY,
         by_name("float32"),
         (2,),
-        8,
-        Consistency.STRIPE,
-        bytes(16),
+        address=GlobalAddress(4096),
+        node_uuid=bytes(16),
     )
     assert pickle.loads(pickle.dumps(info)) == info

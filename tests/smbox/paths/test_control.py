@@ -162,7 +162,7 @@ def test_names_that_no_region_can_have(client, name, error):
 @pytest.mark.parametrize("shape", [(1,) * 9, (1 << 70,), (1 << 40, 1 << 40), (0, 1 << 62)])
 def test_shapes_that_no_region_can_have(client, shape):
     info = client.create(10, name="w")
-    spec = CreateRequest("v", info.kind, info.dtype, shape, info.consistency)
+    spec = CreateRequest("v", info.dtype, shape)
     with pytest.raises(LimitError):
         client.control.create(spec, WAIT_S)
 

@@ -125,7 +125,8 @@ def test_a_call_waits_as_long_as_it_was_told_or_as_the_settings_say():
 
 def test_only_regions_of_the_memory_that_answers_find_a_path():
     found = PathPair(CONFIG, open_fake)
-    known = RegionInfo(GlobalAddress(4096), "r", 1, dtypes.by_name("int8"), (), 1, 1, bytes(16))
+    address, uuid = GlobalAddress(4096), bytes(16)
+    known = RegionInfo("r", dtypes.by_name("int8"), (), address=address, node_uuid=uuid)
     assert found.data(known) is found.data()
     assert found.control(known) is found.control()
     for path in (found.data, found.control):
