@@ -6,7 +6,6 @@ commits through its own writer; mapped regions are shared by all of them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from smbox.paths.local_reads import (
 )
 from smbox.paths.mappings import Mappings
 from smbox.paths.proof import check_still_shared
+from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import (
     ByteRange,
     Bytes,
@@ -34,11 +34,10 @@ from smbox.paths.work import (
     RowsWanted,
     Sums,
     Work,
-    drain_all,
 )
 
 
-class LocalPath:
+class LocalPath(ThreadedPath[LocalQueue]):
     """DataPath on mapped memory; docs/memory_model.md is its contract.
 
     Args:
@@ -48,15 +47,12 @@ class LocalPath:
     transport = "shm"
 
     def __init__(self, node: NodeInfo) -> None:
+        super().__init__()
         self._regions = Mappings(node)
-        self._queues: list[LocalQueue] = []
-        self._mutex = threading.RLock()
-        self._mine = threading.local()
-        self._is_closed = False
 
     def change(self, operation: Operation) -> Work | None:
         """Do a change, or describe what is left of it; see DataPath."""
-        queue = self._queue()
+        queue = self._half()
         done = queue.commit(operation)
         if done is None:
             return None
@@ -66,14 +62,14 @@ class LocalPath:
 
     def signalled(self, operation: Operation, signal: Operation) -> Work:
         """Describe a change with a signal; see DataPath."""
-        queue = self._queue()
+        queue = self._half()
         return LocalSignalled(queue, operation, signal=LocalChange(queue, signal))
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
     ) -> Work | None:
         """Read, or describe what is left to read; see DataPath."""
-        queue = self._queue()
+        queue = self._half()
         done = queue.read(info, first, limit, out, operand)
         if done is None:
             return None
@@ -81,21 +77,21 @@ class LocalPath:
 
     def batch(self, operations: Sequence[Operation]) -> Work:
         """Describe many changes; see DataPath."""
-        return LocalBatch(self._queue(), operations)
+        return LocalBatch(self._half(), operations)
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
         """Describe a read of rows; see DataPath."""
-        return LocalRows(self._queue(), info, wanted)
+        return LocalRows(self._half(), info, wanted)
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
         """Describe a change from another region; see DataPath."""
-        return LocalFrom(self._queue(), operation, source, source_first)
+        return LocalFrom(self._half(), operation, source, source_first)
 
     def dot(
         self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
     ) -> Work:
         """Describe a dot product; see DataPath."""
-        return LocalDot(self._queue(), info, span, other, begin, sums)
+        return LocalDot(self._half(), info, span, other, begin, sums)
 
     def snapshot(
         self,
@@ -106,7 +102,7 @@ class LocalPath:
         lease: Lease | None,  # noqa: ARG002 - nothing travels
     ) -> Work:
         """Describe a read of a range at one moment; see DataPath."""
-        return LocalSnapshot(self._queue(), info, first, limit, out)
+        return LocalSnapshot(self._half(), info, first, limit, out)
 
     def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - see DataPath
         """Tell that nothing travels."""
@@ -128,46 +124,25 @@ class LocalPath:
         region.check_usable()
         return region.array()
 
-    def flush(self, deadline_s: float) -> bool:
-        """Drive what every thread has queued; see DataPath."""
-        with self._mutex:
-            queues = list(self._queues)
-        return drain_all(queues, deadline_s)
-
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""
-        with self._mutex:
-            self._is_closed = True
-            queues, self._queues = self._queues, []
-            self._mine = threading.local()
-        for queue in queues:
-            queue.close()
+        super().close()
         self._regions.close()
 
     def abandon(self) -> None:
-        """Drop all in a forked child, where other threads' mutexes may be held for ever."""
-        for queue in self._queues:
-            queue.abandon()
-        self._queues = []
+        """Drop all in a forked child; see DataPath."""
+        super().abandon()
         self._regions.abandon()
-        self._mine = threading.local()
 
-    def _queue(self) -> LocalQueue:
-        try:
-            queue: LocalQueue = self._mine.queue
-        except AttributeError:
-            queue = self._mine.queue = self._new_queue()
-        return queue
-
-    def _new_queue(self) -> LocalQueue:
+    def _new_half(self) -> LocalQueue:
         try:
             queue = LocalQueue(self._regions)
         except NoSegmentError:
             check_still_shared(self._regions.node)
             raise
         with self._mutex:
-            left = [other for other in self._queues if other.is_left()]
-            self._queues = [other for other in self._queues if other not in left] + [queue]
+            left = [other for other in self._halves if other.is_left()]
+            self._halves = [other for other in self._halves if other not in left] + [queue]
         for other in left:
             other.close()
         return queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
-from smbox.errors import SmboxError
 from smbox.memory.region_header import Described
 from smbox.work import Work
 
@@ -163,28 +162,3 @@ class Lease:
         if not self._is_over:
             self._is_over = True
             self.end(self.info, is_sound)
-
-
-class Drainable(Protocol):
-    """One thread's half of a path: its queue, or its channel."""
-
-    def drain(self, deadline_s: float) -> bool:
-        """Drive it until nothing is left; False at the deadline."""
-
-
-def drain_all(threads: Iterable[Drainable], deadline_s: float) -> bool:
-    """Drive all of them, also behind one that fails; False if any is not complete.
-
-    Raises:
-        SmboxError: what the first one failed with.
-    """
-    is_complete = True
-    first_error: SmboxError | None = None
-    for each in threads:
-        try:
-            is_complete = each.drain(deadline_s) and is_complete
-        except SmboxError as error:
-            first_error = first_error or error
-    if first_error is not None:
-        raise first_error
-    return is_complete
