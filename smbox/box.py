@@ -20,9 +20,8 @@ from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
-from smbox.paths.base import NodeInfo
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.work import NodeInfo, Operation, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
 

@@ -24,9 +24,8 @@ from smbox.handle import Handle
 from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
 from smbox.paths import creating, requests
-from smbox.paths.base import CreateRequest
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation
+from smbox.paths.work import CreateRequest, Operation
 from smbox.region import Region
 from smbox.verbs import operand_of
 

@@ -25,11 +25,10 @@ from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating, requests
-from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import OldSink
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")

@@ -40,7 +40,7 @@ CONTROL_CHANNEL: Final = 0
 
 
 class RemotePath(ThreadedPath[Channel]):
-    """DataPath over messages; docs/memory_model.md is its contract.
+    """The data path over messages; docs/memory_model.md is its contract.
 
     The channel of a thread that has ended goes to the next new thread.
 
@@ -61,7 +61,7 @@ class RemotePath(ThreadedPath[Channel]):
     def read(
         self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
     ) -> Work:
-        """Describe a read; see DataPath."""
+        """Describe a read; see LocalPath."""
         if first == limit:
             return self.wait_version(info, 0)
         restless, channel = self._restless, self._half()
@@ -71,38 +71,38 @@ class RemotePath(ThreadedPath[Channel]):
         return Read(channel, info, (first, limit), as_bytes(out), operand)
 
     def change(self, operation: Operation) -> Work:
-        """Describe a change; see DataPath."""
+        """Describe a change; see LocalPath."""
         if operation.first == operation.limit:
             return self.wait_version(operation.info, 0)
         return change_of(self._half(), operation)
 
     def signalled(self, operation: Operation, signal: Operation) -> Work:
-        """Describe a change with a signal; see DataPath."""
+        """Describe a change with a signal; see LocalPath."""
         channel = self._half()
         return Signalled(channel, change_of(channel, operation), change_of(channel, signal))
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Describe a change from another region; see DataPath."""
+        """Describe a change from another region; see LocalPath."""
         return change_from(self._half(), operation, source, source_first)
 
     def batch(self, operations: Sequence[Operation]) -> Work:
-        """Describe many changes; see DataPath."""
+        """Describe many changes; see LocalPath."""
         return Batch(self._half(), operations)
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Describe a read of rows; see DataPath."""
+        """Describe a read of rows; see LocalPath."""
         return Gather(self._half(), info, wanted)
 
     def dot(
         self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
     ) -> Work:
-        """Describe a dot product; see DataPath."""
+        """Describe a dot product; see LocalPath."""
         return Dot(self._half(), info, span, int(other.address) + begin, sums)
 
     def snapshot(
         self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
     ) -> Work:
-        """Describe a read of a range at one moment; see DataPath."""
+        """Describe a read of a range at one moment; see LocalPath."""
         if lease is None:
             return Read(self._half(), info, (first, limit), out)
         return Snapshot(self._half(), info, (first, limit), out, lease)
@@ -123,7 +123,7 @@ class RemotePath(ThreadedPath[Channel]):
         return call.answer(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
-        """Begin to wait for a version; see DataPath."""
+        """Begin to wait for a version; see LocalPath."""
         return VersionWait(self._half(), info, version)
 
     def view(self, info: RegionInfo) -> NDArray[Any] | None:  # noqa: ARG002 - never mapped

@@ -33,8 +33,7 @@ from smbox.many.region import StripedRegion
 from smbox.many.striping import head_striping, opened, read_head
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
-from smbox.paths.base import NodeInfo
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
 

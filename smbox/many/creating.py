@@ -31,9 +31,8 @@ from smbox.many.placing import cut, home_of
 from smbox.many.striping import Nodes, Striping, opened, read_head
 from smbox.memory.layout import NAME_NBYTES_MAX, Consistency, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
-from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import CreateRequest, RegionInfo
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
 _NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len("#0123456789abcdef")

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from smbox.box import Box
 from smbox.errors import SmboxError
 from smbox.memory.layout import RegionKind
-from smbox.paths.base import ControlPath, NodeInfo
+from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.region import Region
 
 

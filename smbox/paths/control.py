@@ -20,8 +20,7 @@ from smbox.errors import (
 )
 from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
-from smbox.paths.base import CreateRequest, NodeInfo
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
@@ -36,8 +35,10 @@ ANSWER_MIN_S: Final = 1.0
 """How long an answer may take that is asked for when time is nearly over, or over."""
 
 
-class RemoteControl:
-    """ControlPath over a channel of its own; any thread may call.
+class ControlPath:
+    """The node's own services, over a channel of its own: its directory of regions.
+
+    Any thread may call.
 
     A request whose reply is lost is sent again by the channel as it was: a creation by its
     token, and a free by its address, then find that they are done.
@@ -74,7 +75,7 @@ class RemoteControl:
         self._ask(Op.PING, Empty(), Empty, timeout_s)
 
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
-        """Create a region; see ControlPath."""
+        """Create a region; RegionExistsError, LayoutMismatchError, OutOfMemoryError."""
         check_limits(spec)
         body = messages.Create(
             name=spec.name,
@@ -91,7 +92,14 @@ class RemoteControl:
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
-        """Make a region visible, or give way; see ControlPath."""
+        """Make a region under construction visible, or give way to one that is there.
+
+        Returns:
+            ``info``, or with ``exist_ok`` the region that won; then ours is gone.
+
+        Raises:
+            RegionExistsError: another won and ``exist_ok`` is False; ours is gone.
+        """
         body = messages.Publish(address=int(info.address), exist_ok=exist_ok)
         call = Call(self._channel, Op.PUBLISH, body)
         try:
@@ -112,7 +120,15 @@ class RemoteControl:
     def attach(
         self, name: str, kind: int, timeout_s: float, answer_s: float | None = None
     ) -> RegionInfo:
-        """Find a region by name; see ControlPath."""
+        """Find a region by name, waiting for it; RegionNotFoundError after the timeout.
+
+        Args:
+            name: its.
+            kind: one of ``layout.RegionKind``.
+            timeout_s: how long it may not be there; 0: one look.
+            answer_s: how long the node may take to answer a look, a second at least; None:
+                until the timeout, and for one look as long as connecting.
+        """
         try:
             check_name(name)
         except (LimitError, ConfigError) as error:
@@ -135,13 +151,13 @@ class RemoteControl:
             pause_s = min(2 * pause_s, ATTACH_LAST_S)
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
-        """Find the region that holds an address; see ControlPath."""
+        """Find the region that holds ``address``; AddressRangeError when none does."""
         return self._info(
             self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
         )
 
     def free(self, address: int, timeout_s: float) -> None:
-        """Free a region; see ControlPath."""
+        """Free the region that begins at ``address``; RegionFreedError if it was freed."""
         call = Call(self._channel, Op.FREE, messages.Free(address=int(address)))
         try:
             _answer(call, Empty, timeout_s)
@@ -150,7 +166,7 @@ class RemoteControl:
                 raise
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
-        """List the live regions, page by page; see ControlPath."""
+        """List the live regions, by address."""
         found: list[RegionInfo] = []
         after = -1
         while True:
@@ -163,7 +179,7 @@ class RemoteControl:
             after = page.regions[-1].address
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
-        """Return the node's figures."""
+        """Return the node's own figures."""
         return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
     def close(self) -> None:

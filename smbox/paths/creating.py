@@ -24,9 +24,8 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency
 from smbox.memory.region_header import check_same_layout
 from smbox.paths import requests
-from smbox.paths.base import CreateRequest
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
 CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()}
 

@@ -12,7 +12,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smbox.memory.segment import NoSegmentError
-from smbox.paths.base import NodeInfo
 from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_reads import (
@@ -29,6 +28,7 @@ from smbox.paths.work import (
     ByteRange,
     Bytes,
     Lease,
+    NodeInfo,
     Operation,
     RegionInfo,
     RowsWanted,
@@ -38,7 +38,7 @@ from smbox.paths.work import (
 
 
 class LocalPath(ThreadedPath[LocalQueue]):
-    """DataPath on mapped memory; docs/memory_model.md is its contract.
+    """The data path on mapped memory; docs/memory_model.md is its contract.
 
     Args:
         node: whose memory this process shares.
@@ -51,7 +51,11 @@ class LocalPath(ThreadedPath[LocalQueue]):
         self._regions = Mappings(node)
 
     def change(self, operation: Operation) -> Work | None:
-        """Do a change, or describe what is left of it; see DataPath."""
+        """Do a change at once where nothing is in its way, or describe what is left of it.
+
+        None means that it is done. What is described takes effect once it is begun or waited
+        for. A change of no bytes only sees that the region lives.
+        """
         queue = self._half()
         done = queue.commit(operation)
         if done is None:
@@ -61,14 +65,31 @@ class LocalPath(ThreadedPath[LocalQueue]):
         return LocalChange(queue, operation, done)
 
     def signalled(self, operation: Operation, signal: Operation) -> Work:
-        """Describe a change with a signal; see DataPath."""
+        """Describe a change with a signal; it takes effect once it is begun or waited for.
+
+        Args:
+            operation: the change, without a sink.
+            signal: a change of a counter of the same node, which takes effect once all of
+                ``operation`` has, and never if that failed or was cancelled before; its
+                success is the outcome "all".
+        """
         queue = self._half()
         return LocalSignalled(queue, operation, signal=LocalChange(queue, signal))
 
     def read(
         self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
     ) -> Work | None:
-        """Read, or describe what is left to read; see DataPath."""
+        """Read bytes ``[first, limit)`` of the data at once, or describe what is left of it.
+
+        None means that it is done. A read of no bytes only sees that the region lives.
+
+        Args:
+            info: the region.
+            first: byte of its data, at an element.
+            limit: byte behind the last.
+            out: C-contiguous, as many elements as the range has.
+            operand: dtype code of ``out`` where it is narrower than the region's elements.
+        """
         queue = self._half()
         done = queue.read(info, first, limit, out, operand)
         if done is None:
@@ -76,21 +97,29 @@ class LocalPath(ThreadedPath[LocalQueue]):
         return LocalRead(queue, info, first, limit, out, operand, done)
 
     def batch(self, operations: Sequence[Operation]) -> Work:
-        """Describe many changes; see DataPath."""
+        """Describe many changes of one stripe each, in order; no transaction."""
         return LocalBatch(self._half(), operations)
 
     def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Describe a read of rows; see DataPath."""
+        """Describe a read of rows."""
         return LocalRows(self._half(), info, wanted)
 
     def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Describe a change from another region; see DataPath."""
+        """Describe a change whose operand is as many bytes of ``source``, read by stripes."""
         return LocalFrom(self._half(), operation, source, source_first)
 
     def dot(
         self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
     ) -> Work:
-        """Describe a dot product; see DataPath."""
+        """Describe a read of two ranges of floats that brings only sums of their products.
+
+        Args:
+            info: the region.
+            span: first byte of its data, and the byte behind the last.
+            other: as many bytes of the same dtype; it may be the same region.
+            begin: first byte of its data.
+            sums: receives ``f64[stripes of the span]``, one sum for each stripe of ``info``.
+        """
         return LocalDot(self._half(), info, span, other, begin, sums)
 
     def snapshot(
@@ -101,10 +130,18 @@ class LocalPath(ThreadedPath[LocalQueue]):
         out: Bytes,
         lease: Lease | None,  # noqa: ARG002 - nothing travels
     ) -> Work:
-        """Describe a read of a range at one moment; see DataPath."""
+        """Describe a read of a range as it was at one moment.
+
+        Args:
+            info: the region.
+            first: byte of its data.
+            limit: byte behind the last.
+            out: ``u8[limit - first]``.
+            lease: of staging as large as the range, where ``stages_snapshots`` says so.
+        """
         return LocalSnapshot(self._half(), info, first, limit, out)
 
-    def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - see DataPath
+    def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - as RemotePath
         """Tell that nothing travels."""
         return False
 
@@ -115,7 +152,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         return region.version()
 
     def wait_version(self, info: RegionInfo, version: int) -> Work:
-        """Begin to wait for a version; see DataPath."""
+        """Begin to wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 
     def view(self, info: RegionInfo) -> NDArray[Any] | None:
@@ -130,7 +167,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         self._regions.close()
 
     def abandon(self) -> None:
-        """Drop all in a forked child; see DataPath."""
+        """Drop all in a forked child."""
         super().abandon()
         self._regions.abandon()
 

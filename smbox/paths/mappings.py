@@ -9,9 +9,8 @@ from smbox.address import OFFSET_MAX
 from smbox.errors import PeerLostError, RegionFreedError
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import MappedRegion
-from smbox.paths.base import NodeInfo
 from smbox.paths.proof import check_not_another, check_still_shared
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import NodeInfo, RegionInfo
 
 _STATE: Final = RegionHeader.STATE
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from smbox.client.channel import Channel
 from smbox.client.identity import Identity
@@ -21,13 +21,21 @@ from smbox.errors import (
 )
 from smbox.keys import read_client_key
 from smbox.native import library
-from smbox.paths.base import ControlPath, DataPath, NodeInfo
-from smbox.paths.control import RemoteControl
+from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.proof import why_not_shared
+from smbox.paths.work import NodeInfo
 from smbox.transports.base import OpenTransport
 from smbox.transports.handshake import why_refused
 from smbox.transports.zeromq import ZmqTransport, why_unresolved
+
+DataPath: TypeAlias = LocalPath | RemotePath
+"""Moves bytes between this process and the regions of one node: LocalPath commits in this
+process, RemotePath sends messages. A region never knows which one it has. Requests become Work:
+an object that moves on while somebody waits for it, and that goes on exactly once after a
+timeout; it belongs to the path, not to the thread that began it. One thread's operations on one
+region take effect in the order they were begun. Sources and outputs are untouchable until their
+Work is done; a path never copies to let go of them earlier, unless it says so."""
 
 SILENCE_S: Final = 1.0
 """After so long without a welcome it is worth looking whether one end refuses the other."""
@@ -142,9 +150,9 @@ def _greet(
     address: str,
     config: ClientConfig,
     look: Callable[[], SmboxError | None],
-) -> RemoteControl:
+) -> ControlPath:
     """Wait for the node's welcome; a channel that gets none is closed."""
-    control = RemoteControl(channel, address, config.timeout_s)
+    control = ControlPath(channel, address, config.timeout_s)
     try:
         _await_welcome(control, config.timeout_s, look)
     except RequestTimeoutError as error:
@@ -159,7 +167,7 @@ def _greet(
 
 
 def _await_welcome(
-    control: RemoteControl, timeout_s: float, look: Callable[[], SmboxError | None]
+    control: ControlPath, timeout_s: float, look: Callable[[], SmboxError | None]
 ) -> None:
     """Wait for an answer; raise early what a look at a silent connection finds."""
     deadline_s = time.monotonic() + timeout_s

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.handle import check_seconds
-from smbox.paths.base import ControlPath, DataPath
-from smbox.paths.opening import Opened, open_paths
+from smbox.paths.control import ControlPath
+from smbox.paths.opening import DataPath, Opened, open_paths
 from smbox.paths.staging import Staging
 from smbox.paths.work import RegionInfo
 

@@ -11,7 +11,7 @@ from smbox.memory import layout
 from smbox.memory.layout import Superblock
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import NoSegmentError, Segment
-from smbox.paths.base import NodeInfo
+from smbox.paths.work import NodeInfo
 
 
 def why_not_shared(node: NodeInfo) -> str | None:

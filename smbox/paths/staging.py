@@ -15,8 +15,8 @@ from typing import Final
 
 from smbox.dtypes import DType
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.paths.base import ControlPath, CreateRequest
-from smbox.paths.work import Lease, RegionInfo
+from smbox.paths.control import ControlPath
+from smbox.paths.work import CreateRequest, Lease, RegionInfo
 
 IDLE_MAX: Final = 4
 """Staging regions that a client keeps unused."""

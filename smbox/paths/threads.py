@@ -25,7 +25,10 @@ H = TypeVar("H", bound=Half)
 
 
 class ThreadedPath(Generic[H]):
-    """The part of a DataPath that knows its threads' halves; a subclass makes them."""
+    """The part of a data path that knows its threads' halves; a subclass makes them.
+
+    Any thread of a Box uses its path; what belongs to a thread (writer, channel) is its half.
+    """
 
     def __init__(self) -> None:
         self._halves: list[H] = []
@@ -34,7 +37,13 @@ class ThreadedPath(Generic[H]):
         self._is_closed = False
 
     def flush(self, deadline_s: float) -> bool:
-        """Drive what every thread has under way, also behind one that fails; see DataPath."""
+        """Complete every change begun before this call, by any thread; False at the deadline.
+
+        All are driven, also behind one that fails.
+
+        Raises:
+            SmboxError: what the first failed change failed with, if nobody waited for it.
+        """
         is_complete = True
         first_error: SmboxError | None = None
         with self._mutex:
@@ -49,14 +58,17 @@ class ThreadedPath(Generic[H]):
         return is_complete
 
     def close(self) -> None:
-        """Close every thread's half; see DataPath."""
+        """Let go of everything; changes under way are not waited for. Idempotent."""
         with self._mutex:
             halves = self._let_go()
         for half in halves:
             half.close()
 
     def abandon(self) -> None:
-        """Drop all in a forked child, where other threads' mutexes may be held for ever."""
+        """Let go after a fork, in the child: never send, never unlock, never unlink.
+
+        Other threads of the parent may have held its mutexes, which stay held for ever.
+        """
         self._mutex = threading.RLock()
         for half in self._let_go():
             half.abandon()

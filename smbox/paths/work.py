@@ -1,4 +1,4 @@
-"""What a client wants of a region, and a request under way: the words of every path. Pure."""
+"""What a client wants of a node and its regions: the words of every path. Pure."""
 
 from __future__ import annotations
 
@@ -41,6 +41,41 @@ class RegionInfo(Described):
 
     address: GlobalAddress
     node_uuid: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest(Described):
+    """What a client asks for when it creates a region.
+
+    Args:
+        init: a scalar that every element begins with; None: zeros.
+        publish: False builds a region that only its creator may write, by address, until
+            ``ControlPath.publish`` makes it visible.
+        exist_ok: an existing region of the same layout is the answer, not an error.
+        scratch: the node may free it when the thread's channel resumes.
+    """
+
+    init: bool | int | float | None = None
+    publish: bool = True
+    exist_ok: bool = False
+    scratch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What a client learned about its memory node from the handshake.
+
+    Args:
+        name: of the node; the prefix of its segments.
+        uuid: 16 bytes, of the memory: another memory has another one.
+        node_id: the upper bits of the node's addresses.
+        incarnation: how often a node has opened this memory.
+    """
+
+    name: str
+    uuid: bytes
+    node_id: int
+    incarnation: int
 
 
 class Sink(Protocol):

@@ -23,10 +23,10 @@ from smbox.testing.regions import build
 MEMORY_NBYTES = 64 << 20
 
 DIES_BEFORE_PUBLISHING = """
-from smbox.paths.control import RemoteControl
+from smbox.paths.control import ControlPath
 def dying(*arguments, **more):
     os.kill(os.getpid(), signal.SIGKILL)
-RemoteControl.publish = dying
+ControlPath.publish = dying
 box.create("some", init=np.full(300_000, 7, "int64"))
 """
 

@@ -25,9 +25,8 @@ from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
-from smbox.paths.base import CreateRequest
 from smbox.paths.opening import open_over
-from smbox.paths.work import Operation
+from smbox.paths.work import CreateRequest, Operation
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes

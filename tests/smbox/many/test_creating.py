@@ -15,7 +15,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.many import orphans
-from smbox.paths.control import RemoteControl
+from smbox.paths.control import ControlPath
 from smbox.testing.contract_tools import in_threads
 
 X = np.arange(12, dtype=np.float32)
@@ -100,13 +100,13 @@ def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, mon
     name = team.name_on(1)
     goes_silent(team.nodes[1], name)
     box = team.box(timeout_s=SHORT_S)
-    attach = RemoteControl.attach
+    attach = ControlPath.attach
 
     def back_by_then(*arguments):
         team.nodes[1].is_down = False
         return attach(*arguments)
 
-    monkeypatch.setattr(RemoteControl, "attach", back_by_then)
+    monkeypatch.setattr(ControlPath, "attach", back_by_then)
     with pytest.raises(RequestTimeoutError):
         box.create(name, init=X, layout="striped")
     team.nodes[1].is_down = False

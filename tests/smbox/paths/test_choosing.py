@@ -8,9 +8,9 @@ from smbox.config import ClientConfig
 from smbox.errors import ConfigError
 from smbox.native import library
 from smbox.paths import opening
-from smbox.paths.base import NodeInfo
 from smbox.paths.local import LocalPath
 from smbox.paths.opening import Opened, open_paths, why_messages
+from smbox.paths.work import NodeInfo
 
 ELSEWHERE = NodeInfo("no-such-node", b"x" * 16, 0, 1)
 

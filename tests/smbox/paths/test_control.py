@@ -16,8 +16,8 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.memory.layout import RegionKind
-from smbox.paths.base import CreateRequest
 from smbox.paths.control import ANSWER_MIN_S
+from smbox.paths.work import CreateRequest
 from smbox.testing.faults import FaultScript
 from smbox.wire import messages
 from smbox.wire.ops import Op

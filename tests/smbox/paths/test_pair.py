@@ -14,10 +14,9 @@ from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import pair
-from smbox.paths.base import NodeInfo
 from smbox.paths.opening import Opened
 from smbox.paths.pair import PathPair
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.testing.contract_tools import in_threads
 
 CONFIG = ClientConfig("tcp://127.0.0.1:9", timeout_s=3.0)

@@ -1,4 +1,4 @@
-"""Every path has every method of its protocol, with the same parameters."""
+"""Paths of a kind have the same methods, with the same parameters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from smbox.address import GlobalAddress
 from smbox.client.remote import RemotePath
 from smbox.client.transfer import ChannelWork
 from smbox.dtypes import by_name
-from smbox.paths.base import ControlPath, DataPath
-from smbox.paths.control import RemoteControl
+from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.local_reads import LocalWait
 from smbox.paths.local_work import LocalWork
@@ -20,10 +19,9 @@ from smbox.paths.work import RegionInfo, Work
 from smbox.testing.solo import SoloControl
 
 PAIRS = [
-    (DataPath, LocalPath),
-    (DataPath, RemotePath),
-    (ControlPath, RemoteControl),
-    (ControlPath, SoloControl),
+    (LocalPath, RemotePath),
+    (RemotePath, LocalPath),
+    (SoloControl, ControlPath),
     (Work, LocalWork),
     (Work, ChannelWork),
     (Work, LocalWait),
