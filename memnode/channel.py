@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from memnode.flow import Unsent
 from memnode.sessions import ChannelKey, Connection
-from smbox.memory import orders
 from smbox.memory.channels import ChannelRow, Rings
 from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
@@ -74,7 +73,7 @@ class Channel:
         self.user = user
         self.heard_s = 0.0
         self.row = row
-        self.block = orders.channel_block(row.words, row.index)
+        self.block = row.block()
         self.queue: deque[Request] = deque()
         self.park: Park | None = None
         self.busy: StripeBusy | None = None

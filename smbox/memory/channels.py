@@ -49,6 +49,13 @@ class ChannelRow:
         """The 128-bit id of the client."""
         return int(self.words[Channel.CLIENT_HIGH]) << 64 | int(self.words[Channel.CLIENT_LOW])
 
+    def block(
+        self, ring: int = 0, base: int = 0, offset: int = 0, entry_nbytes: int = 0
+    ) -> orders.Block:
+        """Return the channel as ``struct channel``, and the ring that its answers go to."""
+        address = orders.address_of(self.words)
+        return orders.block_of(address, self.index, ring, base, offset, entry_nbytes)
+
 
 class ChannelTable:
     """The table of all remote channels of a node; only its owner writes rows.
@@ -181,14 +188,8 @@ class RingFile:
         self._heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS).reshape(
             Ring.ENTRIES, Ring.HEAD_WORDS
         )
-        self.block = orders.channel_block(
-            row.words,
-            row.index,
-            ring,
-            orders.address_of(segment.bytes),
-            Ring.OLD_OFFSET,
-            self.entry_nbytes,
-        )
+        base = orders.address_of(segment.bytes)
+        self.block = row.block(ring, base, Ring.OLD_OFFSET, self.entry_nbytes)
 
     def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View what ``count`` changes from ``number`` on answered, one behind the other.

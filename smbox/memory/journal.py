@@ -35,7 +35,7 @@ class Writer:
         words: the slot's header words, ``u64``.
         slot_id: the slot's.
         locks: its open lock file.
-        block, ref: the writer for the native library.
+        block, ref: the writer as ``struct writer``, for the native library.
         order: one order of it, to be filled.
         short: runs orders, and keeps the GIL.
         long: runs orders, and gives up the GIL.
@@ -55,7 +55,9 @@ class Writer:
         self.slot_id = int(self.words[Slot.ID])
         self.order = Block(orders.ORDER_NBYTES)
         areas = [undo_area(segment, extent) for extent in range(Slot.EXTENTS_MAX)]
-        self.block = orders.writer_block(self.words, areas, locks.fd, block_nbytes)
+        addresses = [orders.address_of(area) for area in areas]
+        slot = orders.address_of(self.words)
+        self.block = orders.block_of(slot, *addresses, locks.fd, block_nbytes)
         self.ref = self.block.ref
         native = library.load()
         self.short: Any = native.short.smbox_commit

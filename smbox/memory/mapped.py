@@ -37,7 +37,7 @@ class MappedRegion:
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
         unit_scale: 1, as the native library takes it for these elements.
-        block: the same for the native library.
+        block: the same as ``struct region``, for the native library.
         extents: itself, as the regions of an order.
 
     Args:
@@ -65,15 +65,16 @@ class MappedRegion:
         ).reshape(self.stripe_count, Stripe.WORDS)
         self.dtype_code = self.spec.dtype.code
         self.unit_scale = 1.0 if self.spec.dtype.kind == "float" else 1
-        self.block = orders.region_block(
-            self.header,
-            self.table,
-            self.data,
-            address=self.address,
-            lock=self.offset,
-            stripe_nbytes=int(self.header[RegionHeader.STRIPE_NBYTES]),
-            dtype=self.dtype_code,
-            consistency=self.spec.consistency,
+        self.block = orders.block_of(
+            orders.address_of(self.header),
+            orders.address_of(self.table),
+            orders.address_of(self.data),
+            self.nbytes,
+            self.address,
+            self.offset,
+            int(self.header[RegionHeader.STRIPE_NBYTES]),
+            self.dtype_code,
+            self.spec.consistency,
         )
         self.extents = orders.extents_of([self.block])
 

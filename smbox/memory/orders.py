@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 ORDER_WORDS: Final = 21
@@ -29,9 +28,6 @@ Takes a buffer, the byte where the order begins, and the words of ``struct order
 operand, back, ``extents_of`` its regions, first, limit, the source's address and bytes, scale,
 parameters, back_to, channel, number and done. A bound method: a call less for each small verb.
 """
-_REGION: Final = struct.Struct("<9Q")
-_WRITER: Final = struct.Struct("<5QqQ")
-_CHANNEL: Final = struct.Struct("<6Q")
 write_reading = struct.Struct("<9Q16x").pack_into
 write_range_reading = struct.Struct("<3Q24x3Q16x").pack_into
 """Write a reading: all words up to ``done``; and that of a range, without those of rows."""
@@ -104,58 +100,13 @@ class Block:
         return ctypes.byref(self._keeper, nbytes)
 
 
-def region_block(
-    header: NDArray[np.uint64],
-    table: NDArray[np.uint64],
-    data: NDArray[np.uint8],
-    *,
-    address: int,
-    lock: int,
-    stripe_nbytes: int,
-    dtype: int,
-    consistency: int,
-) -> Block:
-    """Describe a mapped region; valid as long as its arrays are."""
-    block = Block(_REGION.size)
-    _REGION.pack_into(
-        block.bytes,
-        0,
-        address_of(header),
-        address_of(table),
-        address_of(data),
-        data.size,
-        address,
-        lock,
-        stripe_nbytes,
-        dtype,
-        consistency,
-    )
-    return block
+def block_of(*words: int) -> Block:
+    """Return a struct of native.h, such as ``struct region``, with these words.
 
-
-def writer_block(
-    slot: NDArray[np.uint64], areas: list[NDArray[np.uint8]], locks: int, block_nbytes: int
-) -> Block:
-    """Describe a writer: its slot, its undo areas and its open lock file."""
-    block = Block(_WRITER.size)
-    addresses = [address_of(area) for area in areas]
-    _WRITER.pack_into(block.bytes, 0, address_of(slot), *addresses, locks, block_nbytes)
-    return block
-
-
-def channel_block(
-    row: NDArray[np.uint64],
-    index: int,
-    ring: int = 0,
-    ring_base: int = 0,
-    ring_offset: int = 0,
-    entry_nbytes: int = 0,
-) -> Block:
-    """Describe a remote channel at the node, and the ring that its answers go to."""
-    block = Block(_CHANNEL.size)
-    _CHANNEL.pack_into(
-        block.bytes, 0, address_of(row), index, ring, ring_base, ring_offset, entry_nbytes
-    )
+    It is valid as long as the arrays are whose addresses it holds.
+    """
+    block = Block(8 * len(words))
+    struct.pack_into(f"<{len(words)}Q", block.bytes, 0, *words)
     return block
 
 

@@ -131,7 +131,7 @@ def _channel(case: Case, memory: NodeMemory) -> tuple[int, list[object]]:
         return 0, []
     row = memory.channels.claim(*CLIENT)
     if not case.answer_nbytes:
-        block = orders.channel_block(row.words, row.index)
+        block = row.block()
         return block.address, [block, row]
     rings = Rings(memory.name, row)
     block = rings.ring_for(1, 1, case.answer_nbytes).block

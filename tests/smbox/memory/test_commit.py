@@ -69,7 +69,7 @@ def test_numbers_and_answers_are_left_in_the_channel(memory, region):
         channel=ring.block,
         number=1,
     )
-    plain = orders.channel_block(row.words, row.index)
+    plain = row.block()
     commit(memory.writer, (region,), SUM, 0, 4, twos(1), 1.0, channel=plain, number=3)
     assert row.applied == 3
     assert rings.answers(1, 2).tobytes() == before
@@ -180,7 +180,7 @@ def test_without_locks_only_versions_are_kept(memory, make, other):
     region = make(np.zeros(COUNT, np.float32), consistency=Consistency.NONE)
     other.try_lock(region.lock_byte(0))
     row = memory.channels.claim(5, 0)
-    channel = orders.channel_block(row.words, row.index)
+    channel = row.block()
     writer, whole = memory.writer, (0, region.nbytes, twos(COUNT))
     commit(writer, (region,), SUM, *whole, 1.0, channel=channel, number=1)
     assert (region.array() == 2).all()

@@ -26,7 +26,8 @@ class Memory:
         self._slot = np.zeros(layout.PAGE_NBYTES // 8, np.uint64)
         self._slot[Slot.ID] = 7
         self._rooms = [np.zeros(STRIPE_NBYTES, np.uint8) for _ in range(Slot.EXTENTS_MAX)]
-        self._writer = orders.writer_block(self._slot, self._rooms, locks, BLOCK_NBYTES)
+        addresses = map(orders.address_of, (self._slot, *self._rooms))
+        self._writer = orders.block_of(*addresses, locks, BLOCK_NBYTES)
         self._kept: list[object] = []
 
     def region(
@@ -37,15 +38,14 @@ class Memory:
         header = np.zeros(layout.RegionHeader.WORDS, np.uint64)
         table = np.zeros((count, layout.Stripe.WORDS), np.uint64)
         self._kept.append((header, table, data))
-        block = orders.region_block(
-            header,
-            table,
-            data.view(np.uint8),
-            address=address,
-            lock=address,
-            stripe_nbytes=STRIPE_NBYTES,
-            dtype=dtypes.of(data.dtype).code,
-            consistency=consistency,
+        block = orders.block_of(
+            *map(orders.address_of, (header, table, data.view(np.uint8))),
+            data.nbytes,
+            address,
+            address,
+            STRIPE_NBYTES,
+            dtypes.of(data.dtype).code,
+            consistency,
         )
         return block, table
 
