@@ -100,16 +100,17 @@ class RemotePath(ThreadedPath[Channel]):
         return Dot(self._half(), info, span, int(other.address) + begin, sums)
 
     def snapshot(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Lease | None
+        self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Callable[[], Lease]
     ) -> Work:
         """Describe a read of a range at one moment; see LocalPath."""
-        if lease is None:
+        if ops.count(first, limit, STRIPE_NBYTES) == 1:
             return Read(self._half(), info, (first, limit), out)
-        return Snapshot(self._half(), info, (first, limit), out, lease)
-
-    def stages_snapshots(self, first: int, limit: int) -> bool:
-        """Tell whether more than one stripe has to be of one moment."""
-        return ops.count(first, limit, STRIPE_NBYTES) > 1
+        held = lease()
+        try:
+            return Snapshot(self._half(), info, (first, limit), out, held)
+        except BaseException:
+            held.drop()
+            raise
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.

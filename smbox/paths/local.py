@@ -6,7 +6,7 @@ commits through its own writer; mapped regions are shared by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -128,7 +128,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         first: int,
         limit: int,
         out: Bytes,
-        lease: Lease | None,  # noqa: ARG002 - nothing travels
+        lease: Callable[[], Lease],  # noqa: ARG002 - nothing travels
     ) -> Work:
         """Describe a read of a range as it was at one moment.
 
@@ -137,13 +137,10 @@ class LocalPath(ThreadedPath[LocalQueue]):
             first: byte of its data.
             limit: byte behind the last.
             out: ``u8[limit - first]``.
-            lease: of staging as large as the range, where ``stages_snapshots`` says so.
+            lease: gives staging as large as the range, where a copy travels that has more
+                than one stripe.
         """
         return LocalSnapshot(self._half(), info, first, limit, out)
-
-    def stages_snapshots(self, first: int, limit: int) -> bool:  # noqa: ARG002 - as RemotePath
-        """Tell that nothing travels."""
-        return False
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""

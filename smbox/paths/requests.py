@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from smbox.array import as_bytes
+from smbox.errors import ConfigError
 from smbox.handle import Handle, check_seconds
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import pieces
-from smbox.paths import snapshots
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
+from smbox.paths.staging import once_more
 from smbox.paths.work import Done, Operation, RegionInfo, Work
 from smbox.wire.ops import carried_nbytes
 
@@ -61,13 +62,34 @@ def read(
     if timeout_s is not None:
         check_seconds(timeout_s)
     if is_snapshot and first < limit:
-        args = paths, info, first, limit, as_bytes(out), timeout_s
-        again = partial(snapshots.snapshot, *args)
-        snapshots.once_more(lambda: _get(paths, again(), nothing).finish(timeout_s))
+        again = partial(_snapshot, paths, info, first, limit, out, timeout_s)
+        once_more(lambda: _get(paths, again(), nothing).finish(timeout_s))
         return
     work = paths.data(info).read(info, first, limit, out, operand)
     if work is not None:
         _get(paths, work, nothing).finish(timeout_s)
+
+
+def _snapshot(
+    paths: PathPair,
+    info: RegionInfo,
+    first: int,
+    limit: int,
+    out: NDArray[Any],
+    timeout_s: float | None,
+) -> Work:
+    """Describe a read of a range at one moment; staging is to be there by the timeout.
+
+    Raises:
+        RequestTimeoutError: the node gave no staging in time; nothing was begun.
+        OutOfMemoryError: the node has no room for the staging.
+        ConfigError: the region has no locks.
+    """
+    if info.consistency == Consistency.NONE:
+        raise ConfigError("a region without locks has no snapshots", region=info.name)
+    wait_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
+    lease = partial(paths.staging.lease, paths.control(info), limit - first, wait_s)
+    return paths.data(info).snapshot(info, first, limit, as_bytes(out), lease)
 
 
 def _get(paths: PathPair, work: Work, result: Callable[[], T]) -> Handle[T]:
@@ -86,7 +108,7 @@ def read_nb(
 ) -> Handle[T]:
     """Begin to read; with ``is_snapshot`` all of one moment."""
     if is_snapshot and first < limit:
-        work = snapshots.snapshot(paths, info, first, limit, as_bytes(out), None)
+        work = _snapshot(paths, info, first, limit, out, None)
     else:
         work = paths.data(info).read(info, first, limit, out, operand) or Done(first, limit)
     return _get(paths, work, result).begin()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from smbox.dtypes import DType
-from smbox.errors import RequestTimeoutError, SmboxError
+from smbox import dtypes
+from smbox.errors import PeerLostError, RequestTimeoutError, SmboxError
 from smbox.paths.control import ControlPath
 from smbox.paths.work import CreateRequest, Lease, RegionInfo
 
@@ -23,6 +24,10 @@ IDLE_MAX: Final = 4
 
 IDLE_S: Final = 60.0
 """How long: of a client that is silent for minutes the node takes them back."""
+
+T = TypeVar("T")
+
+_UINT8: Final = dtypes.by_name("uint8")
 
 
 class Staging:
@@ -33,15 +38,15 @@ class Staging:
         self._idle: list[tuple[RegionInfo, float]] = []  # and since when
         self._condemned: list[RegionInfo] = []
 
-    def lease(self, control: ControlPath, dtype: DType, count: int, timeout_s: float) -> Lease:
-        """Return a region of ``count`` elements that nobody else uses.
+    def lease(self, control: ControlPath, nbytes: int, timeout_s: float) -> Lease:
+        """Return a region of ``nbytes`` bytes that nobody else uses.
 
         Raises:
             OutOfMemoryError: the node has no room for it.
             RequestTimeoutError: it does not answer.
         """
         with self._mutex:
-            info = self._take(dtype, count)
+            info = self._take(nbytes)
             condemned, self._condemned = self._condemned, []
         while condemned:
             try:
@@ -55,7 +60,7 @@ class Staging:
             condemned.pop()
         if info is None:
             name = f"staging.{secrets.token_hex(8)}"
-            request = CreateRequest(name, dtype, (count,), publish=False, scratch=True)
+            request = CreateRequest(name, _UINT8, (nbytes,), publish=False, scratch=True)
             info = control.create(request, timeout_s)
         return Lease(info, self._end)
 
@@ -64,12 +69,12 @@ class Staging:
         self._mutex = threading.RLock()
         self._idle, self._condemned = [], []
 
-    def _take(self, dtype: DType, count: int) -> RegionInfo | None:
+    def _take(self, nbytes: int) -> RegionInfo | None:
         oldest_s = time.monotonic() - IDLE_S
         self._condemned += [info for info, since_s in self._idle if since_s < oldest_s]
         self._idle = [entry for entry in self._idle if entry[1] >= oldest_s]
         for at, (info, _) in enumerate(self._idle):
-            if (info.dtype, info.shape) == (dtype, (count,)):
+            if info.nbytes == nbytes:
                 del self._idle[at]
                 return info
         return None
@@ -82,3 +87,17 @@ class Staging:
             self._idle.append((info, time.monotonic()))
             if len(self._idle) > IDLE_MAX:
                 self._condemned.append(self._idle.pop(0)[0])
+
+
+def once_more(verb: Callable[[], T]) -> T:
+    """Call a blocking snapshot, again as long as the node has lost its staging.
+
+    That staging is not used again; all that are kept may have been lost.
+    """
+    for _ in range(IDLE_MAX):
+        try:
+            return verb()
+        except PeerLostError as error:
+            if error.facts.get("lost") != "staging" or error.facts.get("outcome") != "none":
+                raise
+    return verb()

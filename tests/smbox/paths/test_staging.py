@@ -3,19 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smbox import dtypes
 from smbox.errors import RegionFreedError, RequestTimeoutError
 from smbox.memory.layout import RegionState
 from smbox.paths.staging import IDLE_MAX, Staging
 
 WAIT_S = 30.0
-F32 = dtypes.by_name("float32")
 
 
 @pytest.fixture
 def lease(client):
     staging = Staging()
-    return lambda count: staging.lease(client.control, F32, count, WAIT_S)
+    return lambda count: staging.lease(client.control, count, WAIT_S)
 
 
 def test_a_region_is_used_again_by_the_next_of_its_size(lease):
@@ -37,7 +35,7 @@ def test_what_was_dropped_is_freed_by_the_next(client, lease):
     gone.drop()
     assert lease(4).info != gone.info
     with pytest.raises(RegionFreedError):
-        client.finish(client.change(gone.info, np.zeros(4, np.float32)))
+        client.finish(client.change(gone.info, np.zeros(4, np.uint8)))
 
 
 def test_few_idle_ones_are_kept(node, lease):
@@ -50,7 +48,7 @@ def test_few_idle_ones_are_kept(node, lease):
 
 def test_the_node_takes_them_back_from_who_leaves(node, clients):
     other = clients()
-    Staging().lease(other.control, F32, 4, WAIT_S)
+    Staging().lease(other.control, 4, WAIT_S)
     assert len(node.memory.regions) == 1
     other.close()
     assert len(node.memory.regions) == 0
@@ -66,7 +64,7 @@ def test_what_was_idle_for_long_is_not_used_again(node, lease, monkeypatch):
 
 def test_a_node_that_does_not_answer_is_asked_for_one_only(node, client, monkeypatch):
     staging, asked = Staging(), []
-    for each in [staging.lease(client.control, F32, count, WAIT_S) for count in (1, 2, 3)]:
+    for each in [staging.lease(client.control, count, WAIT_S) for count in (1, 2, 3)]:
         each.drop()
     usual = client.control.free
 
@@ -75,8 +73,8 @@ def test_a_node_that_does_not_answer_is_asked_for_one_only(node, client, monkeyp
         raise RequestTimeoutError("free was not answered in time")
 
     monkeypatch.setattr(client.control, "free", silent)
-    staging.lease(client.control, F32, 4, WAIT_S)
+    staging.lease(client.control, 4, WAIT_S)
     assert len(asked) == 1
     monkeypatch.setattr(client.control, "free", usual)
-    staging.lease(client.control, F32, 5, WAIT_S)
+    staging.lease(client.control, 5, WAIT_S)
     assert len(node.memory.regions) == 2

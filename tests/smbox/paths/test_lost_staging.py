@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.errors import PeerLostError
-from smbox.paths import snapshots
-from smbox.paths.staging import IDLE_MAX
+from smbox.paths.staging import IDLE_MAX, once_more
 
 
 class Lost:
@@ -23,13 +22,13 @@ class Lost:
 @pytest.mark.parametrize("times", [1, IDLE_MAX])
 def test_a_verb_whose_staging_was_lost_is_called_again(times):
     """As often as there may be another that is kept, and lost as well."""
-    assert snapshots.once_more(Lost(times, lost="staging", outcome="none")) == times + 1
+    assert once_more(Lost(times, lost="staging", outcome="none")) == times + 1
 
 
 def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
     verb = Lost(times=99, lost="staging", outcome="none")
     with pytest.raises(PeerLostError):
-        snapshots.once_more(verb)
+        once_more(verb)
     assert verb.calls == IDLE_MAX + 1
 
 
@@ -39,5 +38,5 @@ def test_a_verb_whose_staging_is_lost_each_time_is_given_up():
 def test_a_verb_that_may_be_done_is_not(facts):
     verb = Lost(**facts)
     with pytest.raises(PeerLostError):
-        snapshots.once_more(verb)
+        once_more(verb)
     assert verb.calls == 1
