@@ -50,18 +50,6 @@ class Handle(Generic[T]):
         timeout_s: see the attribute.
     """
 
-    __slots__ = (
-        "_error",
-        "_is_chained",
-        "_is_done",
-        "_is_over",
-        "_op",
-        "_result",
-        "_value",
-        "timeout_s",
-        "work",
-    )
-
     def __init__(
         self, op: str, work: Work, result: Callable[[], T], timeout_s: float = math.inf
     ) -> None:
