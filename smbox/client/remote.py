@@ -10,11 +10,10 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from smbox.array import as_bytes
-from smbox.client.changes import Batch, change_from, change_of
+from smbox.client.changes import Batch, Signalled, change_from, change_of
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Dot, Gather, Read, Snapshot
-from smbox.client.signalled import Signalled
 from smbox.client.transfer import Call, VersionWait
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
