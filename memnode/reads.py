@@ -15,8 +15,8 @@ from memnode.checks import check_operand, check_places, check_range, check_sourc
 from memnode.context import Context
 from smbox.errors import ConfigError
 from smbox.memory.hold import stamp_of
-from smbox.memory.layout import Consistency
-from smbox.memory.mapped import MappedRegion, pieces
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -73,7 +73,7 @@ def dot(context: Context, _channel: Channel, request: Request) -> Reply:
     ahead = address - source.address - first
     found = [
         context.reader.dot(region, begin, source, begin + ahead, end - begin)
-        for _, begin, end in pieces(first, limit)
+        for begin, end in cut(first, limit, STRIPE_NBYTES)
     ]
     return reply_to(request, np.array(found).tobytes())
 

@@ -26,12 +26,12 @@ from smbox.memory.kernels import (
     scatter_operand,
 )
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.mapped import pieces
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Bytes, Operation, RegionInfo, RowsWanted
 from smbox.verbs import Extent
 from smbox.wire.header import REQUEST_NBYTES_MAX
+from smbox.wire.ops import cut
 
 
 class Rows:
@@ -219,11 +219,9 @@ def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Opera
 
 def _torn(info: RegionInfo, change: RowChange, begin: int, at: int) -> Iterator[Operation]:
     source: Bytes = change.values[at].reshape(-1).view(np.uint8)
-    for piece in pieces(begin, begin + source.size):
-        part = source[piece.first - begin : piece.limit - begin]
-        yield Operation(
-            info, change.op, change.plain, change.scale, piece.first, piece.limit, part
-        )
+    for first, limit in cut(begin, begin + source.size, STRIPE_NBYTES):
+        part = source[first - begin : limit - begin]
+        yield Operation(info, change.op, change.plain, change.scale, first, limit, part)
 
 
 def _scattered(

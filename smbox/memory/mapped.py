@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,6 @@ from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment
 
 OFFSET_MASK = (1 << layout.OFFSET_BITS) - 1
-
-
-class Piece(NamedTuple):
-    """A byte range ``first <= b < limit`` of a region's data inside one stripe."""
-
-    stripe: int
-    first: int
-    limit: int
 
 
 class MappedRegion:
@@ -131,12 +122,3 @@ class MappedRegion:
         for view in ("header", "table", "data"):
             setattr(self, view, getattr(self, view)[:0].copy())
         self.segment.close()
-
-
-def pieces(first: int, limit: int) -> Iterator[Piece]:
-    """Cut the byte range ``first..limit`` of a region's data at its stripes."""
-    while first < limit:
-        stripe = first // STRIPE_NBYTES
-        end = min(limit, (stripe + 1) * STRIPE_NBYTES)
-        yield Piece(stripe, first, end)
-        first = end

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from smbox.errors import SmboxError
 from smbox.memory import commit, orders
-from smbox.memory.mapped import MappedRegion, Piece, pieces
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_NBYTES, Block
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
 from smbox.paths.packing import pack, unaliased
 from smbox.paths.work import ByteRange, Operation, RegionInfo
+from smbox.wire.ops import cut
 
 
 @dataclass(eq=False)
@@ -125,8 +127,9 @@ class LocalFrom(LocalWork):
     def step(self, queue: LocalQueue) -> None:
         """Read an operand and commit it, stripe by stripe."""
         self._settle()
-        for piece in pieces(self.operation.first + self.done, self.operation.limit):
-            self.open = self._change(queue, piece)
+        begin = self.operation.first + self.done
+        for first, limit in cut(begin, self.operation.limit, STRIPE_NBYTES):
+            self.open = self._change(queue, first, limit)
             self.open.step(queue)
             self._settle()
 
@@ -141,8 +144,7 @@ class LocalFrom(LocalWork):
         for _, limit in self.open.ranges_done() if self.open is not None else ():
             self.done = limit - self.operation.first
 
-    def _change(self, queue: LocalQueue, piece: Piece) -> LocalChange:
-        first, limit = piece.first, piece.limit
+    def _change(self, queue: LocalQueue, first: int, limit: int) -> LocalChange:
         operand = np.empty(limit - first, np.uint8)
         source = queue.regions.region(self.source)
         ahead = self.source_first - self.operation.first

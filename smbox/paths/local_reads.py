@@ -12,11 +12,12 @@ from smbox.errors import PeerLostError
 from smbox.memory.hold import Hold, held_stripes, read_held
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion, pieces
+from smbox.memory.mapped import MappedRegion
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
 from smbox.paths.pause import Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Work
+from smbox.wire.ops import cut
 
 
 @dataclass(eq=False)
@@ -85,10 +86,10 @@ class LocalDot(LocalWork):
         region = queue.regions.region(self.info)
         other = queue.regions.region(self.other)
         first, limit = self.span
-        for stripe, at, end in pieces(first + self.done, limit):
+        for at, end in cut(first + self.done, limit, STRIPE_NBYTES):
             beside = self.other_first + at - first
             found = queue.reader.dot(region, at, other, beside, end - at)
-            self.sums[stripe - first // STRIPE_NBYTES] = found
+            self.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
             self.done = end - first
 
     def ranges_done(self) -> list[ByteRange]:

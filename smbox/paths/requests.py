@@ -14,11 +14,11 @@ from smbox.array import as_bytes
 from smbox.errors import ConfigError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
-from smbox.memory.mapped import pieces
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.staging import once_more
 from smbox.paths.work import Done, Operation, RegionInfo, Work
+from smbox.wire import ops
 from smbox.wire.ops import carried_nbytes
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def cut(operation: Operation) -> list[Operation]:
     if 0 < limit - begin <= STRIPE_NBYTES - begin % STRIPE_NBYTES:
         return [operation]
     parts = []
-    for _, first, end in pieces(begin, limit):
+    for first, end in ops.cut(begin, limit, STRIPE_NBYTES):
         at = carried_nbytes(first - begin, operation.operand)
         behind = carried_nbytes(end - begin, operation.operand)
         parts.append(operation._replace(first=first, limit=end, source=source[at:behind]))

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import orders
-from smbox.memory.mapped import pieces
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Back
 from smbox.paths.work import Bytes, Operation
+from smbox.wire.ops import cut
 
 _MOVED: Final = int(Back.MOVED)
 _DELTA: Final = int(Back.DELTA)
@@ -151,6 +152,6 @@ def _stripes(
     Yields:
         The elements of a stripe in the change's arrays, and the same in the piece.
     """
-    for _, low, high in pieces(first, limit):
+    for low, high in cut(first, limit, STRIPE_NBYTES):
         of_change = slice((low - begin) // itemsize, (high - begin) // itemsize)
         yield of_change, slice((low - first) // itemsize, (high - first) // itemsize)

@@ -9,7 +9,7 @@ import numpy as np
 from smbox.dtypes import TABLE, by_name
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
 from smbox.memory.kernels import KernelCode, native_scale
-from smbox.memory.mapped import pieces
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.testing import kernels
 from smbox.testing.contract_tools import (
     COUNTS,
@@ -20,6 +20,7 @@ from smbox.testing.contract_tools import (
     same,
     values,
 )
+from smbox.wire.ops import cut
 
 F32 = by_name("float32")
 F64 = by_name("float64")
@@ -157,7 +158,7 @@ def check_dot_bits(box: Any) -> None:
                 size = count - max(first, begin)
                 x, y = a[first : first + size], b[begin : begin + size]
                 wanted, base = 0.0, first * x.itemsize
-                for _, at, end in pieces(base, base + x.nbytes):
+                for at, end in cut(base, base + x.nbytes, STRIPE_NBYTES):
                     part = slice((at - base) // x.itemsize, (end - base) // x.itemsize)
                     wanted += kernels.dot(x[part], y[part])
                 found = left[first : first + size].dot(right[begin : begin + size])

@@ -5,7 +5,7 @@ import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion, Piece, pieces
+from smbox.memory.mapped import OFFSET_MASK, MappedRegion
 from smbox.memory.segment import Segment
 
 
@@ -38,17 +38,6 @@ def test_a_view_outlives_close(memory, make):
     region.segment.unlink()
     region.close()
     assert view.sum() == 3
-
-
-def test_pieces_are_cut_at_stripes():
-    assert list(pieces(0, 0)) == []
-    assert list(pieces(5, 9)) == [Piece(0, 5, 9)]
-    limit = 2 * STRIPE_NBYTES + 1
-    assert list(pieces(STRIPE_NBYTES - 1, limit)) == [
-        Piece(0, STRIPE_NBYTES - 1, STRIPE_NBYTES),
-        Piece(1, STRIPE_NBYTES, 2 * STRIPE_NBYTES),
-        Piece(2, 2 * STRIPE_NBYTES, limit),
-    ]
 
 
 def test_a_region_at_anothers_address_is_told(memory, make):
