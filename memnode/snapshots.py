@@ -1,8 +1,7 @@
 """SNAPSHOT: a copy of a range at one moment.
 
 All stripes of the range are held while it is copied, a slice at a time, so that the node serves
-others. Locks belong to an open file: those of a snapshot are in one of its own, or the node's
-next commit would pass through them. What was begun stands in the channel, and goes with it.
+others. What was begun stands in the channel, and goes with it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import numpy as np
 from memnode.channel import Channel, Park
 from memnode.checks import check_span
 from memnode.context import Context
-from smbox.memory.hold import Hold, held_stripes
-from smbox.memory.locks import LockFile
+from smbox.memory.hold import Hold
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
@@ -84,10 +82,8 @@ class Snapshot:
     """
 
     def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
-        stripes = held_stripes(region, first, limit)
         self.done = 0
-        self._locks = LockFile(region.node)
-        self._hold = Hold(region, self._locks, stripes)
+        self._hold = Hold(region, first, limit)
         self._limit_s = now_s + HELD_S
 
     def hold(self, now_s: float) -> None:
@@ -107,4 +103,4 @@ class Snapshot:
 
     def end(self) -> None:
         """Release the stripes."""
-        self._locks.close()
+        self._hold.end()

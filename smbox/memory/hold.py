@@ -33,19 +33,28 @@ CHANGING: Final = 0
 
 
 class Hold:
-    """Stripes of a region that are, or are being, locked.
+    """The stripes of a range, that are, or are being, locked.
+
+    Locks belong to an open file: these are in one of its own, or the caller's next commit would
+    pass through them.
 
     Args:
         region: the region.
-        locks: an open of the lock file of the caller's own.
-        stripes: which stripes.
+        first: byte of its data.
+        limit: byte behind the last, above ``first``.
+
+    Raises:
+        ConfigError: the region has no locks.
     """
 
-    def __init__(self, region: MappedRegion, locks: LockFile, stripes: range) -> None:
+    def __init__(self, region: MappedRegion, first: int, limit: int) -> None:
+        if region.spec.consistency == Consistency.NONE:
+            raise ConfigError("a region without locks has no snapshots", name=region.spec.name)
         self._region = region
-        self._locks = locks
-        self._stripes = stripes
-        self._next = stripes.start
+        self._range = slice(first, limit)
+        self._stripes = range(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
+        self._next = self._stripes.start
+        self._locks = LockFile(region.node)
 
     def take(self) -> None:
         """Lock on, from where the last call stopped; returns when all are held.
@@ -67,46 +76,30 @@ class Hold:
             self.release()
             raise
 
+    def copy_to(self, out: NDArray[np.uint8]) -> None:
+        """Copy the range while all its stripes are held: a snapshot; releases them.
+
+        Args:
+            out: as many bytes as the range has.
+
+        Raises:
+            StripeBusy, RegionFreedError: as ``take``; call again.
+        """
+        self.take()
+        try:
+            np.copyto(out, self._region.data[self._range])
+        finally:
+            self.release()
+
     def release(self) -> None:
-        """Let all go, and not a byte more: behind the last one the next region's may lie."""
+        """Let all go; ``take`` begins anew."""
         first = self._region.lock_byte(self._stripes.start)
-        last = self._region.lock_byte(self._stripes.stop - 1)
-        self._locks.unlock(first, last + 1 - first)
+        self._locks.unlock(first, len(self._stripes) * STRIPE_NBYTES)
         self._next = self._stripes.start
 
-
-def held_stripes(region: MappedRegion, first: int, limit: int) -> range:
-    """Return the stripes to hold for a copy of the bytes ``first <= byte < limit``.
-
-    Raises:
-        ConfigError: the region has no locks.
-    """
-    if region.spec.consistency == Consistency.NONE:
-        raise ConfigError("a region without locks has no snapshots", name=region.spec.name)
-    return range(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
-
-
-def read_held(
-    region: MappedRegion, hold: Hold, first: int, limit: int, out: NDArray[np.uint8]
-) -> None:
-    """Copy a range while all its stripes are held: a snapshot; releases the hold.
-
-    Args:
-        region: the region.
-        hold: of the range's stripes; taken or not.
-        first: byte of the region's data.
-        limit: byte behind the last.
-        out: ``u8[limit - first]``.
-
-    Raises:
-        StripeBusy: a writer holds a stripe; those before it stay held, call again.
-        RegionFreedError: the region was freed.
-    """
-    hold.take()
-    try:
-        np.copyto(out, region.data[first:limit])
-    finally:
-        hold.release()
+    def end(self) -> None:
+        """Let all go, for good."""
+        self._locks.close()
 
 
 def stamp_of(region: MappedRegion, first: int, limit: int) -> int:

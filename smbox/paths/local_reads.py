@@ -9,9 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError
-from smbox.memory.hold import Hold, held_stripes, read_held
+from smbox.memory.hold import Hold
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
@@ -111,12 +110,9 @@ class LocalSnapshot(LocalWork):
 
     def step(self, queue: LocalQueue) -> None:
         """Copy the range once all its stripes are held."""
-        region, first, limit = queue.regions.region(self.info), self.first, self.limit
         if self.hold is None:
-            # An open file of its own: the thread's other requests would pass through its locks.
-            locks = LockFile(region.node)
-            self.hold = Hold(region, locks, held_stripes(region, first, limit))
-        read_held(region, self.hold, first, limit, self.out)
+            self.hold = Hold(queue.regions.region(self.info), self.first, self.limit)
+        self.hold.copy_to(self.out)
 
     def rested(self) -> None:
         """Release what is held."""

@@ -6,7 +6,7 @@ import pytest
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory import recovery
 from smbox.memory.commit import commit
-from smbox.memory.hold import CHANGING, Hold, held_stripes, read_held, stamp_of
+from smbox.memory.hold import CHANGING, Hold, stamp_of
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.recovery import StripeBusy
@@ -25,7 +25,7 @@ def held(region, locks) -> list[bool]:
 
 
 def test_it_keeps_what_it_has_and_goes_on(memory, region, other):
-    hold = Hold(region, memory.writer.locks, range(3))
+    hold = Hold(region, 0, LAST)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy) as busy:
         hold.take()
@@ -38,27 +38,23 @@ def test_it_keeps_what_it_has_and_goes_on(memory, region, other):
     assert held(region, other) == [False, False, False]
 
 
-def test_part_of_a_region_can_be_held(memory, region, other):
-    hold = Hold(region, memory.writer.locks, range(1, 2))
+def test_part_of_a_region_can_be_held(region, other):
+    hold = Hold(region, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
     hold.take()
     assert held(region, other) == [False, True, False]
     hold.release()
 
 
-def test_it_lets_nothing_of_the_next_region_go(memory, make, region, other):
-    beside = make(np.zeros(4, np.uint8), name="beside")
-    hold = Hold(region, memory.writer.locks, range(3))
+def test_it_holds_nothing_any_more_once_it_is_ended(region, other):
+    hold = Hold(region, 0, LAST)
     hold.take()
-    memory.writer.locks.try_lock(beside.lock_byte(0))
-    hold.release()
-    assert beside.address < region.address + 3 * STRIPE_NBYTES
-    assert other.is_held(beside.lock_byte(0))
-    memory.writer.locks.unlock(beside.lock_byte(0))
+    hold.end()
+    assert held(region, other) == [False, False, False]
 
 
-def test_a_freed_region_is_not_held(memory, region, other):
+def test_a_freed_region_is_not_held(region, other):
     region.header[RegionHeader.STATE] = RegionState.FREED
-    hold = Hold(region, memory.writer.locks, range(3))
+    hold = Hold(region, 0, LAST)
     with pytest.raises(RegionFreedError):
         hold.take()
     assert held(region, other) == [False, False, False]
@@ -67,16 +63,14 @@ def test_a_freed_region_is_not_held(memory, region, other):
 def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other):
     region.array()[:] = 7
     first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
-    stripes = held_stripes(region, first, limit)
-    assert stripes == range(2)
-    hold, out = Hold(region, memory.writer.locks, stripes), np.zeros(3, np.uint8)
+    hold, out = Hold(region, first, limit), np.zeros(3, np.uint8)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy):
-        read_held(region, hold, first, limit, out)
+        hold.copy_to(out)
     assert out.tolist() == [0, 0, 0]
     assert held(region, memory.superblock.locks) == [True, True, False]
     other.unlock(region.lock_byte(1))
-    read_held(region, hold, first, limit, out)
+    hold.copy_to(out)
     assert out.tolist() == [7, 7, 7]
     assert held(region, other) == [False, False, False]
 
@@ -84,7 +78,7 @@ def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, o
 def test_a_region_without_locks_has_no_snapshots(make):
     region = make(np.zeros(4, np.uint8), consistency=Consistency.NONE)
     with pytest.raises(ConfigError, match="snapshots"):
-        held_stripes(region, 0, 4)
+        Hold(region, 0, 4)
 
 
 def change(memory, region, stripe):
