@@ -20,6 +20,7 @@ from smbox.errors import (
 )
 from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
+from smbox.paths.pause import Pause
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
@@ -137,18 +138,16 @@ class ControlPath:
         check_seconds(timeout_s)
         body = messages.Attach(name=name, kind=kind)
         limit_s = time.monotonic() + timeout_s
-        left_s, pause_s = timeout_s, ATTACH_FIRST_S
+        pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
         while True:
+            left_s = limit_s - time.monotonic()
             usual_s = max(left_s, ANSWER_MIN_S) if timeout_s > 0 else self._timeout_s
             look_s = usual_s if answer_s is None else max(answer_s, ANSWER_MIN_S)
             try:
                 return self._info(self._ask(Op.ATTACH, body, RegionBody, look_s))
             except RegionNotFoundError:
-                left_s = limit_s - time.monotonic()
-                if left_s <= 0:
+                if not pause.sleep(limit_s):
                     raise
-            time.sleep(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, ATTACH_LAST_S)
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
         """Find the region that holds ``address``; AddressRangeError when none does."""
