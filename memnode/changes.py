@@ -47,7 +47,7 @@ class Change(NamedTuple):
     """A change that was checked against its region."""
 
     region: MappedRegion
-    kernel: KernelCode
+    kernel: KernelCode | OptimizerCode
     first: int
     limit: int
     scale: float
@@ -81,7 +81,6 @@ def update(context: Context, channel: Channel, request: Request, done: int) -> N
     check_range(first, nbytes, region.nbytes)
     check_span(region.spec, first, nbytes)
     check_operand(request.operand, region.spec)
-    check_numbers(request, count(first, first + nbytes, STRIPE_NBYTES))
     try:
         code = OptimizerCode(request.kernel)
     except ValueError as error:
@@ -93,19 +92,9 @@ def update(context: Context, channel: Channel, request: Request, done: int) -> N
     check_parameters(code, own)
     parameters = np.zeros(PARAMETERS_MAX)
     parameters[: len(own)] = own
-    commit(
-        context.writer,
-        (region, *siblings),
-        code,
-        first,
-        first + nbytes,
-        np.frombuffer(wanted.gradient, np.uint8),
-        at=max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES),
-        operand=request.operand,
-        parameters=parameters,
-        channel=channel.block,
-        number=request.number,
-    )
+    found = Change(region, code, first, first + nbytes, 1)
+    gradient = np.frombuffer(wanted.gradient, np.uint8)
+    _commit(context, channel, request, done, found, gradient, siblings, parameters)
 
 
 @numbered
@@ -186,6 +175,8 @@ def _commit(
     done: int,
     found: Change,
     source: NDArray[np.uint8],
+    siblings: tuple[MappedRegion, ...] = (),
+    parameters: NDArray[np.float64] | None = None,
 ) -> None:
     region, kernel, first, limit, scale = found
     check_numbers(request, count(first, limit, STRIPE_NBYTES))
@@ -196,7 +187,7 @@ def _commit(
         block, back = ring.block, orders.Back.OLD
     commit(
         context.writer,
-        (region,),
+        (region, *siblings),
         kernel,
         first,
         limit,
@@ -205,6 +196,7 @@ def _commit(
         at=max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES),
         operand=request.operand,
         back=back,
+        parameters=parameters,
         channel=block,
         number=request.number,
     )
