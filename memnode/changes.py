@@ -26,7 +26,7 @@ from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory import orders
-from smbox.memory.commit import clear_obstacle, commit, run_orders
+from smbox.memory.commit import commit, run_orders
 from smbox.memory.kernels import (
     KERNELS,
     OPTIMIZERS,
@@ -129,12 +129,8 @@ def batch(context: Context, channel: Channel, request: Request, done: int) -> No
             request.number + done + place,
             first,
         )
-    at = 0
-    while at < len(changes):
-        at = run_orders(context.writer, block, at, len(changes), len(request.payload))
-        if at < len(changes):
-            _, result, met, stripe = orders.order_outcome(block, at)
-            clear_obstacle(context.writer, (changes[at].region,), result, met, stripe)
+    regions = [(found.region,) for found in changes]
+    run_orders(context.writer, block, regions, len(request.payload))
     if refusal is not None:
         raise refusal
 

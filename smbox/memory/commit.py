@@ -8,6 +8,7 @@ order goes on.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -82,32 +83,41 @@ def commit(  # noqa: PLR0913 - the words of one order
     whose = channel.address if channel else 0, number, first if at is None else at
     write = orders.write_order[type(scale)]
     write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
-    run_order(writer, writer.order, regions, limit - first)
+    run_orders(writer, writer.order, [regions], limit - first)
 
 
-def run_order(
-    writer: Writer, block: Block, regions: tuple[MappedRegion, ...], nbytes: int
+def run_orders(
+    writer: Writer,
+    block: Block,
+    regions: Sequence[tuple[MappedRegion, ...]],
+    nbytes: int,
+    begin: int = 0,
 ) -> None:
-    """Run the first order of a block to its end; its outcome tells how far it is, always.
+    """Run orders of a block to their end; their outcomes tell how far they are, always.
 
     Args:
         writer: the calling thread's.
-        block: holds the order.
-        regions: its regions.
-        nbytes: of its range, by which the call keeps the GIL or not.
+        block: holds the orders.
+        regions: those of each order.
+        nbytes: of their operands, by which the call keeps the GIL or not.
+        begin: index of the first order.
 
     Raises:
         StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``; call
             again to go on.
     """
     run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-    while not run(writer.ref, block.ref, 1):
-        _, result, met, stripe = orders.order_outcome(block)
-        if result != _DONE:  # else the library has paused, for signals to come through
-            clear_obstacle(writer, regions, result, met, stripe)
+    at, limit = begin, begin + len(regions)
+    while at < limit:
+        ref = block.ref_at(at * orders.ORDER_NBYTES) if at else block.ref
+        at += run(writer.ref, ref, limit - at)
+        if at < limit:
+            _, result, met, stripe = orders.order_outcome(block, at)
+            if result != _DONE:  # else the library has paused, for signals to come through
+                _clear_obstacle(writer, regions[at - begin], result, met, stripe)
 
 
-def clear_obstacle(
+def _clear_obstacle(
     writer: Writer, regions: tuple[MappedRegion, ...], result: int, met: int, stripe: int
 ) -> None:
     """Recover the stripe that stopped an order, or raise what it means.
@@ -151,18 +161,3 @@ def moved(
     (bits,) = _BITS.unpack(_DOUBLE.pack(rate))
     library.load().long.smbox_moved(*addresses, old.size // _FLOAT32_NBYTES, bits, operand)
     return out
-
-
-def run_orders(writer: Writer, block: Block, begin: int, limit: int, nbytes: int) -> int:
-    """Run packed orders ``[begin, limit)``; return the index of the first that is not done.
-
-    Args:
-        writer: the calling thread's.
-        block: of at least ``limit`` orders.
-        begin: index of the first to run.
-        limit: index behind the last, not below ``begin``.
-        nbytes: of their operands, by which the call keeps the GIL or not.
-    """
-    run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-    done: int = run(writer.ref, block.ref_at(begin * orders.ORDER_NBYTES), limit - begin)
-    return begin + done

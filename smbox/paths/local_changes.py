@@ -44,7 +44,7 @@ class LocalChange(LocalWork):
         """Commit what is left."""
         block = self.block or self._pack(queue)
         nbytes = self.operation.limit - self.operation.first
-        commit.run_order(queue.make_writer(), block, self.regions, nbytes)
+        commit.run_orders(queue.make_writer(), block, [self.regions], nbytes)
 
     def _pack(self, queue: LocalQueue) -> Block:
         operation = self.operation
@@ -187,28 +187,24 @@ class LocalBatch(LocalWork):
             try:
                 self._run(queue)
             except SmboxError as error:
-                self._failed.add(self._next)
+                self._failed.add(self._advance_over_done())
                 self.error = self.error or error
         if self.error is not None:
             raise self.error
 
     def _run(self, queue: LocalQueue) -> None:
         """Run the orders up to the next one that has no region."""
-        first = limit = self._next
-        region = self._regions[first]
-        if not isinstance(region, MappedRegion):
-            raise region
+        regions: list[tuple[MappedRegion]] = []
         nbytes = 0
-        while limit < len(self._regions) and isinstance(self._regions[limit], MappedRegion):
-            nbytes += self._operations[limit].source.nbytes
-            limit += 1
-        writer = queue.make_writer()
-        self._next = commit.run_orders(writer, self._block, first, limit, nbytes)
-        if self._next < limit:
-            _, result, met, stripe = orders.order_outcome(self._block, self._next)
-            stopped = self._regions[self._next]
-            assert isinstance(stopped, MappedRegion), "only mapped ones are run"
-            commit.clear_obstacle(writer, (stopped,), result, met, stripe)
+        for place in range(self._next, len(self._regions)):
+            region = self._regions[place]
+            if not isinstance(region, MappedRegion):
+                if regions:
+                    break
+                raise region
+            regions.append((region,))
+            nbytes += self._operations[place].source.nbytes
+        commit.run_orders(queue.make_writer(), self._block, regions, nbytes, self._next)
 
     def _advance_over_done(self) -> int:
         """Pass the orders that are done, also those of an interrupted call."""
