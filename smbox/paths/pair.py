@@ -43,7 +43,6 @@ class PathPair:
         self.staging = Staging()
         self._opener = opener
         self._opened: Opened | None = None
-        self._data: DataPath | None = None
         self._uuid = b""  # of the memory that the paths lead to, as long as they are open
         self._mutex = threading.Lock()
         _PAIRS.add(self)
@@ -59,12 +58,12 @@ class PathPair:
             ConnectError: the node cannot be reached.
             PeerLostError: the region lies in another memory than the node's.
         """
-        path = self._data
-        if path is None:
-            path = self.open().data
+        opened = self._opened
+        if opened is None:
+            opened = self.open()
         if info is not None and info.node_uuid != self._uuid:
             raise _lost(info)
-        return path
+        return opened.data
 
     def control(self, info: RegionInfo | None = None) -> ControlPath:
         """Return the control path; raises as ``data`` does."""
@@ -92,14 +91,14 @@ class PathPair:
             if self._opened is None:
                 opened = self._opener(self.config)
                 self._uuid = opened.control.node.uuid
-                self._opened, self._data = opened, opened.data
+                self._opened = opened
             return self._opened
 
     def close(self) -> None:
         """Let go of everything, for good. Idempotent."""
         with self._mutex:
             self.is_closed = True
-            opened, self._opened, self._data = self._opened, None, None
+            opened, self._opened = self._opened, None
         self.staging.clear()
         if opened is not None:
             opened.data.close()
@@ -109,7 +108,7 @@ class PathPair:
         """Forget the parent's paths, in a forked child."""
         self._mutex = threading.Lock()
         self.staging.clear()
-        opened, self._opened, self._data = self._opened, None, None
+        opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.abandon()
             opened.control.abandon()
