@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from smbox.address import NODE_MAX
+from smbox.address import NODE_MAX, OFFSET_BITS
 from smbox.config import TCP_FORM, is_host
 from smbox.errors import ConfigError
-from smbox.memory.layout import OFFSET_BITS
 
 NODE_NAME_LENGTH_MAX: Final = 64
 MEMORY_NBYTES_MIN: Final = 1 << 20

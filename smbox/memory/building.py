@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.address import OFFSET_MAX
 from smbox.memory import layout, region_header
 from smbox.memory.layout import RegionHeader
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, no_room, room_nbytes
 
@@ -71,7 +72,7 @@ class Building:
         """
         page = self._segment.bytes[: RegionHeader.NBYTES]
         region_header.write(page, self.spec, self._address, state)
-        self._segment.rename(layout.region_name(self._node, self._address & OFFSET_MASK))
+        self._segment.rename(layout.region_name(self._node, self._address & OFFSET_MAX))
         return MappedRegion(self._node, self._segment)
 
     def abandon(self) -> None:

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
-from smbox.memory.layout import CHANNEL_ROWS, Channel, Ring, ring_entry
+from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring, ring_entry
 from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
-
-_LOW_WORD = (1 << 64) - 1
 
 
 @dataclass(eq=False)
@@ -117,7 +115,7 @@ class ChannelTable:
         if free.size == 0:
             raise LimitError("the node has no room for another channel", limit=CHANNEL_ROWS)
         row = ChannelRow(int(free[0]), self._rows[int(free[0])], self.kept_rings)
-        row.words[Channel.CLIENT_LOW] = client_id & _LOW_WORD
+        row.words[Channel.CLIENT_LOW] = client_id & LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.channel = channel
         row.generation = 0

@@ -30,7 +30,8 @@ shared with neighbours: the same commit loop then ran at 0.55 of a copy instead 
 
 NAME_NBYTES_MAX: Final = 200
 SHAPE_NDIM_MAX: Final = 8
-OFFSET_BITS: Final = 48
+LOW_WORD: Final = (1 << 64) - 1
+"""Mask of the lower of two words."""
 
 
 class Superblock:

@@ -7,13 +7,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.address import OFFSET_MAX
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import layout, orders, region_header
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, RegionState, Stripe
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment
-
-OFFSET_MASK = (1 << layout.OFFSET_BITS) - 1
 
 
 class MappedRegion:
@@ -43,7 +42,7 @@ class MappedRegion:
         self.nbytes = self.spec.nbytes
         self.header: NDArray[np.uint64] = segment.words(0, RegionHeader.WORDS)
         self.address = int(self.header[RegionHeader.ADDRESS])
-        self.offset = self.address & OFFSET_MASK
+        self.offset = self.address & OFFSET_MAX
         self.stripe_count = layout.stripe_count(self.nbytes)
         if segment.nbytes != layout.segment_nbytes(self.nbytes):
             raise SegmentError(f"{segment.name} has not the size that its header says")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.address import OFFSET_MAX
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory import journal, layout, orders
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import slot_words
 from smbox.memory.layout import Slot, SlotState, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import Result
 from smbox.memory.segment import NoSegmentError, Segment
 from smbox.native import library
@@ -176,7 +177,7 @@ def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: Loc
     """Close what a slot left open in a region; False if somebody holds the stripe."""
     stripe = int(words[Slot.STRIPE])
     try:
-        region = MappedRegion.attach(node, address & OFFSET_MASK)
+        region = MappedRegion.attach(node, address & OFFSET_MAX)
     except RegionFreedError:
         return True  # gone, with all that could be torn in it
     try:

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.address import OFFSET_BITS
 from smbox.dtypes import DType
 from smbox.errors import ConfigError, LayoutMismatchError, LimitError, SegmentError
 from smbox.memory import layout
 from smbox.memory.layout import (
+    LOW_WORD,
     NAME_NBYTES_MAX,
-    OFFSET_BITS,
     SHAPE_NDIM_MAX,
     Consistency,
     RegionHeader,
@@ -24,8 +25,6 @@ from smbox.memory.layout import (
 
 NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
 """Half of the address space: a region has a header and a stripe table besides its data."""
-
-_LOW_WORD: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -
     words[RegionHeader.DTYPE] = spec.dtype.code
     words[RegionHeader.NDIM] = len(spec.shape)
     words[RegionHeader.SHAPE : RegionHeader.SHAPE + len(spec.shape)] = spec.shape
-    words[RegionHeader.TOKEN_LOW] = spec.token & _LOW_WORD
+    words[RegionHeader.TOKEN_LOW] = spec.token & LOW_WORD
     words[RegionHeader.TOKEN_HIGH] = spec.token >> 64
     words[RegionHeader.NAME_LENGTH] = len(name)
     page[RegionHeader.NAME_AT : RegionHeader.NAME_AT + len(name)] = list(name)

@@ -8,11 +8,11 @@ from typing import Self
 
 import numpy as np
 
+from smbox.address import OFFSET_BITS, OFFSET_MAX
 from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
-from smbox.memory.mapped import OFFSET_MASK
 from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 _LOG = logging.getLogger(__name__)
@@ -78,12 +78,12 @@ class OwnedSuperblock:
     @property
     def high_water(self) -> int:
         """The global address behind the last one that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.HIGH_WATER])
+        return self.node_id << OFFSET_BITS | int(self.words[Superblock.HIGH_WATER])
 
     @property
     def first_address(self) -> int:
         """The first global address that was handed out."""
-        return self.node_id << layout.OFFSET_BITS | int(self.words[Superblock.FIRST_OFFSET])
+        return self.node_id << OFFSET_BITS | int(self.words[Superblock.FIRST_OFFSET])
 
     def take_address(self, nbytes: int) -> int:
         """Hand out a page-aligned global address that never was and never will be another's.
@@ -93,10 +93,10 @@ class OwnedSuperblock:
         """
         offset = int(self.words[Superblock.HIGH_WATER])
         limit = offset + layout.align(max(nbytes, 1))
-        if limit > OFFSET_MASK:
+        if limit > OFFSET_MAX:
             raise OutOfMemoryError("the node's addresses are used up; start another node")
         self.words[Superblock.HIGH_WATER] = limit
-        return self.node_id << layout.OFFSET_BITS | offset
+        return self.node_id << OFFSET_BITS | offset
 
     def note_stopping(self) -> None:
         """Note that the removal of this memory has begun."""

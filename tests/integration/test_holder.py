@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import smbox
+from smbox.address import OFFSET_MAX
 from smbox.memory.journal import Writer
 from smbox.memory.layout import Stripe
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.mapped import MappedRegion
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def region(box):
 def held(box, region):
     """The region's stripe, as a writer holds it that was stopped in the middle of a commit."""
     name = box.stats()["name"]
-    mapped = MappedRegion.attach(name, int(region.address) & OFFSET_MASK)
+    mapped = MappedRegion.attach(name, int(region.address) & OFFSET_MAX)
     writer = Writer.create(name)
     row = mapped.table[0]
     assert writer.locks.try_lock(mapped.lock_byte(0))

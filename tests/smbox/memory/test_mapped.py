@@ -3,15 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.address import OFFSET_MAX
 from smbox.errors import RegionFreedError, SegmentError
 from smbox.memory.layout import STRIPE_NBYTES, RegionHeader, Stripe
-from smbox.memory.mapped import OFFSET_MASK, MappedRegion
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.segment import Segment
 
 
 def test_two_mappings_show_one_array(memory, make):
     region = make(np.arange(12, dtype=np.int32).reshape(3, 4))
-    other = MappedRegion.attach(memory.name, region.address & OFFSET_MASK)
+    other = MappedRegion.attach(memory.name, region.address & OFFSET_MAX)
     region.array()[1, 2] = -1
     assert other.array()[1, 2] == -1
     assert other.array().shape == (3, 4)
