@@ -21,11 +21,10 @@ from typing import Any, Final
 
 from smbox.client.connection import Connection
 from smbox.client.flight import Flight
-from smbox.client.identity import Identity
 from smbox.client.message import Transfer
-from smbox.config import WINDOW_MAX, ClientConfig
+from smbox.config import WINDOW_MAX
 from smbox.errors import ConfigError, PeerLostError, SessionExpiredError, SmboxError
-from smbox.transports.base import Frame, OpenTransport, Transport
+from smbox.transports.base import Frame, Transport
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
@@ -49,22 +48,13 @@ class Channel:
         flight: what is under way, and what the node said about itself last.
 
     Args:
-        number: of the channel among those of the client.
-        open_transport: opens a fresh connection to the node.
-        identity: names the client, and knows the memory.
-        config: patience.
+        connection: to the node; not open.
     """
 
-    def __init__(
-        self,
-        number: int,
-        open_transport: OpenTransport,
-        identity: Identity,
-        config: ClientConfig,
-    ) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.thread = threading.current_thread()
         self.answered = 0
-        self._connection = Connection(number, open_transport, identity, config)
+        self._connection = connection
         self.flight = Flight()
         self._parked: dict[str, Any] = {}  # of the stripe that the oldest request waits for
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from smbox.client.channel import Channel
+from smbox.client.connection import Connection
 from smbox.client.identity import Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
@@ -134,7 +135,7 @@ def open_over(
     identity = Identity()
 
     def open_channel(number: int) -> Channel:
-        return Channel(number, open_transport, identity, config)
+        return Channel(Connection(number, open_transport, identity, config))
 
     try:
         control = _greet(open_channel(CONTROL_CHANNEL), address, config, look)
@@ -155,14 +156,13 @@ def _greet(
     control = ControlPath(channel, address, config.timeout_s)
     try:
         _await_welcome(control, config.timeout_s, look)
-    except RequestTimeoutError as error:
+    except BaseException as error:
         control.close()
+        if not isinstance(error, RequestTimeoutError):
+            raise
         raise ConnectError(
             _why_silent(address), address=address, timeout_s=config.timeout_s
         ) from error
-    except BaseException:
-        control.close()
-        raise
     return control
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from smbox.address import GlobalAddress
 from smbox.client.changes import Change
 from smbox.client.channel import Channel
+from smbox.client.connection import Connection
 from smbox.client.identity import Identity
 from smbox.client.message import Transfer
 from smbox.client.transfer import Call
@@ -99,7 +100,7 @@ class ScriptNode:
     """
 
     def __init__(self) -> None:
-        self.channel = Channel(1, self._open, Identity(), CONFIG)
+        self.channel = Channel(Connection(1, self._open, Identity(), CONFIG))
         self.wires: list[Wire] = []
         self.move()
 

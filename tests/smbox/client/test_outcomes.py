@@ -13,6 +13,7 @@ import pytest
 from smbox.address import GlobalAddress
 from smbox.client.changes import change_of
 from smbox.client.channel import Channel
+from smbox.client.connection import Connection
 from smbox.client.identity import Identity
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.dtypes import by_name
@@ -217,7 +218,8 @@ def test_no_call_outlasts_its_timeout_by_more_than_a_second():
     def open_transport():
         return ZmqTransport("tcp://127.0.0.1:9", queue_max=WINDOW_MAX)
 
-    channel = Channel(1, open_transport, Identity(), ClientConfig("tcp://127.0.0.1:9"))
+    config = ClientConfig("tcp://127.0.0.1:9")
+    channel = Channel(Connection(1, open_transport, Identity(), config))
     x = np.ones(PIECE, np.float32).view(np.uint8)
     where = GlobalAddress(0)
     info = RegionInfo("r", by_name("uint8"), (x.size,), address=where, node_uuid=b"")
