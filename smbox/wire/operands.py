@@ -221,11 +221,6 @@ def unpack_items(count: int, body: Buffer) -> tuple[Item, ...]:
     return items
 
 
-def answers_nbytes(items: Sequence[Item]) -> int:
-    """Return the bytes of the whole reply."""
-    return sum(item.answer_nbytes for item in items)
-
-
 def _items(count: int, body: memoryview) -> Iterator[Item]:
     at = count * ITEM_NBYTES
     for code, kernel, operand, source, address, nbytes, scale in _ITEM.iter_unpack(body[:at]):
@@ -250,5 +245,5 @@ def _check(items: Sequence[Item]) -> None:
         check_source(item.op, item.kernel, item.nbytes, item.operand, item.source)
     if sum(len(item.source) for item in items) > REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("sources too long", limit=REQUEST_NBYTES_MAX)
-    if answers_nbytes(items) > REQUEST_NBYTES_MAX:
+    if sum(item.answer_nbytes for item in items) > REQUEST_NBYTES_MAX:
         raise RemoteProtocolError("answers too long", limit=REQUEST_NBYTES_MAX)

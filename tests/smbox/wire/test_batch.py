@@ -12,7 +12,6 @@ from smbox.wire.operands import (
     ITEM_NBYTES,
     ITEMS_MAX,
     Item,
-    answers_nbytes,
     pack_items,
     unpack_items,
 )
@@ -60,7 +59,7 @@ def test_noise_is_items_or_a_typed_error(count, body):
 
 
 def test_answers_are_counted_together():
-    assert answers_nbytes([SWAP, PUT, SWAP]) == 16
+    assert sum(item.answer_nbytes for item in (SWAP, PUT, SWAP)) == 16
 
 
 HALF = REQUEST_NBYTES_MAX // 2 + 1
