@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from smbox.client.channel import Channel
 from smbox.errors import SmboxError
+from smbox.paths.local_queue import LocalQueue
 
-
-class Half(Protocol):
-    """One thread's half of a path."""
-
-    def drain(self, deadline_s: float) -> bool:
-        """Drive it until nothing is left; False at the deadline."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-    def abandon(self) -> None:
-        """Let go of it after a fork, in the child."""
-
-
-H = TypeVar("H", bound=Half)
+H = TypeVar("H", LocalQueue, Channel)
+"""One thread's half of a path."""
 
 
 class ThreadedPath(Generic[H]):
