@@ -46,9 +46,10 @@ from smbox.gathering import when_all
 from smbox.handle import Handle
 from smbox.joining import join
 from smbox.lock import Lock
-from smbox.membership import Member, MemberInfo
+from smbox.membership import Member
 from smbox.optimizer import Optimizer
 from smbox.region import Region
+from smbox.roster import MemberInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
 

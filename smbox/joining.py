@@ -13,8 +13,6 @@ from smbox.member_record import hash_of
 from smbox.membership import Member
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View
 
-__all__ = ["LEASE_S", "join"]
-
 LEASE_S: Final = 10.0
 
 

@@ -26,18 +26,6 @@ import zmq
 from smbox import toml
 from smbox.errors import ConfigError
 
-__all__ = [
-    "Authorised",
-    "ClientKey",
-    "KeyPair",
-    "Role",
-    "add_client",
-    "make_node_key",
-    "read_client_key",
-    "read_clients",
-    "read_node_key",
-]
-
 NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 KEY_LENGTH: Final = 40  # Z85 of 32 bytes

@@ -22,8 +22,6 @@ from smbox.lease import RENEWALS, Lease, check_lease, generations
 from smbox.member_record import Record
 from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory
 
-__all__ = ["Lock"]
-
 _LOG = logging.getLogger(__name__)
 
 LEASE_S: Final = 10.0

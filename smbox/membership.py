@@ -20,8 +20,6 @@ from smbox.roster import MEETINGS, MemberInfo, Roster, View
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["Member", "MemberInfo"]
-
 MEET_TIMEOUT_S: Final = 300.0
 _PROGRESS, _MEETINGS = range(2)  # values of a lease: columns behind the lease word
 

@@ -16,8 +16,9 @@ from smbox.handle import Handle, check_seconds
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation, Work
+from smbox.paths.work import Operation
 from smbox.sync import INT64, Counter
+from smbox.work import Work
 
 
 def put(

@@ -19,18 +19,10 @@ from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.threads import ThreadedPath
-from smbox.paths.work import (
-    ByteRange,
-    Bytes,
-    Lease,
-    Operation,
-    RegionInfo,
-    RowsWanted,
-    Sums,
-    Work,
-)
+from smbox.paths.work import ByteRange, Bytes, Lease, Operation, RegionInfo, RowsWanted, Sums
 from smbox.wire import ops
 from smbox.wire.ops import Op
+from smbox.work import Work
 
 OpenChannel = Callable[[int], Channel]
 """Makes a channel, given its number; nothing is sent yet."""

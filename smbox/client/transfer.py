@@ -8,10 +8,11 @@ from typing import Final
 from smbox.client.channel import Channel
 from smbox.client.message import Message, Transfer
 from smbox.errors import RequestTimeoutError
-from smbox.paths.work import ByteRange, RegionInfo, Work
+from smbox.paths.work import ByteRange, RegionInfo
 from smbox.wire.codec import Reply
 from smbox.wire.messages import Body
 from smbox.wire.ops import Op
+from smbox.work import Work
 
 WAIT_MS: Final = 500
 """How long one WAIT may be parked: less than the usual patience of a channel (1 s), so that

@@ -8,7 +8,7 @@ from typing import Final
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.striping import Placed, Striping
 from smbox.paths.requests import look_s
-from smbox.paths.work import Work
+from smbox.work import Work
 
 TURN_S: Final = 0.02
 """How long the wait looks at one part before it looks at the next."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 from smbox.errors import SmboxError
 from smbox.handle import Handle
 from smbox.many.node import Node
-from smbox.paths.work import ByteRange, Work
+from smbox.paths.work import ByteRange
+from smbox.work import Work
 
 TURN_S: Final = 0.002
 """How long one share is driven while others wait; their sockets move on meanwhile."""

@@ -33,8 +33,8 @@ from smbox.paths.work import (
     RegionInfo,
     RowsWanted,
     Sums,
-    Work,
 )
+from smbox.work import Work
 
 
 class LocalPath(ThreadedPath[LocalQueue]):

@@ -15,8 +15,9 @@ from smbox.memory.mapped import MappedRegion
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
 from smbox.paths.pause import Pause
-from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums, Work
+from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
 from smbox.wire.ops import cut
+from smbox.work import Work
 
 
 @dataclass(eq=False)

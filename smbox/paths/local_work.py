@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from smbox.errors import SmboxError
 from smbox.memory.recovery import StripeBusy
 from smbox.paths.pause import Pause
-from smbox.paths.work import Work
+from smbox.work import Work
 
 if TYPE_CHECKING:
     from smbox.paths.local_queue import LocalQueue

@@ -17,9 +17,10 @@ from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.staging import once_more
-from smbox.paths.work import Done, Operation, RegionInfo, Work
+from smbox.paths.work import Done, Operation, RegionInfo
 from smbox.wire import ops
 from smbox.wire.ops import carried_nbytes
+from smbox.work import Work
 
 T = TypeVar("T")
 

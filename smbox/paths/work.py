@@ -13,18 +13,6 @@ from smbox.address import GlobalAddress
 from smbox.memory.region_header import Described
 from smbox.work import Work
 
-__all__ = [
-    "ByteRange",
-    "Bytes",
-    "Done",
-    "Lease",
-    "Operation",
-    "RegionInfo",
-    "RowsWanted",
-    "Sink",
-    "Work",
-]
-
 Bytes = NDArray[np.uint8]
 Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]

@@ -15,8 +15,9 @@ from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.local_reads import LocalWait
 from smbox.paths.local_work import LocalWork
-from smbox.paths.work import RegionInfo, Work
+from smbox.paths.work import RegionInfo
 from smbox.testing.solo import SoloControl
+from smbox.work import Work
 
 PAIRS = [
     (LocalPath, RemotePath),

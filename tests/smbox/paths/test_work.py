@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.paths.work import Lease, Work
+from smbox.paths.work import Lease
+from smbox.work import Work
 
 
 @pytest.fixture
