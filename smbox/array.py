@@ -22,8 +22,7 @@ from smbox.errors import LayoutMismatchError
 
 Adapter = Callable[[Any], NDArray[Any]]
 
-_ADAPTERS: dict[type, Adapter] = {}
-_NAMED: dict[str, Adapter] = {}
+_ADAPTERS: dict[type | str, Adapter] = {}
 BYTE: Final = np.dtype(np.uint8)
 NARROW_NAMES: Final = frozenset({"float16", "bfloat16"})
 
@@ -42,10 +41,7 @@ def register_adapter(kind: type | str, adapter: Adapter) -> None:
         adapter: returns a numpy array on the same memory, without a copy: verbs that fill or
             move an array write through it. It raises TypeError for a value it cannot share.
     """
-    if isinstance(kind, str):
-        _NAMED[kind] = adapter
-    else:
-        _ADAPTERS[kind] = adapter
+    _ADAPTERS[kind] = adapter
 
 
 def source_array(
@@ -174,7 +170,7 @@ def _shared_array(value: Any) -> NDArray[Any] | None:
 def _named_array(value: Any) -> NDArray[Any] | None:
     """Return an array by an adapter that is registered for the name of a class."""
     for kind in type(value).__mro__:
-        if adapter := _NAMED.get(f"{kind.__module__}.{kind.__qualname__}"):
+        if adapter := _ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}"):
             return adapter(value)
     return None
 
