@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from smbox.chaining import InTurn
-from smbox.handle import Handle, check_seconds
+from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
@@ -25,8 +25,7 @@ def put(
     paths: PathPair, operation: Operation, signal: Counter, timeout_s: float | None
 ) -> None:
     """Do a put with a signal, as a blocking verb does."""
-    if timeout_s is not None:
-        check_seconds(timeout_s)  # before anything is done
+    paths.seconds(timeout_s)  # before anything is done
     _put(paths, operation, signal).finish(timeout_s)
 
 

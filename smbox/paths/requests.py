@@ -124,8 +124,7 @@ def wait_version(
     op: str = "wait",
 ) -> None:
     """Wait for a region's version, as a blocking verb does."""
-    if timeout_s is not None:
-        check_seconds(timeout_s)
+    paths.seconds(timeout_s)  # before anything is begun
     work = paths.data(info).wait_version(info, version)
     Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
 
