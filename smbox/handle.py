@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from numbers import Real
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
-from smbox.chaining import FunctionCall, InTurn
+from smbox.chaining import InTurn
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.work import Work
 
@@ -159,9 +159,7 @@ class Handle(Generic[T]):
         def result() -> Any:
             return found[0].result() if isinstance(found[0], Handle) else found[0]
 
-        return Handle(
-            self._op, InTurn(self.work, lambda: FunctionCall(call)), result, self.timeout_s
-        )
+        return Handle(self._op, InTurn(self.work, call), result, self.timeout_s)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait in an asyncio event loop, as ``result()`` does, without blocking the loop.

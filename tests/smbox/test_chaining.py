@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from smbox.chaining import FunctionCall, InTurn
+from smbox.chaining import InTurn
 from smbox.errors import ConfigError, RegionFreedError
 
 
@@ -45,6 +45,10 @@ class Step:
 
 def in_turn(first, second):
     return InTurn(first, lambda: second)
+
+
+def behind(function):
+    return InTurn(Step(outcome="all"), function)
 
 
 def test_the_second_is_driven_when_the_first_is_done():
@@ -127,8 +131,8 @@ def test_two_threads_that_wait_drive_one_second():
 
 def test_a_function_is_called_once_and_what_it_began_is_driven():
     calls, began = [], Step(False, True)
-    work = FunctionCall(lambda: calls.append(1) or began)
-    assert work.outcome() == "none"
+    work = behind(lambda: calls.append(1) or began)
+    assert work.outcome() == "partial"
     assert not work.advance(0.0)
     assert work.advance(0.0)
     assert calls == [1]
@@ -141,11 +145,11 @@ def test_a_function_that_raised_raises_the_same_again():
         calls.append(1)
         raise error
 
-    work = FunctionCall(function)
+    work = behind(function)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             work.advance(0.0)
-    assert (calls, work.outcome()) == ([1], "none")
+    assert (calls, work.outcome()) == ([1], "partial")
 
 
 def test_a_function_that_was_interrupted_is_not_called_again():
@@ -155,7 +159,7 @@ def test_a_function_that_was_interrupted_is_not_called_again():
         calls.append(1)
         raise KeyboardInterrupt
 
-    work = FunctionCall(function)
+    work = behind(function)
     with pytest.raises(KeyboardInterrupt):
         work.advance(0.0)
     with pytest.raises(ConfigError, match="interrupted"):
@@ -170,7 +174,7 @@ def test_who_waits_while_another_thread_calls_keeps_its_deadline():
         entered.set()
         leave.wait(30.0)
 
-    work = FunctionCall(function)
+    work = behind(function)
     thread = threading.Thread(target=work.advance, args=(0.0,))
     thread.start()
     entered.wait(30.0)
