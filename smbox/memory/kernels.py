@@ -92,14 +92,12 @@ class Kernel:
         has_scale: takes a scale; all others demand 1.
         is_whole: runs on the whole range at once, with an operand of its own length.
         has_operand: takes one at all.
-        source_count: elements of a whole kernel's operand; None: as its operand says.
     """
 
     kinds: frozenset[Kind]
     has_scale: bool = False
     is_whole: bool = False
     has_operand: bool = True
-    source_count: int | None = 0
 
 
 _SMALL: Final = 1e-30
@@ -120,11 +118,11 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
     KernelCode.MIN: Kernel(_ALL),
     KernelCode.MAX: Kernel(_ALL),
     KernelCode.ELASTIC: Kernel(_FLOATS, has_scale=True),
-    KernelCode.COMPARE_SWAP: Kernel(_WHOLE_NUMBERS, is_whole=True, source_count=2),
-    KernelCode.ARRIVE: Kernel(_WORDS, is_whole=True, source_count=1),
-    KernelCode.WITHDRAW: Kernel(_WORDS, is_whole=True, source_count=1),
-    KernelCode.SCATTER_PUT: Kernel(_ALL, is_whole=True, source_count=None),
-    KernelCode.SCATTER_SUM: Kernel(_ALL, has_scale=True, is_whole=True, source_count=None),
+    KernelCode.COMPARE_SWAP: Kernel(_WHOLE_NUMBERS, is_whole=True),
+    KernelCode.ARRIVE: Kernel(_WORDS, is_whole=True),
+    KernelCode.WITHDRAW: Kernel(_WORDS, is_whole=True),
+    KernelCode.SCATTER_PUT: Kernel(_ALL, is_whole=True),
+    KernelCode.SCATTER_SUM: Kernel(_ALL, has_scale=True, is_whole=True),
     KernelCode.SCALE: Kernel(_NUMBERS, has_scale=True, has_operand=False),
 }
 

@@ -46,7 +46,6 @@ class Hello(Body, frozen=True):
         proof: answers the node's challenge (smbox/wire/proving.py); empty before it is known.
         pid: process id of the client, for error messages.
         host: name of the client's host, for error messages and lists.
-        software: the client's release.
         generation: of this connection among those of the channel; each is larger than the
             last. Every request of the connection carries it.
     """
@@ -58,7 +57,6 @@ class Hello(Body, frozen=True):
     node_uuid: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     pid: Count = 0
     host: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    software: Annotated[str, msgspec.Meta(max_length=64)] = ""
     generation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
 
 
@@ -84,7 +82,6 @@ class Welcome(Body, frozen=True):
         lent_nbytes: bytes that LENDs of one channel may be waiting for.
         applied: number of the last change applied on this channel; 0 for a new one.
         resumed: the node knew this channel.
-        software: the node's release.
         proof: shows that the node knows its cookie, to who sent a nonce; else empty.
     """
 
@@ -100,7 +97,6 @@ class Welcome(Body, frozen=True):
     epoch: Count = 0
     memory_format: Count = 0
     resumed: bool = False
-    software: str = ""
     answers_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     sources_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 4 << 20
     lent_nbytes: Annotated[int, msgspec.Meta(gt=0)] = 16 << 20
