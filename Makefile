@@ -69,6 +69,8 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 # The tests start some thousands of Pythons. Where PYTHONDONTWRITEBYTECODE is set, as in many
 # containers, each of them would compile all of smbox that it imports: a third of its start.
 test: export PYTHONDONTWRITEBYTECODE =
+# There is a process for each core already.
+test: export OMP_NUM_THREADS = 1
 test: $(BUILT) $(TRIED)  ## run every test, the core's first, a process for each core (minutes)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
