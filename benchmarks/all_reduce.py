@@ -10,7 +10,6 @@ computed that could hide an exchange.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import command_line
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -178,11 +178,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--sizes", default="1,16,100", help="MiB, with commas")
     parser.add_argument("--ranks", default="2,4", help="numbers, with commas")
     parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     read = parser.parse_args(words)
     rows = [
         row

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import pages
 
 import smbox
 from memnode.config import Bind, NodeConfig
@@ -204,8 +205,7 @@ def census() -> str:
 
 def markdown(rows: list[tuple[str, ...]]) -> str:
     """Return rows, the first of them the head, as a table."""
-    rule = ["---", *["--:"] * (len(rows[0]) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [rows[0], tuple(rule), *rows[1:]])
+    return pages.table(rows[0], rows[1:])
 
 
 def tour() -> str:

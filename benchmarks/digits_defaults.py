@@ -12,7 +12,6 @@ percent, and of its loss on the training set. "-" is a run whose loss was no num
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import statistics
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import command_line
 import numpy as np
 import torch
 from torch import nn
@@ -213,13 +213,12 @@ def table(name: str, seeds: Sequence[int], epochs: float) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Train with every setting and every seed and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, seeds="0,1,2")
     parser.add_argument("name", choices=sorted(TABLES))
     parser.add_argument("--epochs", type=float, default=20.0)
-    parser.add_argument("--seeds", default="0,1,2", help="numbers, with commas")
     read = parser.parse_args(words)
     torch.set_num_threads(1)
-    table(read.name, [int(seed) for seed in read.seeds.split(",")], read.epochs)
+    table(read.name, command_line.numbers(read.seeds), read.epochs)
     return 0
 
 

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import command_line
+import pages
 import torch
 from rich.console import Console
 from torch import nn
@@ -42,6 +44,7 @@ MEMORY = "256MiB"
 MEET_TIMEOUT_S = 300.0
 
 
+HEAD = ("seed", "HybridSGD", "one process", "difference", "s", "s, one", "MiB with the center")
 PAGE = """\
 # Digits: the demo's task over several seeds
 
@@ -52,9 +55,7 @@ momentum {settings.momentum:g}, torch {torch}. The seed decides which 360 digits
 the first weights and the order of the batches. All processes share the {cores} cores of one
 host, one thread each: read the accuracy, not the seconds.
 
-| seed | HybridSGD | one process | difference | s | s, one | MiB with the center |
-| --: | --: | --: | --: | --: | --: | --: |
-{rows}
+{table}
 
 Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %; HybridSGD is {behind:+.2f} points
 behind, from {least:+.2f} to {most:+.2f}. One of the held-out digits is 0.28 points.
@@ -174,7 +175,7 @@ def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Setting
         settings=settings,
         cores=os.cpu_count(),
         torch=torch.__version__,
-        rows="\n".join(_row(seed, *each) for seed, each in found.items()),
+        table=pages.table(HEAD, [_row(seed, *each) for seed, each in found.items()], words=0),
         hybrid=statistics.fmean(hybrid),
         one=statistics.fmean(one),
         behind=statistics.fmean(behind),
@@ -184,8 +185,8 @@ def page(found: dict[int, tuple[Found, Found]], epochs: float, settings: Setting
     )
 
 
-def _row(seed: int, hybrid: Found, one: Found) -> str:
-    cells = (
+def _row(seed: int, hybrid: Found, one: Found) -> tuple[str, ...]:
+    return (
         str(seed),
         f"{hybrid.accuracy:.2%}",
         f"{one.accuracy:.2%}",
@@ -194,7 +195,6 @@ def _row(seed: int, hybrid: Found, one: Found) -> str:
         f"{one.seconds:.1f}",
         f"{hybrid.nbytes / 2**20:.1f}",
     )
-    return "| " + " | ".join(cells) + " |"
 
 
 def _be_worker(folder: Path) -> None:
@@ -208,9 +208,8 @@ def _be_worker(folder: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train both sides with every seed and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, seeds="0,1,2,3,4")
     parser.add_argument("--epochs", type=float, default=40.0)
-    parser.add_argument("--seeds", default="0,1,2,3,4", help="numbers, with commas")
     parser.add_argument("--page", type=Path, default=Path("docs/digits.md"))
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     read = parser.parse_args(words)
@@ -221,7 +220,7 @@ def main(words: Sequence[str] | None = None) -> None:
     base = Settings()
     settings = Settings(steps=steps_of(base, read.epochs))
     found = {}
-    for seed in map(int, read.seeds.split(",")):
+    for seed in command_line.numbers(read.seeds):
         found[seed] = together(settings, seed), alone(settings, seed)
         hybrid, one = found[seed]
         print(f"seed {seed}: HybridSGD {hybrid.accuracy:.2%}, one process {one.accuracy:.2%}")

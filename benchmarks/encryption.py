@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import command_line
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -152,11 +153,10 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure and print the table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--mib", type=int, default=100, help="of a long call")
     parser.add_argument("--rounds", type=int, default=15, help="of long calls")
     parser.add_argument("--calls", type=int, default=2000, help="small ones of each verb")
-    parser.add_argument("--json", action="store_true")
     told = parser.parse_args(words)
     rows = measured(told)
     if told.json:

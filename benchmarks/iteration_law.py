@@ -20,7 +20,6 @@ takes in place of all four parts, and how much shorter an iteration of it is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
@@ -29,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import command_line
 import torch
 from computation import Computation
 from rich.console import Console
@@ -243,12 +243,11 @@ def table(rows: Sequence[Row]) -> Table:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="MiB, with commas")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--transport", default="auto", help="auto, shm, tcp or ipc")
     parser.add_argument("--in-request", action="store_true", help="no increment regions")
-    parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     read = parser.parse_args(words)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", StabilityWarning)

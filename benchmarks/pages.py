@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+DOCS: Final = Path(__file__).resolve().parents[1] / "docs" / "experiments"
 NOT_MEASURED: Final = "Not measured yet."
 
 

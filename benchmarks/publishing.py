@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import command_line
 import numpy as np
 import torch
 from rich.console import Console
@@ -268,12 +269,11 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--mib", type=float, default=256.0, help="size of the weights")
     parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--transport", default="auto", choices=("auto", "shm", "tcp"))
-    parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     told = parser.parse_args(words)
     rows = measure(told)
     print(json.dumps(rows)) if told.json else Console().print(table(rows))

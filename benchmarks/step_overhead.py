@@ -16,7 +16,6 @@ figures are those of the scheduler.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
 import os
@@ -30,6 +29,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import command_line
+import pages
 from step_contest import ALGORITHMS, TIMEOUT_S, WORKERS, Times
 from step_profile import CATEGORIES
 
@@ -163,16 +164,14 @@ def table(told: Sequence[Line]) -> str:
         )
         for line in told
     ]
-    rule = ["---", *["--:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(each) + " |" for each in (head, rule, *cells))
+    return pages.table(head, cells)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--only", default="*", help="a glob of names")
-    parser.add_argument("--json", action="store_true", help="lines as JSON for a table")
+    parser.add_argument("--only", default="*", help="one glob; names have commas")
     read = parser.parse_args(words)
     names = [name for name in ALGORITHMS if fnmatch.fnmatchcase(name, read.only)]
     if not names:

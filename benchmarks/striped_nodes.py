@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+import command_line
 from lab import counters, enclosure, hosts, nodes, spec
 from rich.console import Console
 from rich.table import Table
@@ -160,7 +161,7 @@ def table(found: Sequence[dict[str, Any]], told: argparse.Namespace) -> Table:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line.parser(__doc__, "json")
     parser.add_argument("--nodes", default="1,2,4", help="numbers, with commas")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rate-mbit", type=float, default=1000.0, help="0: unlimited")
@@ -168,11 +169,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-keys", action="store_true", help="nothing is encrypted")
-    parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     told = parser.parse_args(words)
     if not enclosure.is_inside():
         return enclosure.run([sys.executable, *sys.argv])
-    counts = [int(count) for count in told.nodes.split(",")]
+    counts = command_line.numbers(told.nodes)
     with terminable():
         found = rows([measure(count, told) for _ in range(told.repeats) for count in counts])
     print(json.dumps(found)) if told.json else Console(width=120).print(table(found, told))

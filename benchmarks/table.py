@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pages
+
 from smbox.cli.bench.result import Goal
 
 COLUMNS = ("row", "case", "smbox", "limit", "ratio", "goal", "", "CPU s/GB")
@@ -43,9 +45,9 @@ def table(runs: list[Run]) -> str:
     columns = list(COLUMNS)
     if len(runs) > 1:
         columns.insert(RANGE_AT, "lowest to highest")
-    lines = [f"{machine}; {size} {count}.", "", _line(columns), _line(["---"] * len(columns))]
     rows = zip(*(run["results"] for run in runs), strict=True)
-    return "\n".join(lines + [_line(_cells(row)) for row in rows]) + "\n"
+    shown = pages.table(columns, [_cells(row) for row in rows], words=len(columns))
+    return f"{machine}; {size} {count}.\n\n{shown}\n"
 
 
 def _kind(run: Run) -> tuple[object, ...]:
@@ -102,10 +104,6 @@ def _median(results: tuple[Result, ...], name: str) -> float | None:
     """Return the median of a value; None if a run has none."""
     values = [result[name] for result in results]
     return None if None in values else median(values)
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def main(arguments: list[str]) -> None:

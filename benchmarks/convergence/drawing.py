@@ -9,7 +9,9 @@ from typing import Any
 
 from catalog import CLASSES, ROWS
 from intervals import interval
-from results import Result, Results, accuracy
+from kept import Result
+from plots import panels
+from results import Results, accuracy
 
 CURVES = ("one", "sync", "easgd", "easgd-64", "eamsgd-64", "downpour", "downpour-64", "hybrid")
 
@@ -21,14 +23,10 @@ def draw(results: Results, path: Path) -> None:
         results: by row; every row of the table of classes is one line of the left panel.
         path: of the picture.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
     shown = {name: each for name, each in results.items() if ROWS[name].table == CLASSES}
-    figure = Figure(figsize=(11, 0.6 + 0.3 * max(len(shown), 10)), layout="constrained")
-    ends, curves = figure.subplots(1, 2)
-    _ends(ends, shown)
-    _curves(curves, results)
-    figure.savefig(path, dpi=110)
+    with panels(path, (1, 2), (11, 0.6 + 0.3 * max(len(shown), 10))) as ((ends, curves),):
+        _ends(ends, shown)
+        _curves(curves, results)
 
 
 def _ends(axes: Any, results: Results) -> None:
@@ -43,7 +41,6 @@ def _ends(axes: Any, results: Results) -> None:
     axes.set_yticks(range(len(results)), [ROWS[name].title for name in results])
     axes.invert_yaxis()
     axes.set_xlabel("accuracy, %, on the test set; mean with 95 % confidence interval")
-    axes.grid(alpha=0.3)
 
 
 def _curves(axes: Any, results: Results) -> None:
@@ -55,7 +52,6 @@ def _curves(axes: Any, results: Results) -> None:
             axes.plot(x, y, label=ROWS[name].title, **style)
     axes.set_xlabel("share of the run")
     axes.set_ylabel("accuracy, %, on 1000 validation pictures")
-    axes.grid(alpha=0.3)
     if any(name in results for name in CURVES):
         axes.legend(fontsize="small")
 

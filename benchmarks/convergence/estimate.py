@@ -1,13 +1,14 @@
-"""How long runs will take: by the table of kinds at first, then by finished runs."""
+"""How long runs will take: the guess by the table of kinds."""
 
 from __future__ import annotations
 
-import statistics
+import functools
 from collections.abc import Iterable
-from typing import Any
 
+from estimator import Estimator
+from kept import Result
 from parts import SLOWNESS
-from rows import Row, Settings
+from rows import Settings
 from trainers import KINDS
 
 START_S = 8.0
@@ -32,46 +33,20 @@ def prior_s(settings: Settings, training_pictures: int = TRAINING_PICTURES) -> f
     return START_S + each_s * settings.samples(pictures)
 
 
-class Estimator:
-    """Knows what the finished runs took.
+def estimator(
+    finished: Iterable[Result], training_pictures: int = TRAINING_PICTURES
+) -> Estimator[Settings]:
+    """Return an estimator that knows what the finished runs took.
 
     Args:
         finished: results of this machine.
         training_pictures: of the set.
     """
-
-    def __init__(
-        self, finished: Iterable[dict[str, Any]], training_pictures: int = TRAINING_PICTURES
-    ) -> None:
-        self._training_pictures = training_pictures
-        self._took: dict[str, list[float]] = {}
-        self._ratios: list[float] = []
-        for result in finished:
-            self.learn(Settings.from_json(result["settings"]), result["took_s"])
-
-    def learn(self, settings: Settings, took_s: float) -> None:
-        """Take in a finished run."""
-        self._took.setdefault(_same(settings), []).append(took_s)
-        self._ratios.append(took_s / self._prior_s(settings))
-
-    def seconds(self, settings: Settings) -> float:
-        """Return how long a run will take: as its row did before, else by prior and machine."""
-        if _same(settings) in self._took:
-            return statistics.fmean(self._took[_same(settings)])
-        return self._prior_s(settings) * (
-            statistics.median(self._ratios) if self._ratios else 1.0
-        )
-
-    def _prior_s(self, settings: Settings) -> float:
-        return prior_s(settings, self._training_pictures)
+    found = Estimator(functools.partial(prior_s, training_pictures=training_pictures), _alike)
+    for result in finished:
+        found.learn(Settings.from_json(result["settings"]), result["took_s"])
+    return found
 
 
-def _same(settings: Settings) -> str:
-    row: Row = settings.row
-    return f"{row.name} {settings.epochs:g} {settings.share:g}"
-
-
-def hours(seconds: float) -> str:
-    """Word a time in hours and minutes."""
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min"
+def _alike(settings: Settings) -> tuple[str, float, float]:
+    return settings.row.name, settings.epochs, settings.share

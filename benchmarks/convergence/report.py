@@ -7,10 +7,14 @@ The page is made of the results that are there, and says which are missing.
 
 from __future__ import annotations
 
-import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+
+import command_line
+import pages
 import sweep
 from catalog import CROWDS, ROWS, SCENARIOS, TABLES, WORKERS
 from claims import FINDINGS, GOALS
@@ -22,7 +26,6 @@ from tables import (
     MARK,
     accuracy_table,
     exchange_table,
-    laid_out,
     scenario_table,
     staleness_table,
     time_table,
@@ -193,15 +196,14 @@ def findings(results: Results) -> str:
         (each.source, each.published, each.figures(results), each.words(results), each.setting)
         for each in FINDINGS
     ]
-    return laid_out(head, lines, aligned="---")
+    return pages.table(head, lines, words=len(head))
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write the page and its picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    docs = pages.DOCS.parent
+    parser = command_line.parser(__doc__, seeds=SEEDS, docs=docs)
     parser.add_argument("folder", type=Path, nargs="?", default=OUT, help="of the results")
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
-    parser.add_argument("--seeds", default=SEEDS, help="numbers, with commas")
     parser.add_argument("--epochs", type=float, default=EPOCHS)
     parser.add_argument("--share", type=float, default=SHARE)
     parser.add_argument("--looks", type=int, default=LOOKS)

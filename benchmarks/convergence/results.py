@@ -1,8 +1,7 @@
-"""Results of runs, one file each, found again by the row, the seed and all settings."""
+"""Results of runs: made of the figures of the workers, and read by row and seed."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from kept import Result, grouped
 from rows import Row, Settings
 
 from smbox.cli.bench.command import cpu_name
 
-Result = dict[str, Any]
 Results = dict[str, list[Result]]
 """By the name of the row, each row's by seed; rows without results are missing."""
 
@@ -62,24 +61,10 @@ def _sum(counts: Iterable[dict[str, Any]]) -> dict[str, float]:
     return {name: sum(each.get(name, 0) for each in counts) for name in COUNTED}
 
 
-def store(path: Path, result: Result) -> None:
-    """Write a result; the file is whole or not there, whenever this is interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}.part")
-    beside.write_text(json.dumps(result, indent=1))
-    beside.rename(path)
-
-
 def load(folder: Path, wanted: Iterable[Settings]) -> Results:
     """Read the results of these settings that are there; all other files are left out."""
-    found: Results = {}
-    for settings in wanted:
-        path = folder / settings.file_name
-        if path.exists():
-            found.setdefault(settings.row.name, []).append(json.loads(path.read_text()))
-    for mine in found.values():
-        mine.sort(key=seed)
-    return found
+    found = grouped(folder, wanted, lambda settings: settings.row.name)
+    return {name: sorted(mine, key=seed) for name, mine in found.items()}
 
 
 def seed(result: Result) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
+
+import kept
 
 Scenario = Literal["none", "slow", "killed", "joining"]
 
@@ -94,7 +94,12 @@ class Settings:
         told = self.as_json()
         for name in SHOWN_ONLY:
             del told["row"][name]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+        return kept.key(told)
+
+    @property
+    def name(self) -> str:
+        """For progress and messages."""
+        return f"{self.row.name} {self.seed}"
 
     @property
     def file_name(self) -> str:

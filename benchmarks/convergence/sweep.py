@@ -12,23 +12,27 @@ runs that are missing; ``report.py`` makes the page of those that are there.
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+
+import command_line
+import kept
 import task
 from catalog import ROWS
 from claims import CLAIMED
 from cluster import Cluster, RunFailedError
-from estimate import TRAINING_PICTURES, Estimator, hours
+from estimate import TRAINING_PICTURES, estimator
+from kept import Result
+from missing import Missing, Tick
 from parts import parts
-from results import Result, gathered, load, store
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from results import gathered
 from rows import EPOCHS, LOOKS, SHARE, Settings
 from trainers import KINDS
 
@@ -76,29 +80,19 @@ def run(
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Read the command line; ``only`` becomes the names of the rows."""
+    parser = command_line.parser(
+        __doc__, "only", "budget_hours", "dry_run", out=OUT, seeds=SEEDS
+    )
     parser.add_argument("--data", type=Path, help="tar.gz of JPEGs, or torchvision's folder")
     cache = Path(tempfile.gettempdir()) / "smbox-cifar10"
     parser.add_argument("--cache", type=Path, default=cache, help="for the decoded pictures")
-    parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--only", default="*", help="names of rows: globs, with commas")
-    parser.add_argument("--seeds", default=SEEDS, help="numbers, with commas")
     parser.add_argument("--epochs", type=float, default=EPOCHS)
     parser.add_argument("--share", type=float, default=SHARE, help="of the training pictures")
     parser.add_argument("--looks", type=int, default=LOOKS, help="points of the curves")
-    parser.add_argument("--budget-hours", type=float, help="start no run that would end later")
-    parser.add_argument("--dry-run", action="store_true", help="only tell the estimate")
     read = parser.parse_args(words)
-    if not selected(read.only):
-        parser.error(f"--only {read.only} names none of the rows {', '.join(ROWS)}")
+    read.only = command_line.selected(parser, read, ROWS)
     return read
-
-
-def selected(only: str) -> list[str]:
-    """Return the names of the rows that one of the globs matches."""
-    globs = only.split(",")
-    return [name for name in ROWS if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
 
 
 def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
@@ -108,7 +102,7 @@ def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
         read: seeds, epochs, share and looks.
         names: of the rows. Those that decide no claim run with the first seed alone.
     """
-    first, *others = (int(seed) for seed in read.seeds.split(","))
+    first, *others = command_line.numbers(read.seeds)
     pairs = [(name, first) for name in names]
     pairs += [(name, seed) for seed in others for name in names if name in CLAIMED]
     return [
@@ -116,94 +110,10 @@ def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
     ]
 
 
-class Sweep:
-    """Does runs, and knows how long the rest will take.
-
-    Args:
-        runs: that are asked for, in order.
-        read: the command line.
-        console: where to show it.
-        training_pictures: of the set, for estimates.
-    """
-
-    def __init__(
-        self,
-        runs: Sequence[Settings],
-        read: argparse.Namespace,
-        console: Console,
-        training_pictures: int,
-    ) -> None:
-        self._read = read
-        self._console = console
-        finished = load(read.out, runs)
-        self._estimator = Estimator(
-            (each for mine in finished.values() for each in mine), training_pictures
-        )
-        self._missing = [each for each in runs if not (read.out / each.file_name).exists()]
-        self._count = len(runs)
-        self.failed: list[str] = []
-
-    def tell(self) -> None:
-        """Say how long the missing runs will take, row by row."""
-        seconds: dict[str, list[float]] = {}
-        for each in self._missing:
-            seconds.setdefault(each.row.name, []).append(self._estimator.seconds(each))
-        for name, mine in seconds.items():
-            self._console.print(f"{name:24} {len(mine)} x {mine[0]:6.0f} s")
-        total_s = sum(sum(mine) for mine in seconds.values())
-        self._console.print(
-            f"{len(self._missing)} of {self._count} runs are missing: some {hours(total_s)}"
-        )
-
-    def go(self) -> None:
-        """Do the missing runs, or those that fit into the budget."""
-        began_s = time.monotonic()
-        budget_s = (self._read.budget_hours or 1e9) * 3600.0
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console) as progress:
-            all_runs = progress.add_task("", total=1.0)
-            for index, settings in enumerate(self._missing):
-                rest_s = sum(map(self._estimator.seconds, self._missing[index:]))
-                spent_s = time.monotonic() - began_s
-                here = f"run {index + 1} of {len(self._missing)}, {hours(rest_s)} to go"
-                progress.update(
-                    all_runs, description=here, completed=spent_s / (spent_s + rest_s)
-                )
-                if spent_s + self._estimator.seconds(settings) > budget_s:
-                    self._console.print(f"the budget ends before run {index + 1}")
-                    return
-                bar = progress.add_task(f"{settings.row.name} {settings.seed}", total=1.0)
-                self._do(settings, lambda done, bar=bar: progress.update(bar, completed=done))
-                progress.remove_task(bar)
-
-    def _do(self, settings: Settings, told: Callable[[float], None]) -> None:
-        """Do one run; one that fails is told, and missing in the report."""
-        timeout_s = PATIENCE_S + PATIENCE * self._estimator.seconds(settings)
-        name = f"{settings.row.name} {settings.seed}"
-        try:
-            result = run(settings, self._read.cache, told, timeout_s)
-        except (RunFailedError, smbox.SmboxError) as error:
-            self.failed.append(name)
-            self._console.print(f"{name}: failed: {error}", markup=False)
-            return
-        store(self._read.out / settings.file_name, result)
-        self._estimator.learn(settings, result["took_s"])
-        self._console.print(
-            f"{name:26} {result['accuracy']:6.1%}  {result['took_s']:6.1f} s"
-            f"  {result['cpu_s']:6.1f} CPU s  {result['error']}",
-            markup=False,
-        )
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing."""
     read = arguments(words)
-    go(wanted(read, selected(read.only)), read)
+    go(wanted(read, read.only), read)
 
 
 def go(
@@ -211,7 +121,7 @@ def go(
     read: argparse.Namespace,
     training_pictures: int = TRAINING_PICTURES,
 ) -> None:
-    """Do these runs as the command line says.
+    """Do these runs as the command line says; a run that fails is missing in the report.
 
     Args:
         runs: in order.
@@ -221,15 +131,37 @@ def go(
     Raises:
         SystemExit: some runs failed; the others are done.
     """
-    sweep = Sweep(runs, read, Console(), training_pictures)
-    sweep.tell()
+    finished = [result for _, result in kept.load(read.out, runs)]
+    estimates = estimator(finished, training_pictures)
+    missing = Missing(runs, read.out, estimates)
+    for name, count in Counter(each.row.name for each in missing.runs).items():
+        one = next(each for each in missing.runs if each.row.name == name)
+        print(f"{name:24} {count} x {estimates.seconds(one):6.0f} s")
+    missing.tell()
     if read.dry_run:
         return
     if read.data is not None:
         task.decode(read.data, read.cache)
-    sweep.go()
-    if sweep.failed:
-        sys.exit(f"failed, and missing in the report: {', '.join(sweep.failed)}")
+
+    def do(settings: Settings, tick: Tick) -> Result:
+        timeout_s = PATIENCE_S + PATIENCE * estimates.seconds(settings)
+        return run(settings, read.cache, tick, timeout_s)
+
+    failed = missing.go(
+        do,
+        _shown,
+        budget_s=3600.0 * read.budget_hours,
+        failures=(RunFailedError, smbox.SmboxError),
+    )
+    if failed:
+        sys.exit(f"failed, and missing in the report: {', '.join(failed)}")
+
+
+def _shown(_: Settings, result: Result) -> str:
+    return (
+        f"{result['accuracy']:6.1%}  {result['took_s']:6.1f} s"
+        f"  {result['cpu_s']:6.1f} CPU s  {result['error']}"
+    )
 
 
 if __name__ == "__main__":

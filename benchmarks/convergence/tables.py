@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from catalog import ROWS, baseline_of
 from intervals import interval, paired
-from results import Result, Results, accuracy, by_seed
+from kept import Result
+from pages import table
+from results import Results, accuracy, by_seed
 from rows import Row
 from trainers import moving_rate_of, own_momentum_of, period_of
 
@@ -46,7 +48,7 @@ def accuracy_table(results: Results, rows: Sequence[Row]) -> str:
         "wall s",
         "CPU s/core",
     )
-    return laid_out(head, [_accuracy_cells(results, row) for row in rows])
+    return table(head, [_accuracy_cells(results, row) for row in rows])
 
 
 def _accuracy_cells(results: Results, row: Row) -> list[str]:
@@ -100,7 +102,7 @@ def time_table(results: Results, rows: Sequence[Row]) -> str:
         samples = interval([each[1] / 1000.0 for each in reached])
         told = f"{len(reached)} of {len(mine)}"
         lines.append([row.title, told, str(seconds), f"{samples} thousand"])
-    return laid_out(head, lines)
+    return table(head, lines)
 
 
 def reached_at(result: Result) -> tuple[float, float] | None:
@@ -132,7 +134,7 @@ def scenario_table(results: Results, rows: Sequence[Row]) -> str:
                 _endings(row, mine),
             ]
         )
-    return laid_out(head, lines)
+    return table(head, lines)
 
 
 def _endings(row: Row, results: Sequence[Result]) -> str:
@@ -162,7 +164,7 @@ def exchange_table(results: Results) -> str:
                         _hidden(counts),
                     ]
                 )
-    return laid_out(head, lines)
+    return table(head, lines)
 
 
 def staleness_table(results: Results) -> str:
@@ -180,7 +182,7 @@ def staleness_table(results: Results) -> str:
             ]
             told = [f"{share:.0%}" for share in shares]
             lines.append([ROWS[name].title, *told, str(max(seen))])
-    return laid_out(head, lines)
+    return table(head, lines)
 
 
 def _cpu_s_per_core(result: Result) -> float:
@@ -202,11 +204,3 @@ def _staleness_mean(results: Sequence[Result]) -> str:
 def _hidden(counts: Sequence[dict[str, float]]) -> str:
     took = sum(each["exchange_ms"] for each in counts)
     return f"{sum(each['hidden_ms'] for each in counts) / took:.0%}" if took else ""
-
-
-def laid_out(
-    head: Sequence[str], lines: Sequence[Sequence[str]], *, aligned: str = "--:"
-) -> str:
-    """Return a table as Markdown; ``aligned`` is the rule below all columns but the first."""
-    rule = ["---", *[aligned] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))

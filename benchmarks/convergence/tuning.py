@@ -9,9 +9,15 @@ that are not among those of the report, and write what was chosen into ``catalog
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+
+import command_line
+import pages
 import sweep
 from catalog import ROWS
 from intervals import interval
@@ -36,17 +42,15 @@ def variants(row: Row, lrs: Sequence[float], rates: Sequence[float]) -> list[Row
 
 def table(runs: Sequence[Settings], read: argparse.Namespace) -> str:
     """Lay out the accuracies of the settings that were tried."""
-    lines = [
-        "| row | lr | moving rate | validation accuracy, % | runs |",
-        "| --- | --: | --: | --: | --: |",
-    ]
+    head = ("row", "lr", "moving rate", "validation accuracy, %", "runs")
+    lines = []
     for row in dict.fromkeys(_identity(each) for each in runs):
         mine = [each for each in runs if _identity(each) == row]
         found = [one for each in mine for one in load(read.out, [each]).get(row[0], [])]
         if found:
             shown = interval([accuracy(each) for each in found])
-            lines.append("| " + " | ".join([*row, str(shown), str(shown.count)]) + " |")
-    return "\n".join(lines)
+            lines.append([*row, str(shown), str(shown.count)])
+    return pages.table(head, lines)
 
 
 def _identity(settings: Settings) -> tuple[str, str, str]:
@@ -65,9 +69,9 @@ def main(words: Sequence[str] | None = None) -> None:
         [float(each) for each in told.split(",") if each] for told in (own.lr, own.moving_rate)
     )
     runs = [
-        Settings(row, int(seed), read.epochs, read.share, read.looks, "validation")
-        for seed in read.seeds.split(",")
-        for name in sweep.selected(read.only)
+        Settings(row, seed, read.epochs, read.share, read.looks, "validation")
+        for seed in command_line.numbers(read.seeds)
+        for name in read.only
         for row in variants(ROWS[name], lrs, rates)
     ]
     sweep.go(runs, read)

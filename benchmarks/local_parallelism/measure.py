@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fnmatch
 import json
 import os
 import platform
@@ -24,16 +23,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # where kept.py is
+
+import command_line
+import kept
+import report
 import torch
+from estimator import Estimator
+from kept import Result
+from missing import Missing
 from plan import BATCH, BATCHES, ROWS, Row
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import smbox
 
-HERE = Path(__file__).parent
-OUT = HERE / "results"
-PAGE = HERE.parents[1] / "docs" / "experiments" / "local_parallelism.md"
-WORKER = HERE / "work.py"
+OUT = Path(__file__).with_name("results")
+WORKER = Path(__file__).with_name("work.py")
+EACH_S = 20.0
+"""Of a row; for the estimate."""
 TIMEOUT_S = 900.0
 SAID_CHARACTERS = 4000
 
@@ -136,59 +142,43 @@ def _result(row: Row, data: Path | None, found: Sequence[dict[str, Any]]) -> dic
 
 
 def _read(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="*", help="names of rows: globs, with commas")
+    parser = command_line.parser(__doc__, "only", "page", "docs", "dry_run", out=OUT)
     parser.add_argument("--data", type=Path, help="tar.gz of PART/CLASS/NAME.jpg")
-    parser.add_argument("--out", type=Path, default=OUT)
     for model in BATCH:
         parser.add_argument(f"--{model}-batch", type=int, default=BATCH[model])
         parser.add_argument(f"--{model}-batches", type=int, default=BATCHES[model])
     parser.add_argument("--tiny", action="store_true", help="a small network: for a test")
-    parser.add_argument(
-        "--page", type=Path, nargs="?", const=PAGE, help="only write the tables and the picture"
-    )
-    return parser.parse_args(words)
+    read = parser.parse_args(words)
+    read.only = command_line.selected(parser, read, ROWS)
+    return read
 
 
-def _missing(read: argparse.Namespace) -> list[Row]:
-    globs = read.only.split(",")
-    named = [
-        row for row in ROWS.values() if any(fnmatch.fnmatchcase(row.name, g) for g in globs)
-    ]
-    if not named:
-        sys.exit(f"--only {read.only} names none of the rows {', '.join(ROWS)}")
+def _rows(read: argparse.Namespace) -> list[Row]:
     return [
         row.sized(getattr(read, f"{row.model}_batch"), getattr(read, f"{row.model}_batches"))
-        for row in named
-        if not (read.out / f"{row.name}.json").exists()
+        for row in (ROWS[name] for name in read.only)
     ]
+
+
+def _shown(_: Row, result: Result) -> str:
+    return (
+        f"{result['images_per_s']:8.2f} images/s"
+        f" {result['cpu_s_per_image']:8.3f} CPU s/image {result['pss_mib']:8.0f} MiB"
+    )
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the rows that are missing, or write the page."""
     read = _read(words)
     if read.page:
-        sys.path.append(str(HERE.parent))  # where pages.py is
-        from report import write_page  # noqa: PLC0415
-
-        write_page(read.page, read.out)
+        found = kept.load(read.out, ROWS.values())
+        report.write({row.name: result for row, result in found}, read.docs)
         return
-    rows = _missing(read)
-    read.out.mkdir(parents=True, exist_ok=True)
-    columns = TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn()
-    with Progress(*columns) as progress:
-        bar = progress.add_task("", total=len(rows))
-        for row in rows:
-            progress.update(bar, description=row.name)
-            result = measured(row, read.data, is_tiny=read.tiny)
-            beside = read.out / f"{row.name}.part"
-            beside.write_text(json.dumps(result, indent=1) + "\n")
-            beside.rename(read.out / f"{row.name}.json")
-            progress.console.print(
-                f"{row.name:22} {result['images_per_s']:8.2f} images/s"
-                f" {result['cpu_s_per_image']:8.3f} CPU s/image {result['pss_mib']:8.0f} MiB"
-            )
-            progress.advance(bar)
+    estimator = Estimator(lambda _: EACH_S, alike=lambda row: row)
+    missing = Missing(_rows(read), read.out, estimator)
+    missing.tell()
+    if not read.dry_run:
+        missing.go(lambda row, _: measured(row, read.data, is_tiny=read.tiny), _shown)
 
 
 if __name__ == "__main__":

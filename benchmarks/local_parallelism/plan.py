@@ -42,6 +42,11 @@ class Row:
     micro_batches: int = 4
 
     @property
+    def file_name(self) -> str:
+        """Name of the result's file."""
+        return f"{self.name}.json"
+
+    @property
     def pictures(self) -> int:
         """How many pictures the row trains with."""
         return self.batch * self.batches

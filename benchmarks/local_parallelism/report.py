@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from kept import Result
 from pages import NOT_MEASURED, fill, table
 from plan import ROWS, TITLES
+from plots import panels
 
+PAGE = "local_parallelism.md"
 HEAD = (
     "way",
     "images/s",
@@ -20,25 +21,17 @@ HEAD = (
     "waited",
 )
 
-Result = dict[str, Any]
 Results = dict[str, Result]
 
 
-def write_page(page: Path, folder: Path) -> None:
+def write(found: Results, docs: Path) -> None:
     """Write what is measured between the page's comments, and the picture beside the page."""
-    found = load(folder)
-    picture = page.with_suffix(".png")
+    picture = (docs / PAGE).with_suffix(".png")
     parts = [NOT_MEASURED]
     if found:
         draw(found, picture)
         parts = [*tables(found), f"![images per second]({picture.name})"]
-    fill(page, {"measured": "\n" + "\n\n".join(parts) + "\n"})
-
-
-def load(folder: Path) -> Results:
-    """Read the rows that are there, in the order of the plan."""
-    paths = {name: folder / f"{name}.json" for name in ROWS}
-    return {n: json.loads(path.read_text()) for n, path in paths.items() if path.exists()}
+    fill(docs / PAGE, {"measured": "\n" + "\n\n".join(parts) + "\n"})
 
 
 def tables(found: Results) -> Iterator[str]:
@@ -80,15 +73,11 @@ def _row(name: str, result: Result, base: Result | None) -> list[str]:
 
 def draw(found: Results, path: Path) -> None:
     """Write the picture: a bar for each row."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
-    figure = Figure(figsize=(10, 3.2), layout="constrained")
-    for axes, (model, title) in zip(figure.subplots(1, 2), TITLES.items(), strict=True):
-        mine = {name: each for name, each in found.items() if ROWS[name].model == model}
-        names = [ROWS[name].title for name in mine]
-        axes.barh(names, [each["images_per_s"] for each in mine.values()], color="tab:blue")
-        axes.invert_yaxis()
-        axes.set_title(title)
-        axes.set_xlabel("images per second")
-        axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=110)
+    with panels(path, (1, 2), (10, 3.2), grid="x") as (line,):
+        for axes, (model, title) in zip(line, TITLES.items(), strict=True):
+            mine = {name: each for name, each in found.items() if ROWS[name].model == model}
+            names = [ROWS[name].title for name in mine]
+            axes.barh(names, [each["images_per_s"] for each in mine.values()], color="tab:blue")
+            axes.invert_yaxis()
+            axes.set_title(title)
+            axes.set_xlabel("images per second")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from plots import panels
+
 from memory_or_messages.rows import VERBS, PathName
 
 Points = Sequence[tuple[float, float]]
@@ -22,15 +24,11 @@ def draw(
     ratios: Mapping[PathName, Lines], shares: Mapping[PathName, Points], path: Path
 ) -> None:
     """Write the plot (PNG, by the path's ending)."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
-    *both, last = figure.subplots(1, 3)
-    for axes, (name, lines) in zip(both, ratios.items(), strict=True):
-        _ratios(axes, lines)
-        axes.set_title(TITLES[name])
-    _shares(last, shares)
-    figure.savefig(path, dpi=110)
+    with panels(path, (1, 3), (13, 4.2)) as ((*both, last),):
+        for axes, (name, lines) in zip(both, ratios.items(), strict=True):
+            _ratios(axes, lines)
+            axes.set_title(TITLES[name])
+        _shares(last, shares)
 
 
 def _ratios(axes: Any, lines: Lines) -> None:
@@ -48,7 +46,6 @@ def _ratios(axes: Any, lines: Lines) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("bytes of a call")
     axes.set_ylabel("time of a call, smbox = 1; gray: the published 25")
-    axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
 
 
@@ -62,6 +59,5 @@ def _shares(axes: Any, shares: Mapping[PathName, Points]) -> None:
     axes.set_title("half writes, half reads")
     axes.set_xlabel("processes")
     axes.set_ylabel("share of the raw transport; gray: SMB's 96 %")
-    axes.grid(alpha=0.3)
     if any(shares.values()):
         axes.legend(fontsize="small")

@@ -1,17 +1,17 @@
-"""Measuring rows, and keeping their results: one file each, found again by all settings."""
+"""Measuring rows, by every way that is there."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+
+from kept import Result
 
 from memory_or_messages import grpc_ways, mpi_ways
-from memory_or_messages.rows import Calls, Result, Row, Workload, file_name
+from memory_or_messages.rows import Calls, Row, Workload
 from memory_or_messages.turns import in_turns
 from memory_or_messages.ways import Way, local_ways
 from memory_or_messages.workload import rates
@@ -64,18 +64,3 @@ def _is_another(way: Way, row: Calls) -> bool:
     chunk_nbytes = getattr(way, "chunk_nbytes", 0)
     smallest = min(grpc_ways.CHUNKS_NBYTES)
     return chunk_nbytes <= smallest or row.nbytes > smallest
-
-
-def store(folder: Path, row: Row, result: Result) -> None:
-    """Keep a result; the file is whole or not there, whenever this is interrupted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / file_name(row)
-    beside = path.with_suffix(f".{os.getpid()}.part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    beside.rename(path)
-
-
-def load(folder: Path, rows: Sequence[Row]) -> dict[str, Result]:
-    """Read the results of these rows that are there, by name."""
-    paths = {row.name: folder / file_name(row) for row in rows}
-    return {name: json.loads(p.read_text()) for name, p in paths.items() if p.exists()}

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from kept import Result
 from pages import NOT_MEASURED, fill, table
 
 from memory_or_messages.drawing import draw
 from memory_or_messages.grpc_ways import STREAM, UNARY
-from memory_or_messages.rows import MIB, PATHS, ROWS, Calls, PathName, Result, Workload, shown
+from memory_or_messages.rows import MIB, PATHS, ROWS, Calls, PathName, Workload, shown
 
 PAGE: Final = "memory_or_messages.md"
 PICTURE: Final = (

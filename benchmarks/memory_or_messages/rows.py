@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+import kept
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -50,6 +50,11 @@ class Calls:
         return f"{self.verb}-{shown(self.nbytes).replace(' ', '')}"
 
     @property
+    def file_name(self) -> str:
+        """Name of the result's file."""
+        return _file_name(self)
+
+    @property
     def estimate_s(self) -> float:
         """How long it takes, in seconds, all ways together."""
         each_s = 0.003 + 12.0 * self.nbytes / 1e9
@@ -82,6 +87,11 @@ class Workload:
         return f"workload-{self.path}-{self.processes}"
 
     @property
+    def file_name(self) -> str:
+        """Name of the result's file."""
+        return _file_name(self)
+
+    @property
     def estimate_s(self) -> float:
         """How long it takes, in seconds."""
         return 2 * self.rounds * (self.seconds + 0.5) + 3 * START_S * self.processes
@@ -106,16 +116,11 @@ def brief(row: Row) -> Row:
     return replace(row, rounds=1, repeats=min(row.repeats, 3))
 
 
-def file_name(row: Row) -> str:
+def _file_name(row: Row) -> str:
     """Return the name of the file of a row's result, which changes with every setting."""
-    told = json.dumps([row.name, asdict(row)], sort_keys=True)
-    return f"{row.name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.json"
+    return f"{row.name}-{kept.key([row.name, asdict(row)])}.json"
 
 
 def shown(nbytes: int) -> str:
     """Word a number of bytes."""
     return f"{nbytes // MIB} MiB" if nbytes >= MIB else f"{nbytes // KIB} KiB"
-
-
-Result = dict[str, Any]
-"""The row's name and settings, the machine, and the figures of each way, by round."""

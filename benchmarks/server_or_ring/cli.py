@@ -10,43 +10,43 @@ else should run then. Each row leaves OUT/MODEL-WORKERS-WAY-KEY.json.
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import command_line
+import kept
+import pages
+from estimator import Estimator
+from kept import Result
 from lab import needs
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from missing import Missing, Tick
 
-from server_or_ring import compute, page, results, running
+from server_or_ring import compute, page, running
 from server_or_ring.rows import Row, grid, parameters_of, predicted
 
 OUT = Path(__file__).with_name("results")
 """Kept with the sources."""
-DOCS = Path("docs")
 START_S = 9.0
 START_EACH_S = 1.5
 """Of a worker's process; torchrun's agent is one more."""
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="*", help="names of rows: globs, with commas")
+    """Read the command line; ``only`` becomes the names of the rows."""
+    names = "only", "page", "budget_hours", "dry_run"
+    parser = command_line.parser(__doc__, *names, out=OUT, docs=pages.DOCS.parent)
     parser.add_argument(
         "--scale",
         type=float,
         default=Row.scale,
         help="divides the model and the computation, not the link",
     )
-    parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
-    parser.add_argument("--docs", type=Path, default=DOCS)
-    parser.add_argument("--budget-minutes", type=float, default=1e9)
-    parser.add_argument("--dry-run", action="store_true", help="only tell the estimate")
-    parser.add_argument("--page", action="store_true", help="only write tables and pictures")
-    return parser.parse_args(words)
+    read = parser.parse_args(words)
+    rows = grid(dict.fromkeys(compute.MEASURED, 0.0))
+    read.only = command_line.selected(parser, read, [row.name for row in rows])
+    return read
 
 
 def estimate_s(row: Row) -> float:
@@ -59,69 +59,19 @@ def estimate_s(row: Row) -> float:
     return START_S + starts + (row.timed * foreseen.iteration_s + once) / row.scale
 
 
-class Sweep:
-    """Does the rows that are missing.
+def run(row: Row, _: Tick) -> Result:
+    """Run a row, and say in its result how long that took."""
+    began_s = time.monotonic()
+    return running.run(row) | {"took_s": time.monotonic() - began_s}
 
-    Args:
-        rows: that are asked for.
-        read: the command line.
-    """
 
-    def __init__(self, rows: Sequence[Row], read: argparse.Namespace) -> None:
-        self._read = read
-        self._missing = [row for row in rows if not (read.out / row.file_name).exists()]
-        self._console = Console()
-        self._pace = 1.0
-        self.failed: list[str] = []
-
-    def tell(self) -> None:
-        """Say how long the missing rows will take."""
-        total_s = sum(map(estimate_s, self._missing))
-        self._console.print(f"{len(self._missing)} rows are missing: {total_s / 60:.0f} min")
-
-    def go(self) -> None:
-        """Do them, or those that fit into the budget."""
-        began_s = time.monotonic()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(20),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console) as progress:
-            bar = progress.add_task("", total=1.0)
-            for number, row in enumerate(self._missing):
-                spent_s = time.monotonic() - began_s
-                left_s = self._pace * sum(map(estimate_s, self._missing[number:]))
-                if spent_s + self._pace * estimate_s(row) > 60 * self._read.budget_minutes:
-                    self._console.print("the budget ends here")
-                    return
-                count = f"{number + 1} of {len(self._missing)}"
-                progress.update(
-                    bar,
-                    description=f"{count}, {left_s / 60:.0f} min to go: {row.name}",
-                    completed=spent_s / (spent_s + left_s),
-                )
-                self._do(row)
-
-    def _do(self, row: Row) -> None:
-        """Do one row; one that fails is told, and missing on the page."""
-        began_s = time.monotonic()
-        try:
-            found = running.run(row)
-        except running.RowFailedError as error:
-            self.failed.append(row.name)
-            self._console.print(f"{row.name}: failed: {error}", markup=False)
-            return
-        took_s = time.monotonic() - began_s
-        self._pace = 0.7 * self._pace + 0.3 * took_s / estimate_s(row)
-        results.store(self._read.out, row, found | {"took_s": took_s})
-        foreseen = predicted(row, parameters_of(row.model))
-        self._console.print(
-            f"{row.name:26} {found['images_per_s']:7.2f} images/s, planner"
-            f" {foreseen.images_per_s:7.2f}; {took_s:5.1f} s, {found['cores']:.1f} cores",
-            markup=False,
-        )
+def shown(row: Row, found: Result) -> str:
+    """Word a result."""
+    foreseen = predicted(row, parameters_of(row.model))
+    return (
+        f"{found['images_per_s']:7.2f} images/s, planner {foreseen.images_per_s:7.2f};"
+        f" {found['took_s']:5.1f} s, {found['cores']:.1f} cores"
+    )
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -137,14 +87,15 @@ def main(words: Sequence[str] | None = None) -> int:
     measured = compute.times(read.out)
     rows = list(grid(measured["seconds"], read.scale))
     if read.page:
-        page.write(read.docs, results.load(read.out, rows), rows, measured)
+        page.write(read.docs, dict(kept.load(read.out, rows)), rows, measured)
         return 0
-    globs = read.only.split(",")
-    chosen = [row for row in rows if any(fnmatch.fnmatchcase(row.name, g) for g in globs)]
-    sweep = Sweep(chosen, read)
-    sweep.tell()
-    if not read.dry_run:
-        sweep.go()
-    if sweep.failed:
-        print(f"failed, and missing on the page: {', '.join(sweep.failed)}", file=sys.stderr)
-    return 1 if sweep.failed else 0
+    chosen = [row for row in rows if row.name in read.only]
+    missing = Missing(chosen, read.out, Estimator(estimate_s, alike=lambda row: row))
+    missing.tell()
+    if read.dry_run:
+        return 0
+    budget_s = 3600.0 * read.budget_hours
+    failed = missing.go(run, shown, budget_s=budget_s, failures=(running.RowFailedError,))
+    if failed:
+        print(f"failed, and missing on the page: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import kept
 import torch
 
 from smbox_torch import plan_models
@@ -34,8 +35,7 @@ def times(folder: Path) -> dict[str, Any]:
     path = folder / FILE
     if not path.exists():
         print("measuring how long the models compute: some 3 minutes", flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(measure(), indent=1) + "\n")
+        kept.store(path, measure())
     told: dict[str, Any] = json.loads(path.read_text())
     return told
 

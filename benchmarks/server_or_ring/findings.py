@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from server_or_ring.results import Result
+from kept import Result
+
 from server_or_ring.tables import MB, Results
 
 MOST = 6

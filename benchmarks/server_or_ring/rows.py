@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
+
+import kept
 
 from server_or_ring.compute import BATCH, MEASURED
 from server_or_ring.layers import Layer, even, layers_of
@@ -70,8 +71,7 @@ class Row:
     @property
     def file_name(self) -> str:
         """Name of the file of the result; it changes with every field."""
-        key = hashlib.sha256(self.as_json().encode()).hexdigest()[:10]
-        return f"{self.name}-{key}.json"
+        return f"{self.name}-{kept.key(asdict(self), digits=10)}.json"
 
     @property
     def name(self) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from server_or_ring.results import Result
+from kept import Result
+from pages import table
+
 from server_or_ring.rows import Row, parameters_of, predicted
 from smbox_torch.plan_ways import WAYS
 
@@ -22,12 +24,6 @@ GOAL = 0.20
 MB = 1e6
 
 Results = Mapping[Row, Result]
-
-
-def laid_out(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 2) -> str:
-    """Return a Markdown table; the first ``left`` columns hold words, the others numbers."""
-    marks = ["---"] * left + ["--:"] * (len(head) - left)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *lines))
 
 
 def error(row: Row, result: Result) -> float:
@@ -56,7 +52,7 @@ def measured(results: Results) -> str:
                 str(foreseen.saturates),
             )
         )
-    return laid_out(head, lines)
+    return table(head, lines, words=2)
 
 
 def ordered(results: Results) -> list[tuple[Row, Result]]:
@@ -92,7 +88,7 @@ def moved(results: Results) -> str:
                 f"{result['cores']:.1f}",
             )
         )
-    return laid_out(head, lines)
+    return table(head, lines, words=2)
 
 
 BYTES = ("in_bytes", "out_bytes")
@@ -116,7 +112,7 @@ def foreseen(rows: Sequence[Row]) -> str:
                 str(each.saturates),
             )
         )
-    return laid_out(head, lines)
+    return table(head, lines, words=2)
 
 
 def errors(results: Results) -> str:
@@ -134,5 +130,5 @@ def errors(results: Results) -> str:
     head = ("way", "rows", "median of the size", "lowest to highest")
     return (
         f"Median of the size of the error over {len(of_all)} rows: {middle:.1%}; goal: at most"
-        f" {GOAL:.0%}, {verdict}.\n\n" + laid_out(head, lines, left=1)
+        f" {GOAL:.0%}, {verdict}.\n\n" + table(head, lines)
     )

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from intervals import interval, paired
+from kept import Result
 from pages import NOT_MEASURED, fill, table
-from results import Result, Results, accuracy, by_seed
+from plots import panels
+from results import Results, accuracy, by_seed
 from trainers import moving_rate_of
 
 from shmcaffe.catalog import ASYNC, BASELINE, GROUPS, HYBRID, ROWS, SETS, WORKERS
@@ -135,15 +137,11 @@ def write(found: Mapping[str, Results], docs: Path) -> None:
 
 def draw(found: Mapping[str, Results], path: Path) -> None:
     """Write the plot (PNG, by the path's ending): a line of two panels for each set."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
-    figure = Figure(figsize=(11, 2.6 * len(found)), layout="constrained")
-    panels = figure.subplots(len(found), 2, squeeze=False)
-    for (left, right), (name, results) in zip(panels, found.items(), strict=True):
-        _accuracies(left, results)
-        left.set_title(SETS[name].title)
-        _traffic(right, results)
-    figure.savefig(path, dpi=110)
+    with panels(path, (len(found), 2), (11, 2.6 * len(found))) as lines:
+        for (left, right), (name, results) in zip(lines, found.items(), strict=True):
+            _accuracies(left, results)
+            left.set_title(SETS[name].title)
+            _traffic(right, results)
 
 
 def _labels(results: Results) -> list[str]:
@@ -158,7 +156,6 @@ def _accuracies(axes: Any, results: Results) -> None:
     axes.set_yticks(range(len(results)), _labels(results))
     axes.invert_yaxis()
     axes.set_xlabel("accuracy of the center, %: a point for each seed, and the mean")
-    axes.grid(alpha=0.3)
 
 
 def _traffic(axes: Any, results: Results) -> None:
@@ -166,4 +163,3 @@ def _traffic(axes: Any, results: Results) -> None:
     axes.set_yticks(range(len(results)), [""] * len(results))
     axes.invert_yaxis()
     axes.set_xlabel(f"MiB between hosts: {WORKERS} workers, or the roots of {GROUPS} groups")
-    axes.grid(alpha=0.3)

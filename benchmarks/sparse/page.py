@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kept import Result
+from pages import NOT_MEASURED, fill, table
+from plots import panels
+
 from sparse.methods import METHODS
 from sparse.problem import LOSSES
-from sparse.rows import Result, Row, Settings, load
+from sparse.rows import Row
 
-__all__ = ["BEGIN", "END", "PAGE", "told", "write"]
+__all__ = ["PAGE", "told", "write"]
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs/experiments/sparse_learning.md"
-BEGIN: Final = "<!-- results -->"
-END: Final = "<!-- end of results -->"
+PAGE: Final = "sparse_learning.md"
 TITLES: Final = {"svm": "SVM (hinge loss)", "logistic": "Logistic regression"}
 NUMBERS: Final = (1, 2, 4)
 NEAR: Final = 1.05
@@ -36,27 +38,20 @@ COMPARED: Final = (
 Results = dict[Row, list[Result]]
 
 
-def write(page: Path, folder: Path, runs: Iterable[Settings]) -> None:
-    """Put the results between the markers of a page, and draw the picture beside it.
+def write(results: Results, docs: Path) -> None:
+    """Write the results into their page, and draw the picture beside it.
 
     Args:
-        page: Markdown with the lines BEGIN and END.
-        folder: of the results.
-        runs: whose results are shown.
+        results: by row.
+        docs: folder of the page.
 
     Raises:
-        ValueError: the page has no markers, or the results are of different machines or data;
-            nothing was written.
+        ValueError: the page lacks the comments of the results, or these are of different
+            machines or data; nothing was written.
     """
-    results = load(folder, runs)
-    text = page.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} lacks the lines {BEGIN} and {END}")
-    picture = page.with_suffix(".png")
-    shown = told(results, picture.name) if results else "Not measured yet."
-    page.write_text(f"{before}{BEGIN}\n\n{shown}\n\n{END}{after}")
+    picture = (docs / PAGE).with_suffix(".png")
+    shown = told(results, picture.name) if results else NOT_MEASURED
+    fill(docs / PAGE, {"results": f"\n{shown}\n"})
     if results:
         draw(results, picture)
 
@@ -97,11 +92,6 @@ def _about(results: Results) -> str:
     )
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rule = ["---", *["--:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(each) + " |" for each in (head, rule, *lines))
-
-
 def _median(mine: Sequence[Result], name: str) -> float:
     return float(statistics.median(each[name] for each in mine))
 
@@ -140,7 +130,7 @@ def rates(results: Results) -> str:
         is_known = most > 1 and (name, 1) in by
         speed_up = _ratio(by[name, most] / by[name, 1]) if is_known else ""
         lines.append([METHODS[name].title, str(METHODS[name].batch), *updates, speed_up, *cpu])
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def ends(results: Results) -> str:
@@ -175,7 +165,7 @@ def ends(results: Results) -> str:
         ]
         for name in _methods(results)
     ]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def seconds_to(target: float, result: Result) -> float:
@@ -213,21 +203,17 @@ def draw(results: Results, path: Path) -> None:
     Left the methods with torch, right those without; of each the run with the most processes,
     and dashed the run of one.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
     losses = [loss for loss in LOSSES if any(row.loss == loss for row in results)]
-    figure = Figure(figsize=(11, 4.2 * len(losses)), layout="constrained")
-    panels = figure.subplots(len(losses), 2, squeeze=False)
-    for pair, loss in zip(panels, losses, strict=True):
-        for axes, is_bare in zip(pair, (False, True), strict=True):
-            mine = {
-                row: each[0]
-                for row, each in results.items()
-                if row.loss == loss and (METHODS[row.method].batch == 1) == is_bare
-            }
-            _curves(axes, mine)
-            axes.set_title(f"{TITLES[loss]}, {'numpy' if is_bare else 'torch'}")
-    figure.savefig(path, dpi=110)
+    with panels(path, (len(losses), 2), (11, 4.2 * len(losses)), which="both") as lines:
+        for pair, loss in zip(lines, losses, strict=True):
+            for axes, is_bare in zip(pair, (False, True), strict=True):
+                mine = {
+                    row: each[0]
+                    for row, each in results.items()
+                    if row.loss == loss and (METHODS[row.method].batch == 1) == is_bare
+                }
+                _curves(axes, mine)
+                axes.set_title(f"{TITLES[loss]}, {'numpy' if is_bare else 'torch'}")
 
 
 def _curves(axes: Any, results: dict[Row, Result]) -> None:
@@ -249,6 +235,5 @@ def _curves(axes: Any, results: dict[Row, Result]) -> None:
     axes.set_ylabel("objective on the training examples")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.grid(alpha=0.3, which="both")
     if results:
         axes.legend(fontsize="small")

@@ -1,20 +1,19 @@
-"""The runs of this experiment, and their results: one JSON file each."""
+"""The runs of this experiment."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import kept
 
 from sparse.methods import METHODS
 from sparse.problem import LOSSES, MU
 from sparse.text import FEATURES
 
-__all__ = ["OUT", "Result", "Row", "Settings", "load", "rows", "store"]
+__all__ = ["EPOCHS", "LIMIT_S", "OUT", "Row", "Settings", "rows"]
 
 OUT: Final = Path(__file__).with_name("results")
 LR: Final = 1.0
@@ -24,8 +23,6 @@ DECAY: Final = 0.25
 EPOCHS: Final = 2
 LIMIT_S: Final = 10.0
 LOOKS: Final = 15
-
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,14 @@ class Settings:
         return asdict(self) | constants | {"batch": METHODS[self.row.method].batch}
 
     @property
+    def name(self) -> str:
+        """For progress and messages."""
+        return f"{self.row.name} {self.seed}"
+
+    @property
     def file_name(self) -> str:
         """Name of the result's file; another one for any other setting."""
-        key = hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
-        return f"{self.row.name}-{self.seed}-{key[:12]}.json"
+        return f"{self.row.name}-{self.seed}-{kept.key(self.as_json())}.json"
 
 
 def rows() -> Iterator[Row]:
@@ -90,21 +91,3 @@ def rows() -> Iterator[Row]:
         for name, method in METHODS.items():
             for workers in method.workers:
                 yield Row(loss, name, workers)
-
-
-def store(path: Path, result: Result) -> None:
-    """Write a result; the file is whole or not there, whenever this is interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}.part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    beside.rename(path)
-
-
-def load(folder: Path, wanted: Iterable[Settings]) -> dict[Row, list[Result]]:
-    """Read the results of these settings that are there, by row."""
-    found: dict[Row, list[Result]] = {}
-    for settings in wanted:
-        path = folder / settings.file_name
-        if path.exists():
-            found.setdefault(settings.row, []).append(json.loads(path.read_text()))
-    return found

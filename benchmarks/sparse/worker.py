@@ -13,13 +13,14 @@ from typing import Any, Final, Self
 
 import numpy as np
 import torch
+from kept import Result
 
 import smbox
 from sparse import text
 from sparse.learner import Learner, Place
 from sparse.methods import METHODS
 from sparse.problem import Batch, Problem, accuracy, batches
-from sparse.rows import Result, Settings
+from sparse.rows import Settings
 
 __all__ = ["Workers", "learn"]
 

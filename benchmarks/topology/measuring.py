@@ -14,11 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from kept import Result
 from lab import counters, hosts, nodes, spec
 from lab.counters import Use
 
 from smbox.cli.bench.command import cpu_name
-from topology.rows import Result, Settings
+from topology.rows import Settings
 
 ISLANDS: Final = ("west", "east")
 EACH: Final = 2

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pages
+from kept import Result
 from pages import NOT_MEASURED
+from plots import panels
 
-from topology.rows import WAYS, Result
+from topology.rows import WAYS
 
 HEAD: Final = (
     *("way", "images/s, median (least to most)", "ms a step", "computation alone, ms"),
     *("communication predicted, ms", "MB over the slow link a step", "timed steps", "runs"),
 )
+PAGE: Final = "topology.md"
 PICTURE: Final = "![images per second and bytes over the slow link](topology.png)"
 
 
@@ -89,29 +92,25 @@ def _told(results: dict[str, list[Result]]) -> str:
     )
 
 
-def write(page: Path, results: dict[str, list[Result]]) -> None:
+def write(results: dict[str, list[Result]], docs: Path) -> None:
     """Fill in the page, and draw its picture beside it."""
-    pages.fill(page, {"results": table(results)})
+    pages.fill(docs / PAGE, {"results": table(results)})
     if results:
-        draw(results, page.with_suffix(".png"))
+        draw(results, docs / "topology.png")
 
 
 def draw(results: dict[str, list[Result]], path: Path) -> None:
     """Write the picture."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import
-
     found = figures(results)
     names = [WAYS[way] for way in found]
-    figure = Figure(figsize=(9, 2.2), layout="constrained")
-    rates, sent = figure.subplots(1, 2, sharey=True)
-    rates.barh(names, [each["images_per_s"] for each in found.values()])
-    for line, mine in enumerate(results.values()):
-        rates.plot([each["images_per_s"] for each in mine], [line] * len(mine), "k.")
-    rates.set_xlabel("images/s: median, and each run")
-    sent.barh(names, [each["slow_nbytes"] / 1e6 for each in found.values()], color="tab:red")
-    sent.set_xlabel("MB over the slow link a step")
-    for axes in (rates, sent):
-        axes.set_xlim(left=0)
-        axes.grid(axis="x", alpha=0.3)
-    rates.invert_yaxis()
-    figure.savefig(path, dpi=110)
+    sent_mb = [each["slow_nbytes"] / 1e6 for each in found.values()]
+    with panels(path, (1, 2), (9, 2.2), grid="x", sharey=True) as ((rates, sent),):
+        rates.barh(names, [each["images_per_s"] for each in found.values()])
+        for line, mine in enumerate(results.values()):
+            rates.plot([each["images_per_s"] for each in mine], [line] * len(mine), "k.")
+        rates.set_xlabel("images/s: median, and each run")
+        sent.barh(names, sent_mb, color="tab:red")
+        sent.set_xlabel("MB over the slow link a step")
+        for axes in (rates, sent):
+            axes.set_xlim(left=0)
+        rates.invert_yaxis()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
-
-Result = dict[str, Any]
 
 WAYS: Final = {
     "auto": 'HybridSGD(groups="auto")',
@@ -46,28 +42,15 @@ class Settings:
     period: int = 10
 
     @property
+    def name(self) -> str:
+        """For progress and messages."""
+        return f"{self.way} {self.repeat}"
+
+    @property
     def file_name(self) -> str:
         """Name of the result's file; another one for other settings."""
         key = zlib.crc32(json.dumps(asdict(self), sort_keys=True).encode())
         return f"{self.way}-{self.repeat}-{key:08x}.json"
-
-
-def store(path: Path, result: Result) -> None:
-    """Write a result; the file is whole or not there, whenever this is interrupted."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(f".{os.getpid()}.part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
-    beside.rename(path)
-
-
-def load(folder: Path, runs: Iterable[Settings]) -> dict[str, list[Result]]:
-    """Read the results that are there, by way."""
-    found: dict[str, list[Result]] = {}
-    for each in runs:
-        path = folder / each.file_name
-        if path.exists():
-            found.setdefault(each.way, []).append(json.loads(path.read_text()))
-    return found
 
 
 def wanted(ways: Sequence[str], repeats: int, share: float, **more: Any) -> list[Settings]:

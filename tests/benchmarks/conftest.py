@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -18,6 +20,25 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "convergence")]
 torch.set_num_threads(1)
 
 CLASSES = ("cat", "dog")
+
+
+@pytest.fixture
+def program() -> Callable[..., str]:
+    """``program(path, *words)``: what a program prints; it has to succeed."""
+
+    def run(path: str | Path, *words: object, timeout_s: float = 280.0) -> str:
+        done = subprocess.run(
+            [sys.executable, path, *map(str, words)],
+            env={name: value for name, value in os.environ.items() if "SMBOX_" not in name},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 
 import publishing
 import pytest
@@ -21,17 +19,9 @@ TOLD = argparse.Namespace(readers=2, mib=16.0, transport="auto")
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
-def test_all_ways_are_measured_in_turns(transport):
+def test_all_ways_are_measured_in_turns(transport, program):
     words = ("--mib", "1", "--readers", "2", "--rounds", "2", "--json")
-    done = subprocess.run(
-        [sys.executable, publishing.__file__, *words, "--transport", transport],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(program(publishing.__file__, *words, "--transport", transport))
     assert {each["way"] for each in rows} - {"redis"} == WAYS
     for each in rows:
         assert (each["readers"], each["mib"], each["transport"]) == (2, 1.0, transport)

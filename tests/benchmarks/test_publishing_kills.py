@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import publishing_kills
 import pytest
@@ -10,17 +8,9 @@ import torch
 
 
 @pytest.mark.timeout(300)
-def test_readers_meet_whole_versions_while_publisher_and_node_are_killed():
+def test_readers_meet_whole_versions_while_publisher_and_node_are_killed(program):
     words = ("--mib", "4", "--kills", "3", "--json")  # the third kills the node, too
-    done = subprocess.run(
-        [sys.executable, publishing_kills.__file__, *words],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
+    counts = json.loads(program(publishing_kills.__file__, *words))
     assert [each["transport"] for each in counts] == ["shm", "tcp"]
     for each in counts:
         assert each["pulls"] >= 3

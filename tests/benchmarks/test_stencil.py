@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import stencil
 
 
 @pytest.mark.timeout(200)
-def test_all_ways_compute_the_sequential_result():
+def test_all_ways_compute_the_sequential_result(program):
     words = [
         "--sizes",
         "34",
@@ -23,15 +21,7 @@ def test_all_ways_compute_the_sequential_result():
         "20",
         "--json",
     ]
-    done = subprocess.run(
-        [sys.executable, stencil.__file__, *words],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = json.loads(program(stencil.__file__, *words, timeout_s=180.0))
     ways = [stencil.BARE, *stencil.TRANSPORTS]
     assert [(row["processes"], row["way"]) for row in found["steps"]] == [
         (1, "sequential"),

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import striped_nodes
@@ -13,7 +11,7 @@ LACK = needs.missing()
 
 @pytest.mark.skipif(bool(LACK), reason=f"there can be no laboratory: {LACK}")
 @pytest.mark.timeout(200)
-def test_two_nodes_carry_more_than_the_link_of_one():
+def test_two_nodes_carry_more_than_the_link_of_one(program):
     words = [
         "--nodes",
         "1,2",
@@ -26,15 +24,9 @@ def test_two_nodes_carry_more_than_the_link_of_one():
         "--seconds",
         "1",
     ]
-    done = subprocess.run(
-        [sys.executable, striped_nodes.__file__, *words, "--repeats", "1", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
+    one, two = json.loads(
+        program(striped_nodes.__file__, *words, "--repeats", "1", "--json", timeout_s=180.0)
     )
-    assert done.returncode == 0, done.stderr
-    one, two = json.loads(done.stdout)
     for verb in striped_nodes.VERBS:
         assert 0.75 * 7.5 < one[verb] < 1.25 * 7.5  # 60 Mbit/s are 7.5 MB/s
         assert two[f"{verb}_ratio"] > 1.4

@@ -6,7 +6,7 @@ import pytest
 import report
 from catalog import ROWS
 from claims import CLAIMED
-from results import store
+from kept import store
 from rows import Settings
 
 

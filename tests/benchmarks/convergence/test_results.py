@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from catalog import ROWS
-from results import by_seed, gathered, load, store
+from kept import store
+from results import by_seed, gathered, load
 from rows import Settings
 
 
@@ -17,12 +17,6 @@ def test_only_results_of_the_wanted_settings_are_read(tmp_path: Path, made):
     found = load(tmp_path, wanted)
     assert list(found) == ["easgd"]
     assert by_seed(found["easgd"]) == {0: 70.0, 1: 70.0}
-
-
-def test_a_file_is_whole_or_not_there(tmp_path: Path, made):
-    store(tmp_path / "a" / "one.json", made("one", 0, 0.7))
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["one.json"]
-    assert json.loads((tmp_path / "a" / "one.json").read_text())["accuracy"] == 0.7
 
 
 def test_figures_of_workers_are_added_up():

@@ -25,7 +25,7 @@ def test_all_rows_run_with_a_seed_before_any_runs_with_the_next():
 
 def test_globs_and_seeds_choose_runs(capsys: pytest.CaptureFixture[str]):
     read = sweep.arguments(["--only", "one,easgd-plain-*", "--seeds", "7"])
-    runs = sweep.wanted(read, sweep.selected(read.only))
+    runs = sweep.wanted(read, read.only)
     names = {each.row.name for each in runs}
     assert {"one", "easgd-plain-64", "easgd-plain-4-of-8"} <= names
     assert {"easgd", "one-plain"}.isdisjoint(names)

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from memory_or_messages import cli, grpc_ways, mpi_ways
-from memory_or_messages.rows import ROWS, SIZES, VERBS, Calls, Workload, file_name
+from memory_or_messages.rows import ROWS, SIZES, VERBS, Calls, Workload
 
 FOLDER = Path(cli.__file__).parent
-
-
-def run(*words: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, FOLDER, *words],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
 
 
 def results(out: Path) -> dict[str, dict]:
@@ -33,9 +19,11 @@ def results(out: Path) -> dict[str, dict]:
 
 
 @pytest.mark.timeout(240)
-def test_calls_are_measured_by_every_way_that_is_there_and_not_repeated(tmp_path: Path):
+def test_calls_are_measured_by_every_way_that_is_there_and_not_repeated(
+    tmp_path: Path, program
+):
     words = ("--brief", "--only", "elastic-4KiB,put-64KiB", "--out", tmp_path)
-    assert "2 of 2 rows are missing" in run(*words)
+    assert "2 of 2 runs are missing" in program(FOLDER, *words)
     found = results(tmp_path)
     assert set(found) == {"elastic-4KiB", "put-64KiB"}
     ways = {"numpy", "smbox, memory", "raw tcp", "smbox, tcp"}
@@ -47,12 +35,14 @@ def test_calls_are_measured_by_every_way_that_is_there_and_not_repeated(tmp_path
         assert set(each["figures"]) == ways
         assert len(each["missing"]) == bool(grpc_ways.MISSING) + bool(mpi_ways.missing())
         assert all(seconds > 0 for rounds in each["figures"].values() for seconds in rounds)
-    assert "0 of 2 rows are missing" in run(*words)
+    assert "0 of 2 runs are missing" in program(FOLDER, *words)
 
 
 @pytest.mark.timeout(240)
-def test_the_workload_of_two_processes_is_measured_beside_the_raw_transport(tmp_path: Path):
-    run("--brief", "--only", "workload-*-2", "--out", tmp_path)
+def test_the_workload_of_two_processes_is_measured_beside_the_raw_transport(
+    tmp_path: Path, program
+):
+    program(FOLDER, "--brief", "--only", "workload-*-2", "--out", tmp_path)
     found = results(tmp_path)
     assert set(found) == {"workload-memory-2", "workload-tcp-2"}
     for each in found.values():
@@ -61,8 +51,8 @@ def test_the_workload_of_two_processes_is_measured_beside_the_raw_transport(tmp_
         assert raw > 0
 
 
-def test_a_dry_run_measures_nothing(tmp_path: Path):
-    assert "34 of 34 rows are missing" in run("--dry-run", "--out", tmp_path)
+def test_a_dry_run_measures_nothing(tmp_path: Path, program):
+    assert "34 of 34 runs are missing" in program(FOLDER, "--dry-run", "--out", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -75,8 +65,8 @@ def test_rows_are_every_verb_and_size_and_every_number_of_processes():
 
 
 def test_a_changed_setting_has_a_file_of_its_own():
-    assert len({file_name(row) for row in ROWS}) == len(ROWS)
-    assert file_name(replace(ROWS[0], rounds=99)) != file_name(ROWS[0])
+    assert len({row.file_name for row in ROWS}) == len(ROWS)
+    assert replace(ROWS[0], rounds=99).file_name != ROWS[0].file_name
 
 
 def test_globs_that_name_no_row_are_refused(capsys: pytest.CaptureFixture[str]):

@@ -54,8 +54,8 @@ def test_the_computation_is_measured_once(ran: list[Row], tmp_path: Path, monkey
 
 def test_a_budget_and_a_dry_run_start_nothing(ran: list[Row], tmp_path: Path, capsys):
     assert cli.main(["--out", str(tmp_path), "--dry-run"]) == 0
-    assert "63 rows are missing" in capsys.readouterr().out
-    assert cli.main(["--out", str(tmp_path), "--budget-minutes", "0.1"]) == 0
+    assert "63 of 63 runs are missing" in capsys.readouterr().out
+    assert cli.main(["--out", str(tmp_path), "--budget-hours", "0.001"]) == 0
     assert ran == []
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pages
 import pytest
 import sweep
 import task
@@ -64,7 +65,7 @@ def test_the_command_line_runs_what_is_missing_and_writes_the_page(
     assert json.loads(kept.read_text())["samples"] == 128
     cli.main([*words, "--cache", str(digits_cache), "--dry-run"])
     assert "0 of 1 runs are missing" in capsys.readouterr().out
-    page = cli.DOCS / "shmcaffe.md"
+    page = pages.DOCS / "shmcaffe.md"
     (tmp_path / "shmcaffe.md").write_text(page.read_text())
     cli.main([*words, "--page", "--docs", str(tmp_path)])
     written = (tmp_path / "shmcaffe.md").read_text()

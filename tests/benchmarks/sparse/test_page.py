@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pages import DOCS
 from sparse import page
-from sparse.rows import Row, Settings, store
+from sparse.rows import Row, Settings
 
+BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 MACHINE = {"cpu": "a cpu", "cores": 4, "python": "3.11", "numpy": "2.0", "torch": "2.4"}
 
 
@@ -37,25 +39,22 @@ RUNS = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for settings, each in RUNS.items():
-        store(tmp_path / "results" / settings.file_name, each)
-    return tmp_path / "results"
+def results(**other) -> dict[Row, list[dict]]:
+    return {settings.row: [each | other] for settings, each in RUNS.items()}
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    path = tmp_path / "page.md"
-    path.write_text(f"Before.\n\n{page.BEGIN}\n\nold\n\n{page.END}\n\nBehind.\n")
+    path = tmp_path / page.PAGE
+    path.write_text(f"Before.\n\n{BEGIN}\n\nold\n\n{END}\n\nBehind.\n")
     return path
 
 
-def test_tables_comparisons_and_picture_are_made_of_the_results(folder: Path, written: Path):
-    page.write(written, folder, RUNS)
+def test_tables_comparisons_and_picture_are_made_of_the_results(written: Path):
+    page.write(results(), written.parent)
     text = written.read_text()
-    assert text.startswith(f"Before.\n\n{page.BEGIN}\n")
-    assert text.endswith(f"{page.END}\n\nBehind.\n")
+    assert text.startswith(f"Before.\n\n{BEGIN}\n")
+    assert text.endswith(f"{END}\n\nBehind.\n")
     assert "old" not in text
     assert "1,000 training and 200 test examples (digest 0badcafe)" in text
     assert "| `Hogwild` | 8 | 900 |  | 3,600 | 4.00 times | 150 |  | 150 |" in text
@@ -75,47 +74,35 @@ def test_tables_comparisons_and_picture_are_made_of_the_results(folder: Path, wr
     assert f"({picture.name})" in text
 
 
-def test_a_second_call_changes_nothing(folder: Path, written: Path):
-    page.write(written, folder, RUNS)
+def test_a_second_call_changes_nothing(written: Path):
+    page.write(results(), written.parent)
     first = written.read_text()
-    page.write(written, folder, RUNS)
+    page.write(results(), written.parent)
     assert written.read_text() == first
 
 
-def test_without_results_the_page_says_so(tmp_path: Path, written: Path):
-    page.write(written, tmp_path / "nothing", RUNS)
+def test_without_results_the_page_says_so(written: Path):
+    page.write({}, written.parent)
     assert "Not measured yet." in written.read_text()
     assert not written.with_suffix(".png").exists()
 
 
-def test_results_of_different_data_are_not_mixed(folder: Path, written: Path):
+def test_results_of_different_data_are_not_mixed(written: Path):
     before = written.read_text()
-    settings = next(iter(RUNS))
-    store(folder / settings.file_name, result(1000.0, 0.2, data="other"))
+    mixed = results()
+    mixed[next(iter(mixed))] = [result(1000.0, 0.2, data="other")]
     with pytest.raises(ValueError, match="different machines or data"):
-        page.write(written, folder, RUNS)
+        page.write(mixed, written.parent)
     assert written.read_text() == before
 
 
-def test_a_page_without_its_markers_is_left_alone(folder: Path, tmp_path: Path):
-    path = tmp_path / "other.md"
-    path.write_text("Something else.\n")
-    with pytest.raises(ValueError, match="lacks the lines"):
-        page.write(path, folder, RUNS)
-    assert path.read_text() == "Something else.\n"
+def test_the_page_of_this_project_has_the_comments():
+    text = (DOCS / page.PAGE).read_text()
+    assert text.count(BEGIN) == text.count(END) == 1
 
 
-def test_the_page_of_this_project_has_the_markers():
-    text = page.PAGE.read_text()
-    assert text.count(page.BEGIN) == text.count(page.END) == 1
-
-
-def test_medians_of_several_seeds(tmp_path: Path, written: Path):
-    runs = {
-        Settings(Row("svm", "hogwild", 1), seed): rate for seed, rate in enumerate((1, 9, 5))
-    }
-    for settings, rate in runs.items():
-        store(tmp_path / settings.file_name, result(float(rate), 0.2))
-    page.write(written, tmp_path, runs)
+def test_medians_of_several_seeds(written: Path):
+    three = [result(rate, 0.2) for rate in (1.0, 9.0, 5.0)]
+    page.write({Row("svm", "hogwild", 1): three}, written.parent)
     assert "Medians of 3 runs" in written.read_text()
     assert "| `Hogwild` | 8 | 5 |  |  |  | 150 |  |  |" in written.read_text()

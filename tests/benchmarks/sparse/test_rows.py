@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sparse.methods import METHODS
 from sparse.problem import LOSSES
-from sparse.rows import Row, Settings, load, rows, store
+from sparse.rows import Settings, rows
 
 
 def test_every_loss_is_learnt_by_every_method_with_each_of_its_numbers_of_processes():
@@ -38,12 +37,3 @@ def test_the_learning_rate_backs_off_after_each_pass():
     rates = [settings.lr(epoch) for epoch in range(3)]
     assert rates == sorted(rates, reverse=True)
     assert rates[1] / rates[0] == pytest.approx(rates[2] / rates[1])
-
-
-def test_results_are_found_again_by_their_settings(tmp_path: Path):
-    row = Row("svm", "hogwild", 2)
-    settings = Settings(row)
-    store(tmp_path / "folder" / settings.file_name, {"objective": 0.5})
-    wanted = [settings, replace(settings, seed=1)]
-    assert load(tmp_path / "folder", wanted) == {row: [{"objective": 0.5}]}
-    assert [path.name for path in (tmp_path / "folder").iterdir()] == [settings.file_name]

@@ -75,9 +75,9 @@ def test_every_method_learns(folder: Path, tmp_path: Path):
     results(folder, *words)
     again = {path.name: path.stat().st_mtime_ns for path in (folder / "results").iterdir()}
     assert again == written  # nothing is repeated
-    page = tmp_path / "page.md"
-    page.write_text("<!-- results -->\n<!-- end of results -->\n")
-    results(folder, *words, "--page", str(page))
+    page = tmp_path / "sparse_learning.md"
+    page.write_text("<!-- begin results -->\n<!-- end results -->\n")
+    results(folder, *words, "--page", "--docs", str(tmp_path))
     assert "### Logistic regression" in page.read_text()
 
 
