@@ -16,6 +16,7 @@ from smbox.affinity import check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
+from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
@@ -80,7 +81,8 @@ class Box:
         """Create a region; of two that race for a name, one wins, whole.
 
         Args:
-            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays.
+            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names that
+                end in # and 16 hexadecimal digits are of parts of striped regions.
             shape: row-major; None: the shape of ``init``.
             dtype: a name or numpy dtype; None: that of ``init``, else float32.
             init: the first contents: a number for all elements, or an array; None: zeros.
@@ -102,6 +104,7 @@ class Box:
         """
         check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
+        check_no_part_name(name)
         request = replace(request, exist_ok=exist_ok)
         region = Region(self._paths, creating.create(self._paths, request, values, timeout_s))
         if exist_ok:

@@ -8,6 +8,8 @@ creators of one name race for it as for any other region. Its contents never cha
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +24,7 @@ MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
 DTYPE: Final = "uint8"
 
+_PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
 _LENGTH_NBYTES: Final = 4
 _BEGIN: Final = len(MAGIC) + _LENGTH_NBYTES
 
@@ -62,6 +65,27 @@ class Head(msgspec.Struct, frozen=True):
     part_name: str
     parts: tuple[HeadPart, ...]
     layout: str = "striped"
+
+
+def part_name_of(name: str, home: int) -> str:
+    """Name the parts of a region: never as others of its name, and with the head's node."""
+    return f"{name}#{secrets.token_hex(6)}{home:04x}"
+
+
+def home_of_part(name: str) -> int | None:
+    """Return the id of the node where the head of a part is, or None: no name of a part."""
+    found = _PART.fullmatch(name)
+    return None if found is None else int(found[1], 16)
+
+
+def check_no_part_name(name: str) -> None:
+    """Raise ConfigError for a name of parts, or of their states: ``smbox gc`` frees those."""
+    if home_of_part(name) is not None or home_of_part(name.rpartition("/")[0]) is not None:
+        raise ConfigError(
+            "names with # and 16 hexadecimal digits at the end, or before the last /, are of"
+            " parts of striped regions",
+            name=name,
+        )
 
 
 def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:

@@ -33,6 +33,7 @@ SECRET_MODE: Final = 0o600
 FILE_NBYTES_MAX: Final = 64 * 1024
 """Of a key file, which takes some hundred bytes."""
 
+_FIELDS: Final = frozenset({"public", "role", "prefix", "expires"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -200,6 +201,10 @@ def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]
 
 
 def _authorised(told: dict[str, Any], path: Path) -> Authorised:
+    if unknown := sorted(told.keys() - _FIELDS):  # a misspelt prefix would limit nothing
+        raise ConfigError(
+            f"a client's file has {', '.join(sorted(_FIELDS))}", key=str(path), unknown=unknown
+        )
     role = _text(told, "role", path).upper()
     if role not in Role.__members__:
         raise ConfigError("a role is read, write or admin", key=str(path), role=role.lower())

@@ -24,6 +24,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from numbers import Real
 from typing import Final
 
 import numpy as np
@@ -57,13 +58,13 @@ RENEWALS: Final = 4
 """Renewals, and looks of an observer, in one lease."""
 
 
-def check_lease(lease_s: float) -> float:
+def check_lease(lease_s: object) -> float:
     """Return a lease that can be kept, in seconds.
 
     Raises:
         ConfigError: it is no positive finite number.
     """
-    if not 0.0 < lease_s < math.inf:
+    if not isinstance(lease_s, Real) or not 0.0 < float(lease_s) < math.inf:
         raise ConfigError("lease_s is a positive number of seconds", lease_s=lease_s)
     return float(lease_s)
 

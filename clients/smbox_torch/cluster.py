@@ -249,7 +249,7 @@ def worker_env(
     env = without_places(base)
     if plan.address is None:
         env.pop("SMBOX_KEY", None)
-        told |= {"SMBOX_KEY": plan.key} if plan.key else {}
+    told |= {"SMBOX_KEY": plan.key} if plan.key else {}
     env |= {name: str(value) for name, value in told.items()}
     if plan.hosts:  # its agent knows the cores of a host
         return env

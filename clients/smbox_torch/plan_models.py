@@ -63,15 +63,10 @@ def measure_compute_s(name: str, batch: int, rounds: int = ROUNDS) -> float:
         rounds: that count; the median is returned.
 
     Raises:
-        ConfigError: see :func:`make`; or the model has several outputs in training, or the
-            images do not fit into memory.
+        ConfigError: see :func:`make`; or the model has several outputs in training, takes no
+            such images, or does not fit into memory with them.
     """
     model = make(name, "cpu").train()
-    try:
-        images = torch.randn(batch, *IMAGE)
-    except RuntimeError as error:  # torch has no other class for it
-        raise ConfigError("images of this batch do not fit into memory", batch=batch) from error
-    labels = torch.randint(0, CLASSES, (batch,))
     loss = torch.nn.CrossEntropyLoss()
 
     def compute() -> None:
@@ -81,4 +76,14 @@ def measure_compute_s(name: str, batch: int, rounds: int = ROUNDS) -> float:
             raise ConfigError("measure compute_s yourself: it has several outputs", name=name)
         loss(found, labels).backward()
 
-    return median_s(compute, rounds)
+    try:
+        images = torch.randn(batch, *IMAGE)
+        labels = torch.randint(0, CLASSES, (batch,))
+        return median_s(compute, rounds)
+    except RuntimeError as error:  # torch has no other class for it
+        raise ConfigError(
+            "this model cannot be measured with this batch here: give compute_s instead",
+            name=name,
+            batch=batch,
+            why=str(error),
+        ) from error

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from smbox.errors import SmboxError
+from smbox.handle import check_seconds
 from smbox.lease import check_lease
 from smbox_torch.node_lbfgs import NodeLBFGS
 from smbox_torch.portions import Portions, check_counts
@@ -103,7 +104,7 @@ class Sandblaster:
         portions, workers = check_counts(portions, workers)
         check_lease(lease_s)
         self._flat = only_buffer(parameters)
-        self.timeout_s = timeout_s
+        self.timeout_s = check_seconds(timeout_s)
         self._count = portions
         self._loss: float | None = None
         self._evaluations = 0

@@ -23,6 +23,7 @@ from smbox.errors import (
     SmboxError,
 )
 from smbox.handle import check_seconds
+from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
 from smbox.many import creating as striped
 from smbox.many.batch import ManyBatch
@@ -101,7 +102,7 @@ class ManyBox(Box):
         that end in # and 16 hexadecimal digits are of parts: ConfigError.
         """
         check_layout(layout)
-        striped.check_no_part_name(name)
+        check_no_part_name(name)
         home = self._home(name)
         if layout == "single":
             with home.named():

@@ -5,8 +5,6 @@ Who dies half way leaves parts that no head names; smbox/many/orphans.py finds t
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +14,6 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.errors import (
-    ConfigError,
     LayoutMismatchError,
     LimitError,
     PeerLostError,
@@ -25,28 +22,17 @@ from smbox.errors import (
     RegionNotFoundError,
     SmboxError,
 )
-from smbox.head import Head, HeadPart, encode
+from smbox.head import Head, HeadPart, encode, part_name_of
 from smbox.many.node import Node
 from smbox.many.placing import cut, home_of
 from smbox.many.striping import Nodes, Striping, opened, read_head
-from smbox.memory.layout import NAME_NBYTES_MAX, Consistency, RegionKind
+from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
+from smbox.paths import creating
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import CreateRequest, RegionInfo
 
-_PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
-_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len("#0123456789abcdef")
-
-
-def _part_name(name: str, home: int) -> str:
-    """Name the parts of a region: never as others of its name, and with the head's node."""
-    return f"{name}#{secrets.token_hex(6)}{home:04x}"
-
-
-def home_of_part(name: str) -> int | None:
-    """Return the id of the node where the head of a part is, or None: no name of a part."""
-    found = _PART.fullmatch(name)
-    return None if found is None else int(found[1], 16)
+_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(part_name_of("", 0))
 
 
 def create(
@@ -67,7 +53,7 @@ def create(
             the head's node is silent, the head may be there: its parts stay for it.
     """
     home = nodes[home_of(request.name, nodes)]
-    part_name = _part_name(request.name, home.id)
+    part_name = part_name_of(request.name, home.id)
     check_limits(request)
     _check_name(request.name)
     found = _existing(nodes, home, request)
@@ -159,21 +145,13 @@ def _make_parts(
     for node_id, (first, limit) in zip(sorted(nodes), cut(rows, len(nodes)), strict=False):
         node = nodes[node_id]
         shape = (limit - first, *request.shape[1:]) if request.shape else ()
-        init: Any = request.init
-        if values is not None:
-            init = values[first:limit] if request.shape else values
+        part = replace(request, name=part_name, shape=shape, exist_ok=False)
+        mine = values[first:limit] if values is not None and request.shape else values
         with node.named():
-            region = node.box.create(
-                part_name,
-                shape,
-                request.dtype,
-                init,
-                consistency=Consistency.NAMES[request.consistency],
-                timeout_s=timeout_s,
-            )
-        made.append((node, region.info))
-        address = int(region.info.address)
-        parts.append(HeadPart(node_id, region.info.node_uuid, address, first, limit - first))
+            info = creating.create(node.paths, part, mine, timeout_s)
+        made.append((node, info))
+        place = int(info.address), first, limit - first
+        parts.append(HeadPart(node_id, info.node_uuid, *place))
     return Head(request.dtype.name, request.shape, request.consistency, part_name, tuple(parts))
 
 
@@ -222,13 +200,4 @@ def _check_name(name: str) -> None:
         raise LimitError(
             f"the name of a striped region has 1 to {_NAME_NBYTES_MAX} bytes of UTF-8",
             name_nbytes=nbytes,
-        )
-
-
-def check_no_part_name(name: str) -> None:
-    """Raise ConfigError for a name that only parts have."""
-    if home_of_part(name) is not None:
-        raise ConfigError(
-            "names that end in # and 16 hexadecimal digits are of parts of striped regions",
-            name=name,
         )

@@ -8,8 +8,7 @@ from functools import partial
 
 from smbox.box import Box
 from smbox.errors import AddressRangeError, RegionFreedError
-from smbox.head import Head, read
-from smbox.many.creating import home_of_part
+from smbox.head import Head, home_of_part, read
 from smbox.memory.layout import RegionKind
 from smbox.paths.work import RegionInfo
 

@@ -86,6 +86,7 @@ BROKEN = {
     "no key": 'public = "short"\nrole = "read"',
     "another alphabet": f'public = "{"~" * 40}"\nrole = "read"',
     "no role": "public = {key!r}",
+    "a misspelt prefix": "public = {key!r}\nrole = 'admin'\nprefx = 'run/'",
     "an unknown role": "public = {key!r}\nrole = 'root'",
     "no date": "public = {key!r}\nrole = 'read'\nexpires = 'tomorrow'",
 }

@@ -58,6 +58,8 @@ def test_real_hosts_map_memory_where_they_can_and_keys_are_those_of_the_run():
     assert "SMBOX_TRANSPORT" not in env
     assert env["SMBOX_KEY"] == "keys/a.key"
     assert env["SMBOX_MASTER_ADDR"] == "10.0.0.1"
+    there = Plan(["x"], hosts=read(FILE)[1:], address="tcp://10.0.0.9:7070", key="keys/a.key")
+    assert worker_env(there, {}, 0, run=RUN)["SMBOX_KEY"] == "keys/a.key"
 
 
 def test_what_is_about_a_login_or_a_host_does_not_travel():

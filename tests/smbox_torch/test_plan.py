@@ -118,6 +118,12 @@ def test_a_batch_beyond_the_memory_is_refused(plan):
     assert "batch=1000000" in str(done.exception)
 
 
+def test_a_model_that_takes_no_such_images_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan_models, "make", lambda *_: torch.nn.Linear(5, 5))
+    with pytest.raises(ConfigError, match="give compute_s instead"):
+        plan_models.measure_compute_s("of other images", 2)
+
+
 def test_a_measured_time_is_said_to_be_measured(plan, monkeypatch: pytest.MonkeyPatch):
     asked: list[tuple[str, int]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import textwrap
 import threading
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import smbox
-from smbox.errors import RegionExistsError, RegionNotFoundError, WorkerLostError
+from smbox.errors import ConfigError, RegionExistsError, RegionNotFoundError, WorkerLostError
 from smbox_torch import Sandblaster, SandblasterWorker
 
 pytestmark = pytest.mark.shares
@@ -104,6 +105,15 @@ def test_a_coordinator_that_cannot_be_made_leaves_nothing(box, run, names_of):
             Sandblaster(box, [torch.zeros(3)], f"{run}-2", workers=1, portions=1)
         assert names_of(box, f"{run}-2") == [f"{run}-2.{word}"]
         box.free(other)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"timeout_s": math.nan}, {"timeout_s": "x"}, {"lease_s": "x"}, {"lease_s": 0}]
+)
+def test_times_that_are_none_make_nothing(box, run, names_of, bad):
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))} is a"):
+        Sandblaster(box, [torch.zeros(3)], run, workers=1, portions=1, **bad)
+    assert names_of(box, run) == []
 
 
 DIES = """

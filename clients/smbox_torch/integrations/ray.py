@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError, PeerLostError, WorkerLostError
 from smbox_torch.access import Access, made_keys
@@ -33,7 +34,7 @@ LOST: Final = (
 FAILURES: Final = (OnFailure.STOP, OnFailure.CONTINUE, OnFailure.RESTART)
 
 
-class MemoryNodes:
+class MemoryNodes(AbstractContextManager["MemoryNodes"]):
     """Memory nodes on the hosts of a Ray cluster: one address space, with keys of its own.
 
     Args:
@@ -127,9 +128,6 @@ class MemoryNodes:
         for node in self._nodes:
             ray.kill(node)
         self._places.give_back()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -164,9 +164,11 @@ def test_striped_over_one_node_is_a_plain_region(team):
     assert len(region.parts) == 1
 
 
-def test_names_of_parts_are_not_for_others(box):
-    with pytest.raises(ConfigError, match="parts of striped regions"):
-        box.create("w#0123456789abcdef", shape=3)
+@pytest.mark.parametrize("name", ["w#0123456789abcdef", "w#0123456789abcdef/momentum"])
+def test_names_of_parts_are_not_for_others(box, team, name):
+    for made in (box, team.alone(0)):
+        with pytest.raises(ConfigError, match="parts of striped regions"):
+            made.create(name, shape=3)
 
 
 def test_the_name_of_a_striped_region_leaves_room_for_those_of_its_parts(box):
