@@ -64,6 +64,20 @@ def test_messages_of_mpi_have_a_column_where_they_were_measured(measured):
     assert "| 40 | 20 | 1 | 20 | 10 | 0.5 |" in text
 
 
+def test_each_published_ratio_is_judged_by_the_calls_that_it_is_about(measured):
+    measured["put-100MiB"]["figures"] |= {"MPI, memory": [0.0044], "MPI, tcp": [0.004]}
+    text = page.text(measured)
+    assert (
+        "the published 2.1 x (communication of deep learning) is **reached** in 1 of 1" in text
+    )
+    assert "the published 2.1 x (communication of deep learning) is **not reached**" in text
+    assert "asynchronous updates" not in text  # none was measured
+    rdma = (
+        "the published 2.69 x (169 % faster than an RPC made for RDMA) is **reached** in 1 of 1"
+    )
+    assert text.count(rdma) == 2
+
+
 def test_the_page_keeps_its_words_and_gets_tables_and_a_plot(tmp_path: Path, measured):
     path = tmp_path / page.PAGE
     path.write_text(EMPTY)
