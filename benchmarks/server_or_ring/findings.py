@@ -9,6 +9,8 @@ from server_or_ring.tables import MB, Results
 MOST = 6
 FEWER = 4
 FEWEST = 2
+LEVEL = 0.25
+"""A speed-up has levelled off if it grows by at most this share of what the workers grow by."""
 
 
 def findings(results: Results) -> str:
@@ -22,6 +24,7 @@ def findings(results: Results) -> str:
                 lines.append(f"- {model}: {sentence(by, model)}")
             except KeyError:  # a row that it is about has not run
                 continue
+    lines += _levels_off(by, models)
     return "\n".join(lines)
 
 
@@ -62,6 +65,33 @@ def _server(by: Table, model: str) -> str:
         f" {sync[0]:.2f} to {sync[1]:.2f}, of the asynchronous one from {free[0]:.2f} to"
         f" {free[1]:.2f} ({MOST / FEWER:.2f} times as many workers)."
     )
+
+
+def _levels_off(by: Table, models: list[str]) -> list[str]:
+    """Judge the published "levels off by 6 workers"; empty without a row that it needs."""
+    names = {"server-sync": "synchronous server", "server-async": "asynchronous server"}
+    try:
+        grown = {
+            way: [_speed(by, each, way, MOST) / _speed(by, each, way, FEWER) for each in models]
+            for way in (*names, "ring")
+        }
+    except KeyError:
+        return []
+    if not models:
+        return []
+    told = []
+    for way, name in names.items():
+        does = max(grown[way]) - 1 <= LEVEL * (MOST / FEWER - 1)
+        span = f"{min(grown[way]):.2f} to {max(grown[way]):.2f}"
+        told.append(f"that of the {name} {span} times: **{'holds' if does else 'does not'}**")
+    ring = f"{min(grown['ring']):.2f} to {max(grown['ring']):.2f}"
+    line = (
+        f'- The published "levels off by {MOST} workers", taken as: at most {LEVEL:.0%} of what'
+        f" {MOST / FEWER:.2f} times as many workers could add. From {FEWER} to {MOST} workers"
+        f" the speed-up grows, over the models: {'; '.join(told)}. That of the ring grows"
+        f" {ring} times."
+    )
+    return [line]
 
 
 def _ring(by: Table, model: str) -> str:

@@ -73,6 +73,20 @@ def test_a_page_is_written_anew_and_of_the_rows_that_are_there(docs: Path):
     assert page.NOT_MEASURED in (docs / page.PLANNER).read_text()
 
 
+@pytest.mark.parametrize(("last", "verdict"), [(1.1, "holds"), (1.2, "does not")])
+def test_a_server_levels_off_if_more_workers_add_little(last: float, verdict: str):
+    results = {row: made(row) | {"speed_up": 1.0} for row in ROWS}
+    for row, result in results.items():
+        if row.workers == 6:
+            result["speed_up"] = last if row.way == "server-sync" else 1.5
+    told = findings(results)
+    span = f"{last:.2f} to {last:.2f} times: **{verdict}**"
+    assert f"that of the synchronous server {span}" in told
+    assert "that of the asynchronous server 1.50 to 1.50 times: **does not**" in told
+    few = {row: result for row, result in results.items() if row.workers < 6}
+    assert "levels off" not in findings(few)
+
+
 def test_the_error_is_the_planner_s_against_what_was_measured():
     row = ROWS[0]
     assert tables.error(row, made(row, off=0.8)) == pytest.approx(0.25)
@@ -98,8 +112,8 @@ def test_findings_are_of_rows_that_are_there():
     assert findings({}) == ""
     all_rows = {row: made(row) for row in ROWS}
     lines = findings(all_rows).splitlines()
-    assert len(lines) == 12  # four of each model
+    assert len(lines) == 13  # four of each model, and one of all
     assert "grows 1.0 times (33 to 33 MB an iteration" in lines[0]
     assert "where the asynchronous server gets 11 MB" in lines[3]
     without = {row: each for row, each in all_rows.items() if row.way != "ddp"}
-    assert len(findings(without).splitlines()) == 6  # of traffic and of the server
+    assert len(findings(without).splitlines()) == 7  # of traffic and server, one of all
