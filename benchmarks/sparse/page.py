@@ -35,6 +35,9 @@ COMPARED: Final = (
     ("stores", "hogwild"),
 )
 
+AT_EACH: Final = {"semaphore", "stores_semaphore"}
+"""The locked baselines: a method is compared with them at each number of processes."""
+
 Results = dict[Row, list[Result]]
 
 
@@ -182,8 +185,10 @@ def comparisons(results: Results) -> str:
     most = max(row.workers for row in results)
     lines = []
     for one, other in COMPARED:
-        number = min(most, max(METHODS[other].workers))
-        if {(one, number), (other, number)} <= rate.keys():
+        last = min(most, max(METHODS[other].workers))
+        for number in NUMBERS if other in AT_EACH else (last,):
+            if not {(one, number), (other, number)} <= rate.keys():
+                continue
             ratio = rate[one, number] / rate[other, number]
             lines.append(
                 f"- {METHODS[one].title} against {METHODS[other].title}, {number} "

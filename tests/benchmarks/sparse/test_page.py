@@ -50,6 +50,16 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_locked_baseline_is_compared_at_each_number_of_processes(written: Path):
+    locked = {Row("svm", "semaphore", n): [result(1200.0, 0.2)] for n in (1, 2, 4)}
+    page.write(results() | locked, written.parent)
+    text = written.read_text()
+    against = "- `Hogwild` against `Hogwild`, step under a semaphore"
+    assert f"{against}, 1 process: **0.75 times** the examples/s." in text
+    assert f"{against}, 4 processes: 3.00 times the examples/s." in text
+    assert f"{against}, 2 processes" not in text  # Hogwild has not run there
+
+
 def test_tables_comparisons_and_picture_are_made_of_the_results(written: Path):
     page.write(results(), written.parent)
     text = written.read_text()
