@@ -7,7 +7,11 @@ Large frames go out from the caller's memory (a copy would cost a third of the b
 tcp on one host). Closing is asynchronous: a thread of ZeroMQ goes on reading that memory for a
 moment, and ``is_released`` tells when that is over. pyzmq learns of it in a thread of its own,
 which is started when the first transport is made: a signal that interrupts its start cannot
-lose a frame then, because none is sent yet.
+lose a frame then, because none is sent yet. Before each such frame pyzmq asks whether that
+thread is alive; an interrupt of ``Thread.is_alive`` would make the answer no for good (CPython
+3.11), and pyzmq would start a second thread at the address of the first. Here the thread tells
+whether it was started. That is enough: pyzmq forgets a thread that it stops, and knows a forked
+child by its pid.
 
 Names are resolved in the background, again and again, and nobody is told when that fails: a
 node may get its name later than its clients begin to look for it. ``why_unresolved`` finds out.
@@ -25,7 +29,7 @@ from typing import Final
 
 import numpy as np
 import zmq
-from zmq.utils.garbage import gc
+from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
@@ -106,6 +110,13 @@ def _renew_lock() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _is_started(thread: threading.Thread) -> bool:
+    return thread.ident is not None
+
+
+GarbageCollectorThread.is_alive = _is_started  # type: ignore[assignment,method-assign]
 
 
 def demand_node(socket: zmq.Socket[bytes], key: ClientKey) -> None:

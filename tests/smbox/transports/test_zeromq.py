@@ -194,3 +194,79 @@ def test_two_threads_that_connect_at_once_share_one_context():
     command = [sys.executable, "-W", "error", "-c", TWO_AT_ONCE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.split(), done.stderr) == (["1", "False"], "")
+
+
+INTERRUPTED = """
+import itertools, sys, threading
+from zmq.utils import garbage
+from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
+
+left = 0
+
+def trace(frame, event, argument):
+    global left
+    if event == "line" and frame.f_code.co_filename in (garbage.__file__, threading.__file__):
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+    return trace
+
+def enter(frame, event, argument):
+    names = "store", "is_alive", "_wait_for_tstate_lock"
+    return trace if frame.f_code.co_name in names else None
+
+def is_interrupted(nth):
+    global left
+    left, transport = nth, ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
+    sys.settrace(enter)
+    try:
+        transport.send([b"header", bytes(LENT_NBYTES_MIN)], lent=True)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+        transport.close()
+    return False
+
+for nth in itertools.count(1):
+    if not is_interrupted(nth):
+        break
+    assert garbage.gc.is_alive(), f"lost at line {nth}"
+kept = [each for each in threading.enumerate() if type(each) is garbage.GarbageCollectorThread]
+print(nth - 1, len(kept))
+"""
+
+
+def test_an_interrupted_send_leaves_the_thread_that_releases_frames():
+    command = [sys.executable, "-W", "error", "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines, threads = map(int, done.stdout.split())
+    assert lines > 5
+    assert threads == 1
+
+
+FORKED_AFTER = """
+import os, time
+from smbox.transports.zeromq import LENT_NBYTES_MIN, ZmqTransport
+
+def lend():
+    transport = ZmqTransport("tcp://127.0.0.1:9", queue_max=4)
+    transport.send([b"header", bytes(LENT_NBYTES_MIN)], lent=True)
+    transport.close()
+    limit_s = time.monotonic() + 20.0
+    while not transport.is_released():
+        assert time.monotonic() < limit_s
+        time.sleep(0.001)
+
+lend()
+child = os.fork()
+lend()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_after_a_fork_both_processes_release_frames():
+    subprocess.run([sys.executable, "-c", FORKED_AFTER], check=True, timeout=60)
