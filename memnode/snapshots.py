@@ -14,6 +14,7 @@ from memnode.channel import Channel, Park
 from memnode.checks import check_span
 from memnode.context import Context
 from smbox.memory.hold import Hold
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
@@ -83,7 +84,8 @@ class Snapshot:
 
     def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
         self.done = 0
-        self._hold = Hold(region, first, limit)
+        self._locks = LockFile(region.node)
+        self._hold = Hold(region, self._locks, first, limit)
         self._limit_s = now_s + HELD_S
 
     def hold(self, now_s: float) -> None:
@@ -103,4 +105,4 @@ class Snapshot:
 
     def end(self) -> None:
         """Release the stripes."""
-        self._hold.end()
+        self._locks.close()

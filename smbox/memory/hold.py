@@ -35,11 +35,11 @@ CHANGING: Final = 0
 class Hold:
     """The stripes of a range, that are, or are being, locked.
 
-    Locks belong to an open file: these are in one of its own, or the caller's next commit would
-    pass through them.
+    Locks belong to an open file: what commits through the same one would pass through these.
 
     Args:
         region: the region.
+        locks: an open of the lock file that the caller commits nothing with.
         first: byte of its data.
         limit: byte behind the last, above ``first``.
 
@@ -47,14 +47,14 @@ class Hold:
         ConfigError: the region has no locks.
     """
 
-    def __init__(self, region: MappedRegion, first: int, limit: int) -> None:
+    def __init__(self, region: MappedRegion, locks: LockFile, first: int, limit: int) -> None:
         if region.spec.consistency == Consistency.NONE:
             raise ConfigError("a region without locks has no snapshots", name=region.spec.name)
         self._region = region
         self._range = slice(first, limit)
         self._stripes = range(first // STRIPE_NBYTES, (limit - 1) // STRIPE_NBYTES + 1)
         self._next = self._stripes.start
-        self._locks = LockFile(region.node)
+        self._locks = locks
 
     def take(self) -> None:
         """Lock on, from where the last call stopped; returns when all are held.
@@ -96,10 +96,6 @@ class Hold:
         first = self._region.lock_byte(self._stripes.start)
         self._locks.unlock(first, len(self._stripes) * STRIPE_NBYTES)
         self._next = self._stripes.start
-
-    def end(self) -> None:
-        """Let all go, for good."""
-        self._locks.close()
 
 
 def stamp_of(region: MappedRegion, first: int, limit: int) -> int:

@@ -39,6 +39,8 @@ class LocalQueue:
     Attributes:
         thread: whose it is.
         regions: that this process maps.
+        locks: an open file for reads and snapshots, which run one after another. It is kept: an
+            interrupt as a file is opened leaves it open, and so for good.
         reader: of the thread; needs no memory of the node's.
         writer: of the thread; None before ``make_writer``.
     """
@@ -46,8 +48,8 @@ class LocalQueue:
     def __init__(self, regions: Mappings) -> None:
         self.thread = threading.current_thread()
         self.regions = regions
-        self._locks = LockFile(regions.node.name)
-        self.reader = Reader(self._locks)
+        self.locks = LockFile(regions.node.name)
+        self.reader = Reader(self.locks)
         self.writer: Writer | None = None
         self._works: deque[LocalWork] = deque()
         self._lock = threading.Lock()
@@ -203,7 +205,7 @@ class LocalQueue:
                 self._works.clear()
                 if self.writer is not None:
                     self.writer.close()
-                self._locks.close()
+                self.locks.close()
             self._owner = 0
 
     def abandon(self) -> None:
@@ -213,7 +215,7 @@ class LocalQueue:
         self._is_closed = True
         if self.writer is not None:
             self.writer.abandon()
-        self._locks.close()
+        self.locks.close()
 
     def _is_inside(self) -> bool:
         """Tell whether this is a call from inside another one of the same thread."""

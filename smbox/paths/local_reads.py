@@ -112,7 +112,8 @@ class LocalSnapshot(LocalWork):
     def step(self, queue: LocalQueue) -> None:
         """Copy the range once all its stripes are held."""
         if self.hold is None:
-            self.hold = Hold(queue.regions.region(self.info), self.first, self.limit)
+            region = queue.regions.region(self.info)
+            self.hold = Hold(region, queue.locks, self.first, self.limit)
         self.hold.copy_to(self.out)
 
     def rested(self) -> None:

@@ -9,6 +9,7 @@ from smbox.memory.commit import commit
 from smbox.memory.hold import CHANGING, Hold, stamp_of
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
+from smbox.memory.locks import LockFile
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 
@@ -20,12 +21,19 @@ def region(make):
     return make(np.zeros(LAST, np.uint8))
 
 
+@pytest.fixture
+def locks(memory):
+    opened = LockFile(memory.name)
+    yield opened
+    opened.close()
+
+
 def held(region, locks) -> list[bool]:
     return [locks.is_held(region.lock_byte(stripe)) for stripe in range(3)]
 
 
-def test_it_keeps_what_it_has_and_goes_on(memory, region, other):
-    hold = Hold(region, 0, LAST)
+def test_it_keeps_what_it_has_and_goes_on(memory, region, other, locks):
+    hold = Hold(region, locks, 0, LAST)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy) as busy:
         hold.take()
@@ -38,32 +46,25 @@ def test_it_keeps_what_it_has_and_goes_on(memory, region, other):
     assert held(region, other) == [False, False, False]
 
 
-def test_part_of_a_region_can_be_held(region, other):
-    hold = Hold(region, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
+def test_part_of_a_region_can_be_held(region, other, locks):
+    hold = Hold(region, locks, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
     hold.take()
     assert held(region, other) == [False, True, False]
     hold.release()
 
 
-def test_it_holds_nothing_any_more_once_it_is_ended(region, other):
-    hold = Hold(region, 0, LAST)
-    hold.take()
-    hold.end()
-    assert held(region, other) == [False, False, False]
-
-
-def test_a_freed_region_is_not_held(region, other):
+def test_a_freed_region_is_not_held(region, other, locks):
     region.header[RegionHeader.STATE] = RegionState.FREED
-    hold = Hold(region, 0, LAST)
+    hold = Hold(region, locks, 0, LAST)
     with pytest.raises(RegionFreedError):
         hold.take()
     assert held(region, other) == [False, False, False]
 
 
-def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other):
+def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other, locks):
     region.array()[:] = 7
     first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
-    hold, out = Hold(region, first, limit), np.zeros(3, np.uint8)
+    hold, out = Hold(region, locks, first, limit), np.zeros(3, np.uint8)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy):
         hold.copy_to(out)
@@ -75,10 +76,10 @@ def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, o
     assert held(region, other) == [False, False, False]
 
 
-def test_a_region_without_locks_has_no_snapshots(make):
+def test_a_region_without_locks_has_no_snapshots(make, locks):
     region = make(np.zeros(4, np.uint8), consistency=Consistency.NONE)
     with pytest.raises(ConfigError, match="snapshots"):
-        Hold(region, 0, 4)
+        Hold(region, locks, 0, 4)
 
 
 def change(memory, region, stripe):

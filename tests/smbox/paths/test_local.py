@@ -56,6 +56,23 @@ def test_reads_need_no_journal(solo, box, held, monkeypatch):
         assert slots(solo) == before
 
 
+def test_a_snapshot_opens_no_file_that_an_interrupt_would_leave_open(box, monkeypatch):
+    region = box.create("some", shape=(400_000,), init=5.0)
+    region.get()
+    before = len(os.listdir("/proc/self/fd"))
+
+    def open_and_raise(*args, open_file=os.open, **options):
+        open_file(*args, **options)
+        raise KeyboardInterrupt  # the signal is handled when open returns
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", open_and_raise)
+        for _ in range(3):
+            with contextlib.suppress(KeyboardInterrupt):
+                assert region.get(snapshot=True)[-1] == 5
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_close_ends_a_wait(box):
     handle = Handle("wait", box._paths.data().wait_version(box.create("r", 4).info, 1), int)
     assert not handle.done()
