@@ -14,8 +14,9 @@ class InTurn(Work):
     """A request and, once it has succeeded, a function and the request that it began, if any.
 
     The thread that drives this calls the function, once; another one that waits meanwhile waits
-    for its end. If the request fails, it is never called. The outcome is "all" if what it began
-    has happened, and "partial" if only the first request has. See Work.
+    for its end, and the function itself, or a signal handler inside it, finds this not done. If
+    the request fails, the function is never called. The outcome is "all" if what it began has
+    happened, and "partial" if only the first request has. See Work.
 
     Args:
         first: the request.
@@ -26,7 +27,10 @@ class InTurn(Work):
         self._first = first
         self._function = function
         self._is_called = False
-        self._failure: Exception | None = None
+        self._is_calling = False
+        self._failure: Exception | None = ConfigError(
+            "the function of then() was interrupted; it is not called again"
+        )
         self._second: Work | None = None
         self._is_cancelled = False
         self._lock = threading.RLock()  # two threads that wait drive one second
@@ -39,7 +43,7 @@ class InTurn(Work):
         """Drive what is under way; see Work.
 
         Raises:
-            ConfigError: the function was interrupted.
+            ConfigError: the function was interrupted, or began what waits for this request.
             Exception: what the function raised; the same at every call.
         """
         if self._is_cancelled:
@@ -50,8 +54,15 @@ class InTurn(Work):
         if not self._lock.acquire(timeout=min(left_s, threading.TIMEOUT_MAX)):
             return False
         try:
+            if self._is_calling:
+                return False  # asked by the function, or by a signal handler inside it
             if not self._is_called:
-                self._call()
+                # No call between: a signal handler may run after any.
+                self._is_called = self._is_calling = True
+                try:
+                    self._call()
+                finally:
+                    self._is_calling = False
         finally:
             self._lock.release()
         if self._failure is not None:
@@ -82,27 +93,35 @@ class InTurn(Work):
     def cancel(self) -> None:
         """End both; see Work."""
         self._is_cancelled = True
-        for each in self._begun():
+        for each in self.begun():
             each.cancel()
 
-    def _begun(self) -> list[Work]:
+    def begun(self) -> list[Work]:
+        """Return the first, and what the function has begun."""
         return [self._first] if self._second is None else [self._first, self._second]
 
     def _settle(self, deadline_s: float) -> bool:
         """Find out what became of what was cancelled; False at the deadline."""
-        for each in self._begun():
+        for each in self.begun():
             if each.outcome() == "unknown" and not each.advance(deadline_s):
                 return False
         return True
 
     def _call(self) -> None:
-        self._is_called = True
-        self._failure = ConfigError(
-            "the function of then() was interrupted; it is not called again"
-        )
         try:
-            self._second = self._function()
+            second = self._function()
+            self._check(second)
         except Exception as error:
             self._failure = error
             raise
+        self._second = second
         self._failure = None
+
+    def _check(self, second: Work | None) -> None:
+        if second is not None and self._is_waited_for_by(second):
+            raise ConfigError("the function of then() cannot return a handle that waits for it")
+
+    def _is_waited_for_by(self, work: Work) -> bool:
+        if work is self:
+            return True
+        return isinstance(work, InTurn) and any(map(self._is_waited_for_by, work.begun()))

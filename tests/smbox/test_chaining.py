@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import signal
 import threading
 import time
 
@@ -182,3 +184,32 @@ def test_who_waits_while_another_thread_calls_keeps_its_deadline():
     leave.set()
     thread.join()
     assert work.advance(0.0)
+
+
+def test_the_function_itself_finds_the_request_not_done():
+    asked = []
+    work = behind(lambda: asked.append(work.advance(math.inf)))
+    assert work.advance(0.0)
+    assert asked == [False]
+    assert work.outcome() == "all"
+
+
+def test_a_signal_handler_inside_the_function_finds_the_request_not_done():
+    asked = []
+    work = behind(lambda: signal.raise_signal(signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, lambda *_: asked.append(work.advance(math.inf)))
+    try:
+        assert work.advance(0.0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert asked == [False]
+    assert work.advance(0.0)
+
+
+def test_a_function_cannot_begin_what_waits_for_it():
+    for begun in (lambda work: work, lambda work: in_turn(work, Step())):
+        work = behind(lambda begun=begun: begun(work))  # noqa: B023 -- called in this round
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="waits for it"):
+                work.advance(0.0)
+        assert work.outcome() == "partial"

@@ -176,3 +176,23 @@ def test_await_raises_what_the_request_failed_with():
     for _ in range(2):
         with pytest.raises(RegionFreedError):
             asyncio.run(wait_for(request))
+
+
+def test_a_function_that_asks_its_own_handle_spoils_nothing():
+    asked = []
+
+    def function(value):
+        asked.append(handle.done())
+        with pytest.raises(RequestTimeoutError):
+            handle.result()
+        return value
+
+    handle = Handle("put", Script(*[True] * 9), lambda: 7).then(function)
+    assert (handle.result(), handle.result(), asked) == (7, 7, [False])
+
+
+def test_a_function_cannot_return_its_own_handle():
+    handle = Handle("put", Script(*[True] * 9), int).then(lambda _: handle)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="waits for it"):
+            handle.result()
