@@ -100,6 +100,8 @@ class Worker:
 
     def kill(self) -> None:
         self.process.kill()
+        if not self.process.stdout.closed:
+            self.process.stdout.read()  # to its end: a script whose input ends first goes on
         self.process.wait(WAIT_S)
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.close()
