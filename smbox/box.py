@@ -81,8 +81,9 @@ class Box:
         """Create a region; of two that race for a name, one wins, whole.
 
         Args:
-            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names that
-                end in # and 16 hexadecimal digits are of parts of striped regions.
+            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names
+                with # and 16 hexadecimal digits at the end, or before the last /, are of parts
+                of striped regions.
             shape: row-major; None: the shape of ``init``.
             dtype: a name or numpy dtype; None: that of ``init``, else float32.
             init: the first contents: a number for all elements, or an array; None: zeros.

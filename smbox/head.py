@@ -67,7 +67,7 @@ class Head(msgspec.Struct, frozen=True):
     layout: str = "striped"
 
 
-def part_name_of(name: str, home: int) -> str:
+def new_part_name(name: str, home: int) -> str:
     """Name the parts of a region: never as others of its name, and with the head's node."""
     return f"{name}#{secrets.token_hex(6)}{home:04x}"
 
@@ -78,9 +78,16 @@ def home_of_part(name: str) -> int | None:
     return None if found is None else int(found[1], 16)
 
 
+def part_name_in(name: str) -> str | None:
+    """Return the name of the part that a region of this name is, or is a state of, or None."""
+    return next(
+        (n for n in (name, name.rpartition("/")[0]) if home_of_part(n) is not None), None
+    )
+
+
 def check_no_part_name(name: str) -> None:
     """Raise ConfigError for a name of parts, or of their states: ``smbox gc`` frees those."""
-    if home_of_part(name) is not None or home_of_part(name.rpartition("/")[0]) is not None:
+    if part_name_in(name) is not None:
         raise ConfigError(
             "names with # and 16 hexadecimal digits at the end, or before the last /, are of"
             " parts of striped regions",

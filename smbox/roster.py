@@ -124,6 +124,11 @@ class View:
         return self._records.get(rank)
 
 
+def regions_of(name: str) -> tuple[str, str]:
+    """Return the names of a run's two regions: its places, and who has them."""
+    return f"{name}.members", f"{name}.members.records"
+
+
 class SharedMemory(Protocol):
     """What a roster asks of a box."""
 
@@ -156,6 +161,8 @@ class Roster:
         name: of the run: prefix of the two regions.
         lease_s: assumed of holders whose record is not known yet.
         capacity: how many places there are.
+        must_exist: make no regions, so that a look begins no run that has ended;
+            RegionNotFoundError if there are none.
 
     Attributes:
         memory: the box.
@@ -163,18 +170,22 @@ class Roster:
     """
 
     def __init__(
-        self, box: SharedMemory, name: str, lease_s: float, *, capacity: int = CAPACITY
+        self,
+        box: SharedMemory,
+        name: str,
+        lease_s: float,
+        *,
+        capacity: int = CAPACITY,
+        must_exist: bool = False,
     ) -> None:
         self.memory = box
-        self._places = box.create(
-            f"{name}.members", shape=(capacity, COLUMNS), dtype="int64", init=0, exist_ok=True
-        )
-        self._rows = box.create(
-            f"{name}.members.records",
-            shape=(capacity, WORDS),
-            dtype="int64",
-            init=0,
-            exist_ok=True,
+        self._places, self._rows = (
+            box.attach(region, timeout_s=0.0)
+            if must_exist
+            else box.create(
+                region, shape=(capacity, columns), dtype="int64", init=0, exist_ok=True
+            )
+            for region, columns in zip(regions_of(name), (COLUMNS, WORDS), strict=True)
         )
         self._watch = Watch(capacity)
         self._lease_s = np.full(capacity, lease_s)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from smbox import Box, Member, Region, join
+from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox.lease import LEFT, RENEWALS, numbers
-from smbox.roster import LEASE, Roster
+from smbox.roster import LEASE, Roster, regions_of
 from smbox_torch.team import LEASE_S
 
 __all__ = ["Place", "Watch"]
@@ -38,7 +38,7 @@ class Place:
         run = _run_of(name)
         self._home = box.home_of(run)
         self._member: Member = join(box, run, rank=0, expected=1, lease_s=lease_s)
-        self._regions = [f"{run}.members", f"{run}.members.records"]
+        self._regions = regions_of(run)
 
     def leave(self) -> None:
         """Leave the place and free its regions. Idempotent."""
@@ -61,7 +61,7 @@ class Watch:
 
     def __init__(self, box: Any, name: str) -> None:
         run = _run_of(name)
-        self._roster = Roster(_Existing(box.home_of(run)), run, LEASE_S)
+        self._roster = Roster(box.home_of(run), run, LEASE_S, must_exist=True)
 
     @property
     def look_s(self) -> float:
@@ -85,25 +85,3 @@ class Watch:
             host=found.host,
             pid=found.pid,
         )
-
-
-class _Existing:
-    """A box in which nothing is made: a look begins no run that has ended."""
-
-    def __init__(self, box: Box) -> None:
-        self._box = box
-        self.before_close = box.before_close
-        self.not_before_close = box.not_before_close
-        self.attach = box.attach
-
-    def create(
-        self,
-        name: str,
-        shape: tuple[int, ...],  # noqa: ARG002 - as it was made
-        dtype: str,  # noqa: ARG002
-        init: int,  # noqa: ARG002
-        *,
-        exist_ok: bool,  # noqa: ARG002
-    ) -> Region:
-        """Find a region; RegionNotFoundError."""
-        return self._box.attach(name, timeout_s=0.0)

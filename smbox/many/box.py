@@ -98,8 +98,7 @@ class ManyBox(Box):
 
         Arguments and errors are those of ``Box.create``; an error names its node. A striped
         region has one part of consecutive rows on each node, made one after the other, and
-        ``timeout_s`` is of each. With ``exist_ok`` the layout must be the same, too. Names
-        that end in # and 16 hexadecimal digits are of parts: ConfigError.
+        ``timeout_s`` is of each. With ``exist_ok`` the layout must be the same, too.
         """
         check_layout(layout)
         check_no_part_name(name)

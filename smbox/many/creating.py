@@ -22,7 +22,7 @@ from smbox.errors import (
     RegionNotFoundError,
     SmboxError,
 )
-from smbox.head import Head, HeadPart, encode, part_name_of
+from smbox.head import Head, HeadPart, encode, new_part_name
 from smbox.many.node import Node
 from smbox.many.placing import cut, home_of
 from smbox.many.striping import Nodes, Striping, opened, read_head
@@ -32,7 +32,7 @@ from smbox.paths import creating
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import CreateRequest, RegionInfo
 
-_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(part_name_of("", 0))
+_NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(new_part_name("", 0))
 
 
 def create(
@@ -53,7 +53,7 @@ def create(
             the head's node is silent, the head may be there: its parts stay for it.
     """
     home = nodes[home_of(request.name, nodes)]
-    part_name = part_name_of(request.name, home.id)
+    part_name = new_part_name(request.name, home.id)
     check_limits(request)
     _check_name(request.name)
     found = _existing(nodes, home, request)

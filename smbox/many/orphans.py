@@ -8,17 +8,14 @@ from functools import partial
 
 from smbox.box import Box
 from smbox.errors import AddressRangeError, RegionFreedError
-from smbox.head import Head, home_of_part, read
+from smbox.head import Head, home_of_part, part_name_in, read
 from smbox.memory.layout import RegionKind
 from smbox.paths.work import RegionInfo
 
 
 def part_name_of(info: RegionInfo) -> str | None:
     """Return the name of the part that a region is, or that its state is of; None: of none."""
-    for name in (info.name, info.name.rpartition("/")[0]):
-        if info.kind == RegionKind.ARRAY and home_of_part(name) is not None:
-            return name
-    return None
+    return part_name_in(info.name) if info.kind == RegionKind.ARRAY else None
 
 
 def heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
