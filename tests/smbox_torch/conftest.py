@@ -167,6 +167,18 @@ def names_of() -> Callable[[smbox.Box, str], list[str]]:
 
 
 @pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def left(names_of: Callable[..., list[str]]) -> Callable[[smbox.Box, str], list[str]]:
+    """``left(box, name)``: regions of a pipeline that are there, but those of membership."""
+    return lambda box, name: [each for each in names_of(box, name) if ".members" not in each]
+
+
+@pytest.fixture
 def follow(node: smbox.Box) -> Callable[..., int]:
     """``follow(run, loss_of)``: work for a run of Sandblaster; return the portions computed.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -152,20 +151,9 @@ def together(found: Sequence[tuple[dict[str, torch.Tensor], ...]]) -> dict[str, 
     return {name: tensor for state, *_ in found for name, tensor in state.items()}
 
 
-def left(box: smbox.Box, name: str) -> list[str]:
-    """Regions of a pipeline that are still there, but those of the membership."""
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
-
-
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("cuts", [(4,), (2, 5), (1, 4, 6)])
-def test_stages_equal_one_process_bit_for_bit(box, run_stages, name, cuts, schedule):
+def test_stages_equal_one_process_bit_for_bit(left, box, run_stages, name, cuts, schedule):
     def work(own, stage):
         return pipelined(own, stage, name, small, cuts, [16, 16, 16], schedule=schedule)
 

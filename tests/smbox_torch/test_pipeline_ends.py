@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-import uuid
 
 import pytest
 import torch
@@ -87,18 +86,8 @@ def made(box: smbox.Box, stage: int, name: str, **more) -> Pipeline:
     return Pipeline(box, name, stages(), stage=stage, **(told | more))
 
 
-def left(box: smbox.Box, name: str) -> list[str]:
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
 @pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
-
-
-@pytest.fixture
-def run_failing(box, run_stages, name):
+def run_failing(left, box, run_stages, name):
     """``run_failing(bad, kind, fail)``: stage ``bad`` fails by that after a sound batch.
 
     All others are to name it, at once, and leave nothing.
@@ -166,7 +155,7 @@ def test_a_last_stage_that_fails_in_a_batch_is_named_by_all_at_once(run_failing,
     [(broken_loss, Broken), (text_loss, ConfigError), (many_losses, ConfigError)],
     ids=["raises", "text", "many"],
 )
-def test_a_loss_that_fails_is_told_to_all_at_once(box, run_stages, name, loss, kind):
+def test_a_loss_that_fails_is_told_to_all_at_once(left, box, run_stages, name, loss, kind):
     def work(own, stage):
         with made(own, stage, name, loss=loss) as pipe:
             with pytest.raises(kind if stage == 2 else WorkerLostError) as caught:
@@ -201,7 +190,7 @@ def test_a_stage_that_evaluates_alone_ends_all_at_once(run_failing, bad):
     run_failing(bad, StepMismatchError, lambda pipe: pipe.forward(X))
 
 
-def test_a_first_stage_that_evaluates_alone_ends_all_at_once(box, run_stages, name):
+def test_a_first_stage_that_evaluates_alone_ends_all_at_once(left, box, run_stages, name):
     kinds = WorkerLostError, StepMismatchError, WorkerLostError
 
     def work(own, stage):

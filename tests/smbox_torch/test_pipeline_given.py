@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 
 import numpy as np
 import pytest
@@ -37,11 +36,6 @@ def made(box: smbox.Box, number: int, name: str, stages=(front, back), **more) -
 
 def left(box: smbox.Box, name: str) -> list[str]:
     return [info.name for info in box.regions() if info.name.startswith(name)]
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 @pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import uuid
 
 import pytest
 import torch
@@ -38,16 +37,6 @@ def frozen(module: nn.Module) -> nn.Module:
 def made(box: smbox.Box, stage: int, name: str, stages, **more) -> Pipeline:
     told = {"example": X, "loss": F.cross_entropy, "timeout_s": 60.0} | more
     return Pipeline(box, name, stages, stage=stage, **told)
-
-
-def left(box: smbox.Box, name: str) -> list[str]:
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 def linear(*sizes: int) -> nn.Module:
@@ -121,7 +110,9 @@ def detached(y: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("loss", [without_graph, detached, F.cross_entropy])
-def test_a_loss_without_gradient_is_refused_and_moves_nothing(box, run_stages, name, loss):
+def test_a_loss_without_gradient_is_refused_and_moves_nothing(
+    left, box, run_stages, name, loss
+):
     modules = MODELS["no parameters"]()
     if loss is F.cross_entropy:
         modules = [frozen(module) for module in modules]
@@ -141,7 +132,7 @@ def test_a_loss_without_gradient_is_refused_and_moves_nothing(box, run_stages, n
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
-def test_inference_mode_is_refused_and_moves_nothing(box, run_stages, name, bad):
+def test_inference_mode_is_refused_and_moves_nothing(left, box, run_stages, name, bad):
     """The stage that made the mistake may go on; where it ends, the others learn it."""
     modules = MODELS["no parameters"]()
 

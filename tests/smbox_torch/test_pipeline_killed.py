@@ -103,11 +103,6 @@ def stages(
             stage.communicate()
 
 
-def left(box, name: str) -> list[str]:
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
 def await_renewals(box, name: str) -> None:
     """Wait until each stage has come, and has renewed its lease since."""
     places = box.attach(f"{name}.members")
@@ -133,7 +128,7 @@ KILL, STOP, INTERRUPT = HOW
     ],
     ids=lambda each: each.name if isinstance(each, signal.Signals) else str(each),
 )
-def test_all_others_name_a_stage_that_is_lost(preloaded, node, phase, victim, by):
+def test_all_others_name_a_stage_that_is_lost(left, preloaded, node, phase, victim, by):
     """The timeout is the default, 300 s: the test's own is shorter."""
     name = uuid.uuid4().hex
     with stages(preloaded, node, name, str(victim), phase) as found:
@@ -154,7 +149,7 @@ def test_all_others_name_a_stage_that_is_lost(preloaded, node, phase, victim, by
     assert left(node, name) == []
 
 
-def test_a_run_that_is_started_again_goes_on_for_longer_than_a_lease(preloaded, node):
+def test_a_run_that_is_started_again_goes_on_for_longer_than_a_lease(left, preloaded, node):
     """Its stages take places whose holders had made progress, and keep them."""
     name = uuid.uuid4().hex
     with stages(preloaded, node, name, "1", "between") as found:

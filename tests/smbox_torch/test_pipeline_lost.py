@@ -103,13 +103,8 @@ def start(preloaded: str, box) -> Callable[[str], Run]:
     return lambda name: Run(preloaded, box, name)
 
 
-def left(box, name: str) -> list[str]:
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
 @pytest.mark.parametrize("killed", [0, 1, 2])
-def test_a_killed_stage_is_named_by_all_others(box, start, killed):
+def test_a_killed_stage_is_named_by_all_others(left, box, start, killed):
     name = uuid.uuid4().hex
     with start(name) as run:
         assert all(run.lines())
@@ -145,7 +140,7 @@ def test_a_stopped_stage_is_lost_after_its_lease(start):
             assert stage.wait(timeout=60) == 0
 
 
-def test_a_run_that_was_killed_is_started_again_under_its_name(box, start):
+def test_a_run_that_was_killed_is_started_again_under_its_name(left, box, start):
     """Each stage draws from its own generator: with the same seeds it is the same run."""
     name = uuid.uuid4().hex
     with start(name) as run:

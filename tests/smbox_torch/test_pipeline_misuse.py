@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 import torch
 from torch import nn
@@ -42,17 +40,6 @@ def made(
     return Pipeline(box, name, stages, stage=stage, **told)
 
 
-def left(box: smbox.Box, name: str) -> list[str]:
-    """Regions of a pipeline that are still there, but those of the membership."""
-    names = [info.name for info in box.regions() if info.name.startswith(f"{name}.")]
-    return [each for each in names if ".members" not in each]
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
-
-
 def one_batch(x: torch.Tensor | None, y: torch.Tensor | None, bad: int):
     """What stage ``bad`` raises for a batch, and the loss of a sound one after it."""
 
@@ -89,7 +76,7 @@ def test_missing_targets_move_nothing(run_stages, name):
     assert first == last > 0.0
 
 
-def test_targets_for_other_rows_end_the_pipeline_at_every_stage(box, run_stages, name):
+def test_targets_for_other_rows_end_the_pipeline_at_every_stage(left, box, run_stages, name):
     def work(own, stage):
         with made(own, stage, name) as pipe:
             with pytest.raises((WorkerLostError, LayoutMismatchError)[stage]) as caught:
@@ -117,7 +104,7 @@ def test_stages_that_do_different_things_are_told(run_stages, name):
     run_stages(2, work)
 
 
-def test_a_stage_that_has_finished_is_named(box, run_stages, name):
+def test_a_stage_that_has_finished_is_named(left, box, run_stages, name):
     """The last stage leaves after one batch; the first one begins another."""
 
     def work(own, stage):
@@ -201,7 +188,7 @@ class Whole(nn.Module):
     ids=["shape", "size", "first", "dtype", "rows", "integers", "builder", "no module"],
 )
 def test_stages_that_do_not_fit_are_refused_by_all_before_anything_moves(
-    box, run_stages, name, stages, says
+    left, box, run_stages, name, stages, says
 ):
     def work(own, stage):
         with pytest.raises(ConfigError) as caught:
@@ -215,7 +202,7 @@ def test_stages_that_do_not_fit_are_refused_by_all_before_anything_moves(
 
 
 @pytest.mark.parametrize("bad", [{"micro_batches": 2}, {"schedule": "gpipe"}, {"slots": 3}])
-def test_stages_that_were_told_other_things_are_refused(box, run_stages, name, bad):
+def test_stages_that_were_told_other_things_are_refused(left, box, run_stages, name, bad):
     def work(own, stage):
         with pytest.raises(ConfigError, match="stage 1: it was told") as caught:
             made(own, stage, name, (front, nn.Identity(), back), **(bad if stage == 1 else {}))
@@ -225,7 +212,7 @@ def test_stages_that_were_told_other_things_are_refused(box, run_stages, name, b
     assert left(box, name) == []
 
 
-def test_a_missing_example_is_refused_by_all(box, run_stages, name):
+def test_a_missing_example_is_refused_by_all(left, box, run_stages, name):
     def work(own, stage):
         with pytest.raises(ConfigError, match="stage 0: the first stage needs example="):
             made(own, stage, name, example=None)

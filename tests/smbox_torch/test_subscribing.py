@@ -4,7 +4,6 @@ import asyncio
 import math
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,12 +16,6 @@ from smbox_torch import Publisher, Subscriber
 pytestmark = pytest.mark.shares
 
 SIZE = 1 << 19  # 2 MiB of float32: four stripes
-
-
-@pytest.fixture
-def name() -> str:
-    """A name that no other test publishes under."""
-    return uuid.uuid4().hex
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 
 import pytest
 import torch
@@ -12,12 +11,6 @@ import smbox
 from smbox_torch import Publisher, Subscriber
 
 pytestmark = pytest.mark.shares
-
-
-@pytest.fixture
-def name() -> str:
-    """A name that no other test publishes under."""
-    return uuid.uuid4().hex
 
 
 def pulled(box, name):
