@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -168,6 +168,25 @@ def preloaded() -> Iterator[str]:
     """The path of a Python that has torch imported when it begins (preloaded.py)."""
     with _preloading() as python:
         yield python
+
+
+@pytest.fixture(scope="session")
+def having() -> Callable[[str, str], list[psutil.Process]]:
+    """``having(variable, value)``: other processes that inherited this, but no zombies.
+
+    The last process of a namespace takes all its others away.
+    """
+
+    def find(variable: str, value: str) -> list[psutil.Process]:
+        found = []
+        for each in psutil.process_iter():
+            with suppress(psutil.Error):
+                is_other = each.pid != os.getpid() and each.status() != psutil.STATUS_ZOMBIE
+                if is_other and each.environ().get(variable) == value:
+                    found.append(each)
+        return found
+
+    return find
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,6 @@ import time
 import uuid
 from pathlib import Path
 
-import psutil
 import pytest
 
 COMMAND = (sys.executable, "-c", "from smbox.cli.main import main; main()")
@@ -39,32 +38,27 @@ def start(*words: str, mark: str = "", **env: str) -> subprocess.Popen[str]:
     )
 
 
-def marked(mark: str) -> list[int]:
-    found = []
-    for each in psutil.process_iter():
+@pytest.fixture
+def assert_ended(having):
+    """``assert_ended(process, mark)``: it ends by an interrupt, and nothing marked stays."""
+
+    def check(process: subprocess.Popen[str], mark: str) -> None:
         try:
-            if each.environ().get(MARK) == mark and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each.pid)
-        except psutil.Error:
-            continue
-    return found
+            _, errors = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+            process.communicate()
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while left := having(MARK, mark):
+            assert time.monotonic() < deadline_s, left
+            time.sleep(0.05)
+
+    return check
 
 
-def assert_ended(process: subprocess.Popen[str], mark: str) -> None:
-    try:
-        _, errors = process.communicate(timeout=TIMEOUT_S)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 130, errors
-    assert "Traceback" not in errors
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while left := marked(mark):
-        assert time.monotonic() < deadline_s, left
-        time.sleep(0.05)
-
-
-def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(tmp_path: Path):
+def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(assert_ended, tmp_path: Path):
     mark, up = uuid.uuid4().hex, tmp_path / "up"
     file = lab(tmp_path, "sh", "-c", f"touch {up}; sleep 1000; :")
     variables = {f"LONG{number}": 60_000 * "x" for number in range(4)}
@@ -81,7 +75,9 @@ def test_an_interrupt_while_a_host_takes_nothing_leaves_nothing(tmp_path: Path):
 
 
 @pytest.mark.parametrize("sign", ["INT", "TERM", "HUP"])
-def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(tmp_path: Path, sign: str):
+def test_an_interrupt_at_the_moment_of_entering_leaves_nothing(
+    assert_ended, tmp_path: Path, sign: str
+):
     mark = uuid.uuid4().hex
     # The entrance outlives the signal that tells it of its launcher's death.
     file = lab(tmp_path, "sh", "-c", f"trap '' TERM; kill -{sign} $PPID; sleep 1000; :")

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import psutil
 import pytest
 
 from smbox.errors import ConnectError
@@ -39,27 +38,15 @@ while {ORDER!r} not in heard:
 
 
 @pytest.fixture(autouse=True)
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mark(monkeypatch: pytest.MonkeyPatch, having) -> Iterator[str]:
     """A word that all processes of the test have; none of them stays."""
     word = uuid.uuid4().hex
     monkeypatch.setenv(MARK, word)
     yield word
     deadline_s = time.monotonic() + TIMEOUT_S
-    while left := marked(word):
+    while left := having(MARK, word):
         assert time.monotonic() < deadline_s, left
         time.sleep(0.05)
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    found = []
-    for each in psutil.process_iter():
-        try:
-            is_other = each.pid != os.getpid() and each.status() != psutil.STATUS_ZOMBIE
-            if is_other and each.environ().get(MARK) == mark:
-                found.append(each)
-        except psutil.Error:
-            continue
-    return found
 
 
 def entered(

@@ -12,7 +12,6 @@ import time
 import uuid
 from pathlib import Path
 
-import psutil
 import pytest
 
 from smbox_torch.reporter import REPORT_FD
@@ -112,17 +111,6 @@ def script(folder: Path, code: str) -> str:
     return "train.py"
 
 
-def marked(mark: str) -> set[int]:
-    found = set()
-    for each in psutil.process_iter():
-        try:
-            if each.environ().get(MARK) == mark and each.status() != psutil.STATUS_ZOMBIE:
-                found.add(each.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
 def test_environment_folder_arguments_and_output_pass_to_all_hosts(tmp_path: Path, file: str):
     words = ["--hosts", file, "--memory", "64MiB", script(tmp_path, TELL), "a b", "$HOME;'"]
     code, shown, errors = run(*words, cwd=tmp_path)
@@ -164,7 +152,9 @@ def test_a_killed_worker_of_a_host_starts_again(tmp_path: Path, file: str):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_stays_on_any_host(tmp_path: Path, file: str, mark: str, sign: signal.Signals):
+def test_nothing_stays_on_any_host(
+    having, tmp_path, file: str, mark: str, sign: signal.Signals
+):
     words = ["--hosts", file, "--memory", "64MiB", script(tmp_path, HANG)]
     process = start(*words, cwd=tmp_path, mark=mark)
     try:
@@ -174,7 +164,7 @@ def test_nothing_stays_on_any_host(tmp_path: Path, file: str, mark: str, sign: s
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
         # Launcher, two agents, node, three workers with a child each.
-        assert len(marked(mark)) >= 10
+        assert len(having(MARK, mark)) >= 10
         process.send_signal(sign)
         process.communicate(timeout=TIMEOUT_S)
     finally:
@@ -182,7 +172,7 @@ def test_nothing_stays_on_any_host(tmp_path: Path, file: str, mark: str, sign: s
         process.communicate()
     assert process.returncode == (130 if sign == signal.SIGINT else -sign)
     deadline_s = time.monotonic() + 30.0
-    while left := marked(mark):
+    while left := having(MARK, mark):
         assert time.monotonic() < deadline_s, left
         time.sleep(0.05)
 

@@ -12,7 +12,6 @@ import uuid
 from pathlib import Path
 
 import lab
-import psutil
 import pytest
 from lab import needs
 
@@ -79,31 +78,19 @@ distributed.destroy_process_group()
 HANG = "import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\ntime.sleep(600)"
 
 
-def alive(mark: str) -> list[int]:
-    """Processes that inherited ``mark``; the last one of a namespace takes it away."""
-    found = []
-    for each in psutil.process_iter():
-        try:
-            if each.environ().get(MARK) == mark and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
 def links() -> str:
     shown = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True)
     return shown.stdout
 
 
 @pytest.fixture
-def mark():
+def mark(having):
     """A word that all processes of the laboratory inherit; afterwards nothing of it is left."""
     word = uuid.uuid4().hex
     before = (links(), Path("/proc/self/mounts").read_text())
     yield word
     deadline_s = time.monotonic() + 20.0
-    while left := alive(word):
+    while left := having(MARK, word):
         assert time.monotonic() < deadline_s, f"processes are left: {left}"
         time.sleep(0.05)
     assert (links(), Path("/proc/self/mounts").read_text()) == before
@@ -176,10 +163,12 @@ def test_torchrun_inside_hosts_makes_one_group_of_all(start, tmp_path: Path):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_after_a_signal(start, mark: str, tmp_path: Path, sign: signal.Signals):
+def test_nothing_is_left_after_a_signal(
+    having, start, mark: str, tmp_path: Path, sign: signal.Signals
+):
     process = start("run", HANG, "--out", str(tmp_path / "out"))
     await_file(tmp_path / "told", process)
-    assert len(alive(mark)) > 4
+    assert len(having(MARK, mark)) > 4
     if sign == signal.SIGINT:
         os.killpg(process.pid, sign)  # as a terminal does
     else:
