@@ -16,6 +16,7 @@ import torch
 
 from smbox import Box
 from smbox.errors import ConfigError, SmboxError
+from smbox.roster import regions_of
 from smbox_torch.pipeline_agreement import (
     Answer,
     Boundary,
@@ -230,7 +231,7 @@ def refuse_early(
     It takes its place for that, and nothing is made where nobody has come.
     """
     with suppress(SmboxError):
-        if all(info.name != f"{name}.members" for info in box.regions()):
+        if regions_of(name)[0] not in {info.name for info in box.regions()}:
             return
         team = team_of(box, name, count, rank=stage)
         assert isinstance(team, JoinedTeam)
