@@ -1,4 +1,4 @@
-"""The moving rate of elastic averaging: its default and the bounds of stability.
+"""The bounds within which the moving rate of elastic averaging is stable.
 
 Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
 arXiv:1412.6651. Bounds are for a quadratic of curvature 1 with learning rate lr.
@@ -14,27 +14,19 @@ from __future__ import annotations
 import warnings
 
 from smbox.errors import ConfigError
+from smbox_torch.moving_rate import default_moving_rate
 
 __all__ = [
     "StabilityWarning",
     "check_moving_rate",
-    "default_moving_rate",
     "fused_bound",
     "unfused_bound",
     "warn_if_unstable",
 ]
 
-BETA = 0.9
-"""workers * moving_rate of the paper's experiments and of its reference code (mpiT)."""
-
 
 class StabilityWarning(UserWarning):
     """The moving rate is outside the range in which the averaging is known to converge."""
-
-
-def default_moving_rate(workers: int) -> float:
-    """Return ``0.9 / workers``."""
-    return BETA / workers
 
 
 def check_moving_rate(moving_rate: float | None) -> float | None:

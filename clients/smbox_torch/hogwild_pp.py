@@ -39,10 +39,9 @@ from smbox_torch.claim import claim
 from smbox_torch.hogwild import Hogwild
 from smbox_torch.hogwild_model import ModelTensors
 from smbox_torch.hogwild_state import share
-from smbox_torch.sync_group import world_or_default
 from smbox_torch.team import LEASE_S
 from smbox_torch.token_ring import TokenRing, ring_words
-from smbox_torch.world import World
+from smbox_torch.world import World, world_or_default
 
 __all__ = ["HogwildPP", "default_update_delay", "ring_weights"]
 

@@ -41,8 +41,8 @@ from smbox_torch.joined import FINISH_TIMEOUT_S
 from smbox_torch.mean import averaged
 from smbox_torch.options import BoxOptions
 from smbox_torch.stats import Stats
-from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup, world_or_default
-from smbox_torch.world import World
+from smbox_torch.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup
+from smbox_torch.world import World, world_or_default
 from smbox_torch.wrapped import is_plain
 
 __all__ = ["HybridSGD"]

@@ -15,7 +15,7 @@ import torch
 
 from smbox import Member
 from smbox.errors import ConfigError
-from smbox_torch.elastic import default_moving_rate
+from smbox_torch.moving_rate import default_moving_rate
 from smbox_torch.team import JoinedTeam, Team
 from smbox_torch.wrapped import WrappedOptimizer
 

@@ -31,8 +31,8 @@ from smbox_torch.mean import averaged
 from smbox_torch.packed import Packed, packed_nbytes
 from smbox_torch.ring import Exchange, Ring
 from smbox_torch.summed_mean import SummedMean, check_alike
-from smbox_torch.sync_group import TIMEOUT_S, world_or_default
-from smbox_torch.world import World
+from smbox_torch.sync_group import TIMEOUT_S
+from smbox_torch.world import World, world_or_default
 
 __all__ = ["RingAllReduce"]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, DistributedSampler
 
-from smbox_torch.sync_group import world_or_default
-from smbox_torch.world import World
+from smbox_torch.world import World, world_or_default
 
 __all__ = ["distributed_sampler"]
 

@@ -15,7 +15,6 @@ who meet at a memory node (``box_group``).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,18 +29,13 @@ from smbox_torch.mean import Mean, averaged
 from smbox_torch.packed import share
 from smbox_torch.summed_mean import SummedMean, check_alike
 from smbox_torch.torch_sum import TorchSum
-from smbox_torch.world import World
+from smbox_torch.world import World, world_or_default
 
 __all__ = ["SyncGroup"]
 
 BUCKET_NBYTES: Final = 4 << 20
 TIMEOUT_S: Final = 300.0
 """A rank may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
-
-
-def world_or_default(world: World | None) -> World:
-    """Return the world as given, else the one that the environment tells."""
-    return World.from_env(os.environ) if world is None else world
 
 
 class SyncGroup(AveragingOptimizer):

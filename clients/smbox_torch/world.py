@@ -1,4 +1,4 @@
-"""Which worker of which run this process is, as ``smbox run`` or torchrun tells it; pure.
+"""Which worker of which run this process is, as ``smbox run`` or torchrun tells it.
 
 ``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on, ``torchrun`` sets RANK, WORLD_SIZE
 and so on. SMBOX_RANK decides: where it is set, only ``smbox run``'s variables are read, else
@@ -8,6 +8,7 @@ only torchrun's. A process with neither is a run of one.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -121,6 +122,11 @@ class World:
     def rank_of(self, local_rank: int) -> int:
         """Return the rank of a worker of this host; hosts are numbered contiguously."""
         return self.rank - self.local_rank + local_rank
+
+
+def world_or_default(world: World | None) -> World:
+    """Return the world as given, else the one that the environment tells."""
+    return World.from_env(os.environ) if world is None else world
 
 
 def number_of(env: Mapping[str, str], name: str, default: int) -> int:

@@ -39,7 +39,6 @@ def test_the_fused_bound_is_where_one_exchange_turns_unstable(lr: float):
 def test_known_values():
     assert elastic.unfused_bound(16) == pytest.approx(1.882, abs=1e-3)
     assert elastic.fused_bound() == 1.0
-    assert elastic.default_moving_rate(6) == pytest.approx(0.15)
 
 
 def test_impossible_values_are_refused():

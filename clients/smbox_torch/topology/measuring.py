@@ -12,7 +12,6 @@ a link that carries both directions at full rate carries one measurement in each
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from smbox import Box, Member, MemberInfo, Region, join
 from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
 from smbox_torch.topology.links import COLUMNS, Links
-from smbox_torch.world import World
+from smbox_torch.world import World, world_or_default
 
 __all__ = ["LINK_TIMEOUT_S", "PROBE_NBYTES", "boxes_of", "measure", "turns"]
 
@@ -88,7 +87,7 @@ def measure(
         RequestTimeoutError: a worker never came; it names the rank.
         WorkerLostError: a worker died before it had measured all its links; it names the rank.
     """
-    world = World.from_env(os.environ) if world is None else world
+    world = world_or_default(world)
     boxes = boxes_of(box)
     shape = (world.world_size, len(boxes), COLUMNS)
     region = f"{name}.topology.links.{shape[0]}x{shape[1]}"
