@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import distributed
 
-from smbox_torch.ring_all_reduce import RingAllReduce
-from smbox_torch.sync_group import SyncGroup
+from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+from smbox_torch.averaging.sync_group import SyncGroup
 from smbox_torch.world import World
 
 MIB = 1 << 20

@@ -61,8 +61,22 @@ SECTIONS = {
     "smbox/testing/chaos": "kills, pauses and cuts at random",
     "memnode": "the memory node",
     "clients/smbox_torch": "PyTorch",
+    "clients/smbox_torch/averaging": "synchronous SGD",
+    "clients/smbox_torch/demo": "the command `smbox demo`",
+    "clients/smbox_torch/downpour": "Downpour SGD and SSP",
+    "clients/smbox_torch/elastic": "elastic averaging",
+    "clients/smbox_torch/hogwild": "workers that never wait",
+    "clients/smbox_torch/hybrid": "groups of workers",
     "clients/smbox_torch/integrations": "training frameworks",
+    "clients/smbox_torch/launching": "the command `smbox run`",
+    "clients/smbox_torch/model": "the tensors of a model",
+    "clients/smbox_torch/optimizer": "the base of the algorithms",
+    "clients/smbox_torch/pipeline": "stages of a model in different processes",
+    "clients/smbox_torch/planning": "the command `smbox plan`",
+    "clients/smbox_torch/publishing": "versions of weights",
+    "clients/smbox_torch/sandblaster": "L-BFGS",
     "clients/smbox_torch/topology": "links of a run, and groups that follow them",
+    "clients/smbox_torch/workers": "the workers of a run",
 }
 
 

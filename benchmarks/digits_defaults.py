@@ -27,11 +27,11 @@ from torch import nn
 
 from smbox.testing.model_box import ModelBox
 from smbox.testing.solo import solo_box, solo_boxes
-from smbox_torch import digits
-from smbox_torch.eamsgd import EAMSGD
-from smbox_torch.hogwild_pp import HogwildPP
-from smbox_torch.mdownpour import MDownpour
-from smbox_torch.server_downpour import ServerDownpour
+from smbox_torch.demo import digits
+from smbox_torch.downpour.mdownpour import MDownpour
+from smbox_torch.downpour.server_downpour import ServerDownpour
+from smbox_torch.elastic.eamsgd import EAMSGD
+from smbox_torch.hogwild.hogwild_pp import HogwildPP
 from smbox_torch.world import World
 
 WORKERS, BATCH = 4, 8

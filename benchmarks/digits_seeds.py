@@ -28,12 +28,12 @@ from rich.console import Console
 from torch import nn
 
 import smbox
-from smbox_torch import digits
-from smbox_torch.board import Board
-from smbox_torch.cluster import Plan
-from smbox_torch.demo_worker import Settings
-from smbox_torch.hybrid import HybridSGD
-from smbox_torch.launcher import Launcher
+from smbox_torch.demo import digits
+from smbox_torch.demo.worker import Settings
+from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.launching.board import Board
+from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.launcher import Launcher
 from smbox_torch.world import World
 
 NODES, PER_NODE = 2, 2

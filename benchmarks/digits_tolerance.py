@@ -21,7 +21,7 @@ import digits_defaults
 import torch
 from torch import nn
 
-from smbox_torch import hogwild_pp
+from smbox_torch.hogwild import hogwild_pp
 
 DELAYS, TOLERANCES = (64, 4), (0.0, 1e-4, 1e-3, 1e-2)
 LR, SEED = 0.02, 0

@@ -36,10 +36,10 @@ from rich.table import Table
 
 import smbox
 from smbox.memory.layout import RegionKind
-from smbox_torch.easgd import EASGD
-from smbox_torch.elastic import StabilityWarning
-from smbox_torch.seasgd import SEASGD
-from smbox_torch.wrapper import BoxOptimizer
+from smbox_torch.elastic.easgd import EASGD
+from smbox_torch.elastic.seasgd import SEASGD
+from smbox_torch.elastic.stability import StabilityWarning
+from smbox_torch.optimizer.wrapper import BoxOptimizer
 
 MIB = 1 << 20
 SIZES = {

@@ -15,7 +15,7 @@ from kept import R, Result
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
-from smbox_torch.launcher import terminable
+from smbox_torch.launching.launcher import terminable
 
 COLUMNS = ("{task.description}", BarColumn(20), "{task.percentage:3.0f} %", TimeElapsedColumn())
 

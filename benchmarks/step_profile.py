@@ -25,15 +25,15 @@ PYTHON: Final = "Python"
 PLACES: Final = (
     ("/torch/optim/", TRAINING),  # the optimizer inside, which the wrapper calls
     ("/torch/nn/", TRAINING),
-    ("/smbox_torch/rendezvous.py", "waiting"),
-    ("/smbox_torch/clocks.py", "waiting"),
-    ("/smbox_torch/update_thread.py", "waiting"),
+    ("/smbox_torch/averaging/rendezvous.py", "waiting"),
+    ("/smbox_torch/workers/clocks.py", "waiting"),
+    ("/smbox_torch/elastic/update_thread.py", "waiting"),
     ("/threading.py", "waiting"),
-    ("/smbox_torch/flat.py", "copies"),
-    ("/smbox_torch/moves.py", "copies"),
-    ("/smbox_torch/hybrid_moves.py", "copies"),
-    ("/smbox_torch/publisher.py", "copies"),
-    ("/smbox_torch/buckets.py", "exchange"),
+    ("/smbox_torch/model/flat.py", "copies"),
+    ("/smbox_torch/downpour/moves.py", "copies"),
+    ("/smbox_torch/hybrid/moves.py", "copies"),
+    ("/smbox_torch/publishing/publisher.py", "copies"),
+    ("/smbox_torch/averaging/buckets.py", "exchange"),
     ("/smbox_torch/", PYTHON),
     ("/smbox/", "exchange"),
 )

@@ -27,7 +27,7 @@ from lab import counters, enclosure, hosts, nodes, spec
 from rich.console import Console
 from rich.table import Table
 
-from smbox_torch.interrupts import terminable
+from smbox_torch.launching.interrupts import terminable
 
 GOALS: Final = {1: 1.0, 2: 1.9, 4: 3.7}
 VERBS: Final = ("put", "get")

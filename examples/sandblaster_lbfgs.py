@@ -17,7 +17,7 @@ from torch import nn
 
 import smbox
 from smbox_torch import Sandblaster, SandblasterWorker
-from smbox_torch.digits import load
+from smbox_torch.demo.digits import load
 
 digits = functools.cache(load)
 

@@ -31,7 +31,7 @@ LONG = (
     "test_examples.py",
     "test_your_script.py",
     "benchmarks/convergence/test_sweep.py",
-    "smbox_torch/test_run_on_hosts.py",
+    "smbox_torch/launching/test_run_on_hosts.py",
     "smbox_torch/integrations/test_ray.py",
     "integration/test_training_run.py",
 )

@@ -13,9 +13,9 @@ from typing import Final
 
 from lab.hosts import FROM_HOSTS, SHARED, Host
 from smbox import keys
-from smbox_torch import hosts as described
-from smbox_torch.cluster import Plan
-from smbox_torch.serving import serving as started
+from smbox_torch.launching import hosts as described
+from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.serving import serving as started
 
 PORT: Final = 7070
 CLIENT: Final = "worker"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lab.counters import Use
 from lab.spec import HostSpec
-from smbox_torch.board import Board
+from smbox_torch.launching.board import Board
 
 PERIOD_S: Final = 0.5
 IMAGES: Final = "images_per_s"

@@ -17,10 +17,10 @@ from lab.computing import WAIT_S
 from lab.record import Record, RecordingBoard
 from lab.spec import Spec
 from smbox.errors import ConfigError
-from smbox_torch.hosts import Host
-from smbox_torch.interrupts import terminable
-from smbox_torch.launcher import Launcher
-from smbox_torch.program import command_of
+from smbox_torch.launching.hosts import Host
+from smbox_torch.launching.interrupts import terminable
+from smbox_torch.launching.launcher import Launcher
+from smbox_torch.launching.program import command_of
 
 TORCHRUN_PORT: Final = 29400
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import smbox
 from sandblaster.rows import HISTORY
-from smbox_torch.node_lbfgs import NodeLBFGS
+from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
 
 Vector = NDArray[np.float32]
 

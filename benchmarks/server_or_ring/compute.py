@@ -10,7 +10,7 @@ from typing import Any
 import kept
 import torch
 
-from smbox_torch import plan_models
+from smbox_torch.planning import models
 
 BATCH = 8
 MEASURED = ("resnet50", "alexnet", "vgg16")
@@ -45,7 +45,5 @@ def measure() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
     names = (*MEASURED, *PREDICTED)
-    seconds = {
-        name: round(plan_models.measure_compute_s(name, BATCH, ROUNDS), 3) for name in names
-    }
+    seconds = {name: round(models.measure_compute_s(name, BATCH, ROUNDS), 3) for name in names}
     return {"batch": BATCH, "cores": cores, "torch": torch.__version__, "seconds": seconds}

@@ -13,7 +13,7 @@ from plots import panels
 
 from server_or_ring.rows import Row, parameters_of, predicted
 from server_or_ring.tables import TITLES, Results
-from smbox_torch.plan_ways import WAYS
+from smbox_torch.planning.ways import WAYS
 
 DPI, BEYOND_DPI = 100, 90
 BEYOND = (2, 4, 6, 10, 20, 50, 100, 200, 500, 1000)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from smbox_torch import plan_models
+from smbox_torch.planning import models
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Layer:
 
 def layers_of(name: str) -> list[Layer]:
     """Return the layers of a model in the order of the forward pass."""
-    model = plan_models.make(name, "meta").eval()
+    model = models.make(name, "meta").eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(torch.empty(1, *plan_models.IMAGE, device="meta"))
+        model(torch.empty(1, *models.IMAGE, device="meta"))
     counts = counter.get_flop_counts()
     root = type(model).__name__
     found = [

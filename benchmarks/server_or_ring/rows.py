@@ -12,10 +12,10 @@ import kept
 
 from server_or_ring.compute import BATCH, MEASURED
 from server_or_ring.layers import Layer, even, layers_of
-from smbox_torch import plan_models
-from smbox_torch.plan_file import FLOAT32
-from smbox_torch.plan_rates import Prediction, Rates, predict
-from smbox_torch.plan_ways import WAYS, Setup
+from smbox_torch.planning import models
+from smbox_torch.planning.file import FLOAT32
+from smbox_torch.planning.rates import Prediction, Rates, predict
+from smbox_torch.planning.ways import WAYS, Setup
 
 WORKERS = (2, 6, 4)
 """In this order: an interrupted grid has the ends first."""
@@ -32,7 +32,7 @@ class Row:
 
     Attributes:
         model: of torchvision; or "even", equal layers.
-        way: key of ``smbox_torch.plan_ways.WAYS``.
+        way: key of ``smbox_torch.planning.ways.WAYS``.
         workers: in all, each a host, but of hybrid ``per_host`` on a host.
         scale: the model and the computation are divided by it, the link is not: so the ratio
             of transfer to computation stays.
@@ -128,7 +128,7 @@ def grid(seconds: Mapping[str, float], scale: float = Row.scale) -> Iterator[Row
 @functools.cache
 def parameters_of(model: str) -> int:
     """Return the number of parameters of a whole model of torchvision."""
-    return plan_models.count_parameters(model)
+    return models.count_parameters(model)
 
 
 def predicted(row: Row, parameters: int) -> Prediction:

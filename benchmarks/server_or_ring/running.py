@@ -19,7 +19,7 @@ import torch
 
 from server_or_ring.rows import Row, predicted
 from server_or_ring.worker import QUIET_S
-from smbox_torch.plan_file import FLOAT32
+from smbox_torch.planning.file import FLOAT32
 
 LAB = Path(lab.__file__).parent
 WORKER = Path(__file__).with_name("worker.py")

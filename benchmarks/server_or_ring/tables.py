@@ -9,7 +9,7 @@ from kept import Result
 from pages import table
 
 from server_or_ring.rows import Row, parameters_of, predicted
-from smbox_torch.plan_ways import WAYS
+from smbox_torch.planning.ways import WAYS
 
 TITLES = {
     "server-sync": "ParameterServer",

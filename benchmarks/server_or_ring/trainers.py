@@ -11,11 +11,11 @@ from torch import distributed
 
 import smbox
 from server_or_ring.rows import Row
-from smbox_torch.downpour import Downpour
-from smbox_torch.easgd import EASGD
-from smbox_torch.hybrid import HybridSGD
-from smbox_torch.parameter_server import ParameterServer
-from smbox_torch.ring_all_reduce import RingAllReduce
+from smbox_torch.averaging.parameter_server import ParameterServer
+from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+from smbox_torch.downpour.downpour import Downpour
+from smbox_torch.elastic.easgd import EASGD
+from smbox_torch.hybrid.hybrid import HybridSGD
 
 NAME = "run"
 LR = 1e-4

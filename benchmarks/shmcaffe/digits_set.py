@@ -13,7 +13,7 @@ import numpy as np
 import task
 from numpy.typing import NDArray
 
-from smbox_torch import digits
+from smbox_torch.demo import digits
 
 SCALE: Final = 4
 COLORS: Final = 3

@@ -20,7 +20,7 @@ from torch import nn
 
 import smbox
 from smbox_torch import EASGD, HybridSGD, SyncGroup
-from smbox_torch.box_group import BoxGroup
+from smbox_torch.averaging.box_group import BoxGroup
 from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World
 

@@ -15,38 +15,38 @@ from smbox_torch import needed  # noqa: F401 - first: it says what is missing
 
 if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.adapter import as_array
-    from smbox_torch.adownpour import ADownpour
-    from smbox_torch.connecting import connect
-    from smbox_torch.dogwild import Dogwild
-    from smbox_torch.downpour import Downpour
-    from smbox_torch.eamsgd import EAMSGD
-    from smbox_torch.easgd import EASGD
-    from smbox_torch.easgd_sync import SyncEASGD
-    from smbox_torch.elastic import StabilityWarning
-    from smbox_torch.flat import FlatParameters
-    from smbox_torch.hogwild import Hogwild
-    from smbox_torch.hogwild_pp import HogwildPP
-    from smbox_torch.hybrid import HybridSGD
-    from smbox_torch.mdownpour import MDownpour
-    from smbox_torch.mvadownpour import MVADownpour
-    from smbox_torch.parameter_server import ParameterServer
-    from smbox_torch.pipeline import Pipeline
-    from smbox_torch.publishing import Publisher
-    from smbox_torch.ring_all_reduce import RingAllReduce
-    from smbox_torch.sampling import distributed_sampler
-    from smbox_torch.sandblaster import Sandblaster, SandblasterStep
-    from smbox_torch.sandblaster_worker import SandblasterWorker
-    from smbox_torch.scalars import Scalars
-    from smbox_torch.seasgd import SEASGD
-    from smbox_torch.server_downpour import ServerDownpour
-    from smbox_torch.ssp import SSP
-    from smbox_torch.stats import Stats
-    from smbox_torch.stopping import Stopping
-    from smbox_torch.subscribing import Subscriber
-    from smbox_torch.sync_group import SyncGroup
+    from smbox_torch.averaging.parameter_server import ParameterServer
+    from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+    from smbox_torch.averaging.sync_group import SyncGroup
+    from smbox_torch.downpour.adownpour import ADownpour
+    from smbox_torch.downpour.downpour import Downpour
+    from smbox_torch.downpour.mdownpour import MDownpour
+    from smbox_torch.downpour.mvadownpour import MVADownpour
+    from smbox_torch.downpour.server_downpour import ServerDownpour
+    from smbox_torch.downpour.ssp import SSP
+    from smbox_torch.elastic.eamsgd import EAMSGD
+    from smbox_torch.elastic.easgd import EASGD
+    from smbox_torch.elastic.easgd_sync import SyncEASGD
+    from smbox_torch.elastic.seasgd import SEASGD
+    from smbox_torch.elastic.stability import StabilityWarning
+    from smbox_torch.hogwild.dogwild import Dogwild
+    from smbox_torch.hogwild.hogwild import Hogwild
+    from smbox_torch.hogwild.hogwild_pp import HogwildPP
+    from smbox_torch.hybrid.hybrid import HybridSGD
+    from smbox_torch.model.flat import FlatParameters
+    from smbox_torch.optimizer.scalars import Scalars
+    from smbox_torch.optimizer.stats import Stats
+    from smbox_torch.optimizer.torch_group import CommunicationWarning
+    from smbox_torch.optimizer.wrapper import BoxOptimizer
+    from smbox_torch.pipeline.pipeline import Pipeline
+    from smbox_torch.publishing.publisher import Publisher
+    from smbox_torch.publishing.subscriber import Subscriber
+    from smbox_torch.sandblaster.sandblaster import Sandblaster, SandblasterStep
+    from smbox_torch.sandblaster.worker import SandblasterWorker
     from smbox_torch.topology import Topology
-    from smbox_torch.torch_group import CommunicationWarning
-    from smbox_torch.wrapper import BoxOptimizer
+    from smbox_torch.workers.connecting import connect
+    from smbox_torch.workers.sampling import distributed_sampler
+    from smbox_torch.workers.stopping import Stopping
 
 __all__ = [
     "EAMSGD",
@@ -86,40 +86,40 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "EAMSGD": "eamsgd",
-    "EASGD": "easgd",
-    "SEASGD": "seasgd",
-    "SSP": "ssp",
-    "ADownpour": "adownpour",
-    "BoxOptimizer": "wrapper",
-    "CommunicationWarning": "torch_group",
-    "Dogwild": "dogwild",
-    "Downpour": "downpour",
-    "FlatParameters": "flat",
-    "Hogwild": "hogwild",
-    "HogwildPP": "hogwild_pp",
-    "HybridSGD": "hybrid",
-    "MDownpour": "mdownpour",
-    "MVADownpour": "mvadownpour",
-    "ParameterServer": "parameter_server",
-    "Pipeline": "pipeline",
-    "Publisher": "publishing",
-    "RingAllReduce": "ring_all_reduce",
-    "Sandblaster": "sandblaster",
-    "SandblasterStep": "sandblaster",
-    "SandblasterWorker": "sandblaster_worker",
-    "Scalars": "scalars",
-    "ServerDownpour": "server_downpour",
-    "StabilityWarning": "elastic",
-    "Stats": "stats",
-    "Stopping": "stopping",
-    "Subscriber": "subscribing",
-    "SyncEASGD": "easgd_sync",
-    "SyncGroup": "sync_group",
+    "EAMSGD": "elastic.eamsgd",
+    "EASGD": "elastic.easgd",
+    "SEASGD": "elastic.seasgd",
+    "SSP": "downpour.ssp",
+    "ADownpour": "downpour.adownpour",
+    "BoxOptimizer": "optimizer.wrapper",
+    "CommunicationWarning": "optimizer.torch_group",
+    "Dogwild": "hogwild.dogwild",
+    "Downpour": "downpour.downpour",
+    "FlatParameters": "model.flat",
+    "Hogwild": "hogwild.hogwild",
+    "HogwildPP": "hogwild.hogwild_pp",
+    "HybridSGD": "hybrid.hybrid",
+    "MDownpour": "downpour.mdownpour",
+    "MVADownpour": "downpour.mvadownpour",
+    "ParameterServer": "averaging.parameter_server",
+    "Pipeline": "pipeline.pipeline",
+    "Publisher": "publishing.publisher",
+    "RingAllReduce": "averaging.ring_all_reduce",
+    "Sandblaster": "sandblaster.sandblaster",
+    "SandblasterStep": "sandblaster.sandblaster",
+    "SandblasterWorker": "sandblaster.worker",
+    "Scalars": "optimizer.scalars",
+    "ServerDownpour": "downpour.server_downpour",
+    "StabilityWarning": "elastic.stability",
+    "Stats": "optimizer.stats",
+    "Stopping": "workers.stopping",
+    "Subscriber": "publishing.subscriber",
+    "SyncEASGD": "elastic.easgd_sync",
+    "SyncGroup": "averaging.sync_group",
     "Topology": "topology",
     "as_array": "adapter",
-    "connect": "connecting",
-    "distributed_sampler": "sampling",
+    "connect": "workers.connecting",
+    "distributed_sampler": "workers.sampling",
 }
 """Module of each public name."""
 

@@ -1,7 +1,8 @@
 """L-BFGS in memory, in plain numpy: what ``smbox_torch.Sandblaster`` is compared with.
 
 Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5, with the rules that
-clients/smbox_torch/sandblaster.py states: Armijo backtracking from 1, at first from 1 / |g|.
+clients/smbox_torch/sandblaster/sandblaster.py states: Armijo backtracking from 1, at first from
+1 / |g|.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import digits_seeds
 import pytest
 from digits_seeds import Found
 
-from smbox_torch.demo_worker import Settings
+from smbox_torch.demo.worker import Settings
 
 
 def test_the_page_has_a_row_per_seed_and_the_means():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import digits_tolerance
 import pytest
 
-from smbox_torch import hogwild_pp
+from smbox_torch.hogwild import hogwild_pp
 
 
 @pytest.mark.timeout(300)

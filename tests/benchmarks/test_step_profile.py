@@ -21,9 +21,9 @@ def framed(path: str, inner=None) -> FrameType:
 @pytest.mark.parametrize(
     ("path", "category"),
     [
-        ("/x/smbox_torch/easgd.py", "Python"),
-        ("/x/smbox_torch/flat.py", "copies"),
-        ("/x/smbox_torch/rendezvous.py", "waiting"),
+        ("/x/smbox_torch/elastic/easgd.py", "Python"),
+        ("/x/smbox_torch/model/flat.py", "copies"),
+        ("/x/smbox_torch/averaging/rendezvous.py", "waiting"),
         ("/x/smbox/region.py", "exchange"),
         ("/x/torch/optim/sgd.py", "training"),
         ("/x/mine.py", "training"),
@@ -37,12 +37,12 @@ def test_the_innermost_file_decides():
     def inside() -> FrameType:
         return framed("/x/smbox/memory/commit.py")
 
-    assert category_of(framed("/x/smbox_torch/easgd.py", inside)) == "exchange"
+    assert category_of(framed("/x/smbox_torch/elastic/easgd.py", inside)) == "exchange"
 
     def optimizer() -> FrameType:
         return framed("/x/torch/optim/sgd.py")
 
-    assert category_of(framed("/x/smbox_torch/wrapper.py", optimizer)) == "training"
+    assert category_of(framed("/x/smbox_torch/optimizer/wrapper.py", optimizer)) == "training"
 
 
 def test_the_time_before_a_call_is_the_callers():
@@ -53,7 +53,7 @@ def test_the_time_before_a_call_is_the_callers():
 
         f_lasti = 0
         f_code = frame.f_code
-        f_back = framed("/x/smbox_torch/flat.py")
+        f_back = framed("/x/smbox_torch/model/flat.py")
 
     assert category_of(Begun()) == "copies"
 

@@ -19,7 +19,7 @@ SCRIPT = """
 import os, signal, sys
 import psutil, torch
 import smbox
-from smbox_torch.hybrid import HybridSGD
+from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
 
 def kill_the_node():
@@ -68,7 +68,7 @@ def told(output: str, word: str) -> list[tuple[str, ...]]:
 
 SMBOX_RUN = """
 import typer
-from smbox_torch.run import command
+from smbox_torch.launching.run import command
 app = typer.Typer()
 app.command(context_settings=command.context_settings)(command)
 app()
@@ -77,7 +77,7 @@ RUN = (sys.executable, "-c", SMBOX_RUN)
 
 
 def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(script: Path):
-    code = "import sys; from smbox_torch.run import command; import typer; "
+    code = "import sys; from smbox_torch.launching.run import command; import typer; "
     code += (
         "app = typer.Typer(); app.command(context_settings=command.context_settings)(command)"
     )

@@ -27,7 +27,8 @@ def test_the_error_names_the_next_step():
 
 LAUNCHER = """
 import sys
-import smbox_torch.run, smbox_torch.agent, smbox_torch.world, smbox_torch.reporter
+import smbox_torch.launching.run, smbox_torch.launching.agent
+import smbox_torch.workers.reporter, smbox_torch.world
 assert "torch" not in sys.modules
 """
 FIRST_TENSOR = """
@@ -40,7 +41,7 @@ with smbox.local("16MiB") as box:
     found = torch.zeros(3)
     region.get(out=found)
     assert found.tolist() == [1.0] * 3
-assert smbox_torch.EASGD.__module__ == "smbox_torch.easgd"
+assert smbox_torch.EASGD.__module__ == "smbox_torch.elastic.easgd"
 assert set(smbox_torch.__all__) <= set(dir(smbox_torch))
 try:
     smbox_torch.NoSuchName

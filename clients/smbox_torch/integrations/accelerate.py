@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-import smbox_torch.connecting
+import smbox_torch.workers.connecting
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.world import World
@@ -39,7 +39,7 @@ def connect(accelerator: Accelerator) -> Box:
         ConnectError: nobody answers at the address; nothing was changed.
     """
     check(accelerator)
-    box = smbox_torch.connecting.connect()
+    box = smbox_torch.workers.connecting.connect()
     number(accelerator)
     return box
 

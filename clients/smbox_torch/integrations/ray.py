@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError, PeerLostError, WorkerLostError
-from smbox_torch.access import Access, made_keys
-from smbox_torch.cluster import GRACE_S, RESTARTS, OnFailure, ranked
-from smbox_torch.detached_node import DetachedNode
-from smbox_torch.node_keeper import READY_S
-from smbox_torch.this_host import free_port
+from smbox_torch.launching.access import Access, made_keys
+from smbox_torch.launching.cluster import GRACE_S, RESTARTS, OnFailure, ranked
+from smbox_torch.launching.detached_node import DetachedNode
+from smbox_torch.launching.node_keeper import READY_S
+from smbox_torch.launching.this_host import free_port
 
 try:
     import ray

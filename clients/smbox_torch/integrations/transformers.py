@@ -13,8 +13,8 @@ from typing import Any
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.integrations.accelerate import check, number
+from smbox_torch.optimizer.wrapper import BoxOptimizer
 from smbox_torch.world import World
-from smbox_torch.wrapper import BoxOptimizer
 
 try:
     from transformers import Trainer, TrainerCallback, TrainerControl, set_seed

@@ -38,7 +38,7 @@ PUT_AND_GET = """
 import json, os, pathlib, socket, sys, time
 import numpy as np
 import smbox
-from smbox_torch.reporter import Reporter
+from smbox_torch.workers.reporter import Reporter
 
 reporter = Reporter.from_env(os.environ)
 with smbox.connect(timeout_s=60.0) as box:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from server_or_ring.layers import even, layers_of
 
-from smbox_torch import plan_models
+from smbox_torch.planning import models
 
 pytest.importorskip("torchvision")
 
@@ -12,7 +12,7 @@ pytest.importorskip("torchvision")
 def test_layers_have_all_parameters_and_all_of_the_computation(model: str):
     layers = layers_of(model)
     sizes = sum(size for layer in layers for size in layer.sizes)
-    assert sizes == plan_models.count_parameters(model)
+    assert sizes == models.count_parameters(model)
     assert sum(layer.share for layer in layers) == pytest.approx(1.0)
 
 

@@ -8,7 +8,7 @@ from lab import spec
 from server_or_ring.compute import MEASURED
 from server_or_ring.rows import Row, grid, predicted
 
-from smbox_torch.plan_ways import WAYS
+from smbox_torch.planning.ways import WAYS
 
 SECONDS = {"resnet50": 4.0, "alexnet": 0.5, "vgg16": 6.0}
 

@@ -11,9 +11,9 @@ import torch
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.testing import oracles
 from smbox.testing.quadratic import LR, Descent, gradient, start
-from smbox_torch.box_group import BoxGroup, Relay
-from smbox_torch.hybrid import HybridSGD
-from smbox_torch.sync_group import SyncGroup
+from smbox_torch.averaging.box_group import BoxGroup, Relay
+from smbox_torch.averaging.sync_group import SyncGroup
+from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.topology import Link, Links, Topology, choose
 from smbox_torch.topology.measuring import boxes_of
 from smbox_torch.world import World

@@ -16,7 +16,7 @@ import torch
 import smbox
 from smbox.errors import ConfigError, ConnectError, RequestTimeoutError, WorkerLostError
 from smbox.testing.model_box import ModelBox
-from smbox_torch.hybrid import HybridSGD
+from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.topology import choose, measure
 from smbox_torch.topology.measuring import turns
 from smbox_torch.world import World

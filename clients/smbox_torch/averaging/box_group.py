@@ -1,0 +1,175 @@
+"""A group of workers on several hosts that meets at one memory node.
+
+What the ranks of one host do in memory they map, this group does in regions of the node: the
+mean of gradients (``box_sum``), the values that all begin with, and the moves of the root.
+
+    NAME.alike             i64[size]: a digest of what each worker begins with
+    NAME.begin             u8[...]: the root's first values, freed when all have them
+    NAME.MOVE.TURN.N       the root's move number N; two turns, so that nobody waits for readers
+    NAME.gradient..., NAME.rows..., NAME.state...    see ``box_sum``
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from smbox import Box
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.averaging.box_sum import BoxSum
+from smbox_torch.averaging.buckets import described
+from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.workers.phase import of_this_start
+
+__all__ = ["AnyGroup", "BoxGroup", "Relay"]
+
+
+class BoxGroup:
+    """One worker's place in the group.
+
+    Args:
+        box: on the memory node of the group.
+        name: prefix of its regions; of no other group.
+        ranks: of its workers in the run; the first is the root.
+        rank: of this worker in the run.
+        timeout_s: longest wait for the slowest worker, in seconds.
+
+    Attributes:
+        rank: of this worker within the group; 0: the root.
+        size: number of workers.
+
+    Raises:
+        ConfigError: this worker is none of the group's; nothing happened.
+    """
+
+    def __init__(
+        self, box: Box, name: str, ranks: Sequence[int], rank: int, *, timeout_s: float
+    ) -> None:
+        if rank not in ranks:
+            raise ConfigError("this worker is not in the group", rank=rank, ranks=list(ranks))
+        self.box = box
+        self.name = name
+        self.rank, self.size = ranks.index(rank), len(ranks)
+        self._ranks = tuple(ranks)
+        self._timeout_s = timeout_s
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give every worker the tensors of the root.
+
+        Raises:
+            ConfigError: on all workers: the shapes or dtypes of some differ; nothing changed.
+            RequestTimeoutError: a worker did not come; maybe the tensors are the root's.
+        """
+        digest = zlib.crc32(described(tensors, (), 0).encode())
+        row = self.box.create(f"{self.name}.alike", self.size, "int64", exist_ok=True)
+        row[self.rank : self.rank + 1].put(np.array([digest]))
+        self.meet("alike")
+        digests = row.get().tolist()
+        if len(set(digests)) > 1:
+            raise ConfigError(
+                "the workers' models differ: give all the same model and the same arguments",
+                ranks=list(self._ranks),
+                digests=digests,
+            )
+        begin = f"{self.name}.begin"
+        memory = torch.zeros(packed_nbytes(tensors), dtype=torch.uint8)
+        packed = Packed(tensors, memory)
+        if self.rank == 0:
+            packed.store()
+            first = self.box.create(begin, memory.numel(), "uint8", exist_ok=True)
+            first.put(as_array(memory))
+        self.meet("begun")
+        if self.rank != 0:
+            self.box.attach(begin).get(as_array(memory))
+            packed.load()
+        self.meet("taken")
+        if self.rank == 0:
+            self.box.free(begin)
+
+    def sums(
+        self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
+    ) -> BoxSum:
+        """Return this worker's end of sums of gradients.
+
+        Raises:
+            LayoutMismatchError: regions of this name belong to another model or group.
+        """
+        found = BoxSum(
+            self.box,
+            self.name,
+            rank=self.rank,
+            size=self.size,
+            timeout_s=self._timeout_s,
+            ranks=self._ranks,
+        )
+        found.create(parameters, buffers)
+        return found
+
+    def meet(self, what: str) -> None:
+        """Wait until all workers of the group are here.
+
+        Raises:
+            RequestTimeoutError: one did not come.
+        """
+        name = of_this_start(f"{self.name}.{what}")
+        self.box.barrier(name, self.size, timeout_s=self._timeout_s)
+
+
+AnyGroup = dist.ProcessGroup | BoxGroup
+"""Who steps together, where that is not the ranks of one host."""
+
+
+class Relay:
+    """Tensors that go from the root to all workers of a group, again and again.
+
+    Args:
+        group: the workers.
+        name: of what is passed on; of no other relay of the group.
+        tensors: on the CPU; of the same dtypes and sizes at every worker.
+
+    Raises:
+        LayoutMismatchError: a relay of this name has other tensors.
+    """
+
+    TURNS = 2
+
+    def __init__(self, group: BoxGroup, name: str, tensors: Sequence[torch.Tensor]) -> None:
+        self._group = group
+        self._name = name
+        self._turn = 0
+        self._regions = [
+            [
+                group.box.create(
+                    f"{group.name}.{name}.{turn}.{number}",
+                    tuple(each.shape),
+                    dtype_name(each.dtype),
+                    exist_ok=True,
+                )
+                for number, each in enumerate(tensors)
+            ]
+            for turn in range(self.TURNS)
+        ]
+
+    def pass_on(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace the tensors by the root's; all workers call it.
+
+        Before the root writes a turn's regions again all have met in the other turn, and so
+        have read them.
+
+        Raises:
+            RequestTimeoutError: a worker did not come; the tensors are undefined.
+        """
+        regions = self._regions[self._turn]
+        self._turn = (self._turn + 1) % self.TURNS
+        if self._group.rank == 0:
+            for region, tensor in zip(regions, tensors, strict=True):
+                region.put(as_array(tensor))
+        self._group.meet(self._name)
+        if self._group.rank != 0:
+            for region, tensor in zip(regions, tensors, strict=True):
+                region.get(as_array(tensor))

@@ -1,0 +1,172 @@
+"""Sums over workers in a memory box: each one adds, all meet at a barrier, and read.
+
+Three sums take turns: rank 0 clears the one of the next round before the barrier, when nobody
+can be reading it any more. Per round and worker the gradients' bytes move twice, all by one
+node.
+
+    NAME.gradientT.DTYPE     sums of turn T; of 16-bit gradients in float32
+    NAME.rowsT               f64[workers, n]: a row of each worker
+    NAME.stateT              u8[workers, m]: buffers of each worker
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import torch
+
+from smbox.errors import RequestTimeoutError
+from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.averaging.buckets import LOW_PRECISION
+from smbox_torch.averaging.packed import packed_nbytes
+from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
+from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.workers.phase import of_this_start
+
+__all__ = ["BoxSum"]
+
+TURNS: Final = 3
+
+
+class BoxSum:
+    """One worker's end.
+
+    Args:
+        box: the memory.
+        name: prefix of regions and barriers.
+        rank: of this worker.
+        size: number of workers.
+        timeout_s: longest wait for the slowest worker, in seconds.
+        ranks: what errors call the workers, by ``rank``; None: 0, 1 and so on.
+    """
+
+    def __init__(
+        self,
+        box: BoxLike,
+        name: str,
+        *,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        ranks: Sequence[int] | None = None,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._ranks = range(size) if ranks is None else ranks
+        self._box, self._name = box, name
+        self._timeout_s = timeout_s
+        self._round = 0
+        self._zeros: list[Array] = []
+        self._gradients: list[list[RegionLike]] = []
+        self._rows: list[RegionLike] = []
+        self._state: list[RegionLike] = []
+
+    def create(
+        self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
+    ) -> None:
+        """Create the regions, or find those of workers that came first.
+
+        Raises:
+            LayoutMismatchError: they belong to another model or number of workers.
+        """
+        flats = flat_gradients(parameters)
+        wide = ["float32" if f.dtype in LOW_PRECISION else dtype_name(f.dtype) for f in flats]
+        self._zeros = [np.zeros(f.numel(), d) for f, d in zip(flats, wide, strict=True)]
+        for turn in range(TURNS):
+            self._gradients.append(
+                [
+                    self._region(f"gradient{turn}.{dtype_name(flat.dtype)}", zeros.shape, dtype)
+                    for flat, zeros, dtype in zip(flats, self._zeros, wide, strict=True)
+                ]
+            )
+            n, m = FLAGS + len(parameters), packed_nbytes(buffers)
+            self._rows.append(self._region(f"rows{turn}", (self.size, n), "float64"))
+            if m:
+                self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
+
+    def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
+        return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)
+
+    def table(
+        self, row: torch.Tensor, flats: Sequence[torch.Tensor], state: torch.Tensor
+    ) -> torch.Tensor:
+        """Push row, gradients and buffers; pull all rows.
+
+        Raises:
+            RequestTimeoutError: a worker did not come; it names the rank where that is known.
+        """
+        if self._round == 0:
+            self._clear_first()
+        self._round += 1
+        mine = slice(self.rank, self.rank + 1)
+        rows = self._rows[self._turn]
+        rows[mine].put(as_array(row).reshape(1, -1))
+        if self._state:
+            self._state[self._turn][mine].put(as_array(state.cpu()).reshape(1, -1))
+        if flats and (weight := row[WEIGHT].item()):
+            for region, flat in zip(self._gradients[self._turn], flats, strict=True):
+                region.accumulate(as_array(flat.cpu()), weight)
+        if self.rank == 0:
+            self._clear((self._round + 1) % TURNS)
+        try:
+            self._meet("added")
+        except RequestTimeoutError as error:
+            steps = rows.get()[:, STEPS]
+            behind = np.flatnonzero(steps < row[STEPS].item())
+            late = [self._ranks[int(index)] for index in behind]
+            raise RequestTimeoutError(
+                f"rank {late or '?'} did not come to the round after {int(row[STEPS])} steps:"
+                " it died, is slow, or finished with fewer batches (give all equally many, or"
+                " put each rank's loop inside `with optimizer.join():`)",
+                **error.facts,
+            ) from error
+        return torch.from_numpy(rows.get())
+
+    @property
+    def _turn(self) -> int:
+        return self._round % TURNS
+
+    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:  # noqa: ARG002
+        """Pull the sums; the weight went with the push."""
+        for region, flat in zip(self._gradients[self._turn], flats, strict=True):
+            flat.copy_(torch.from_numpy(region.get()))
+
+    def share(self, state: torch.Tensor, source: int) -> None:
+        """Pull the buffers."""
+        found = self._state[self._turn][source : source + 1].get()
+        state.copy_(torch.from_numpy(found.reshape(-1)))
+
+    def restart(self) -> None:
+        """Begin anew; all workers do it at once."""
+        self._round = 0
+
+    def _clear_first(self) -> None:
+        """Clear what was added before, by this run or another, when all have read it."""
+        self._meet("begun")
+        if self.rank == 0:
+            self._clear(1)
+        self._meet("cleared")
+
+    def _clear(self, turn: int) -> None:
+        for region, zeros in zip(self._gradients[turn], self._zeros, strict=True):
+            region.put(zeros)
+
+    def _meet(self, what: str) -> None:
+        """Wait until all workers are here.
+
+        Raises:
+            RequestTimeoutError: one did not come; x is as before the step.
+        """
+        self._box.barrier(
+            of_this_start(f"{self._name}.{what}"), self.size, timeout_s=self._timeout_s
+        )
+
+    def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
+        """Return what is pushed, pulled and, by rank 0, cleared."""
+        widths = [4 if flat.dtype in LOW_PRECISION else flat.itemsize for flat in flats]
+        moved = 3 if self.rank == 0 else 2
+        return moved * sum(w * flat.numel() for w, flat in zip(widths, flats, strict=True))
+
+    def close(self, *, steps: int | None) -> None:
+        """Return: the box is the caller's."""

@@ -1,0 +1,233 @@
+"""Rounds of averaging: once backward is over, the gradients are the mean of all ranks'.
+
+One mechanism for every class that averages gradients, whatever forms the mean (``mean``). A
+hook takes each gradient that autograd has finished; the first one of a backward asks the
+engine for a callback at its end, which waits for the mean. So clipping, gradient scalers and
+guards against infinities see the same gradients on all ranks, and all of them step or none.
+
+Every round compares how many steps the ranks have done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.averaging.mean import Follow, Mean
+from smbox_torch.optimizer.stats import Recorder
+
+__all__ = ["GradientRounds"]
+
+
+class GradientRounds:
+    """Keeps the gradients of one rank's parameters equal to the mean over the ranks.
+
+    Args:
+        parameters: those that require gradients; the same on every rank.
+        mean: forms the mean; closed with this object.
+        model: its parameters and buffers must stay the tensors that they are now.
+        recorder: counts rounds as exchanges.
+        demand: called before a round; what it raises leaves no round begun.
+
+    Attributes:
+        weight: how much this rank's next gradients count.
+        enabled: False while gradients are to add up locally.
+        is_synced: whether the gradients are the mean already.
+        steps: that this rank has done.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.Tensor],
+        mean: Mean,
+        *,
+        model: torch.nn.Module | None = None,
+        recorder: Recorder | None = None,
+        demand: Callable[[], None] | None = None,
+    ) -> None:
+        self._parameters = list(parameters)
+        self._mean = mean
+        self._demand = demand
+        self._homes = [] if model is None else _homes(model, parameters)
+        self.recorder = Recorder() if recorder is None else recorder
+        self.weight = 1.0
+        self.enabled = True
+        self.is_synced = False
+        self.steps = 0
+        self._is_open = self._is_broken = False
+        self._members = range(len(parameters))
+        self._missing = set(self._members)
+        self._started_s = 0.0
+        self._hooks = [
+            each.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                partial(self._on_gradient, index)
+            )
+            for index, each in enumerate(parameters)
+        ]
+
+    def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        """Take the gradient that autograd has just finished."""
+        if not self.enabled:
+            self.is_synced = False  # what backward before this one averaged is the mean no more
+            return
+        if not self._is_open:
+            self._begin()
+            # Public callbacks run per tensor; only the engine knows when backward is over.
+            torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # type: ignore[attr-defined,unused-ignore]  # noqa: SLF001
+        if index not in self._missing:
+            raise ConfigError(
+                "a second gradient of one parameter came before the first was averaged: this"
+                " backward runs a part of the model twice, or one before it was broken off; if"
+                " so, call synchronize(), which ends its round on all ranks, and zero_grad()",
+                shape=tuple(parameter.shape),
+            )
+        self._mean.take(index)
+        self._missing.remove(index)
+
+    def _begin(self) -> None:
+        for home, name, kept in self._homes:
+            if home.get(name) is not kept:
+                raise ConfigError(
+                    "a parameter, buffer or module of the model is another one than it was"
+                    " when the optimizer was wrapped: change tensors in place"
+                    " (tensor.copy_(...)), or replace them first, then wrap",
+                    name=name,
+                )
+        if self._demand is not None:
+            self._demand()
+        self._mean.begin(self.weight)
+        self._is_open = True
+        self.is_synced = False
+        self._started_s = time.perf_counter()
+
+    def finish(self) -> None:
+        """Wait for the other ranks; afterwards every gradient is the mean.
+
+        Raises:
+            StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
+            WorkerLostError: a rank died, left or did not come; gradients are undefined.
+        """
+        if not self._is_open:
+            self._begin()
+        finishing_s = time.perf_counter()
+        try:
+            with torch.no_grad():
+                for index in sorted(self._missing):
+                    self._mean.take(index)
+                self._missing.clear()
+                self._mean.finish()
+        except BaseException:
+            self._is_broken = True
+            raise
+        self._missing.update(self._members)
+        self._is_open = False
+        self.is_synced = True
+        ended_s = time.perf_counter()
+        self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)
+        self.recorder.waited(ended_s - finishing_s)
+
+    def stepped(self) -> None:
+        """Count a step with these gradients."""
+        self.steps += 1
+        self.is_synced = False
+        self._mean.stepped(self.steps)
+
+    def meet(self) -> None:
+        """Make sure that all ranks are in the same step; before a collective inside it."""
+        self._mean.meet()
+
+    def follow(self, step: Callable[[], None], is_awaited: Callable[[], bool]) -> None:
+        """Do what the others do, with weight 0, until all ranks follow.
+
+        Args:
+            step: does one step, :meth:`stepped` included.
+            is_awaited: whether another rank waits for this one in the middle of a step.
+        """
+        self._mean.join()
+        weight, self.weight = self.weight, 0.0
+        try:
+            while (now := self._mean.follow(is_awaited)) is not Follow.END:
+                if now is Follow.STEP:
+                    step()
+                else:
+                    self.finish()
+        finally:
+            self.weight = weight
+
+    def agree(self, state: Mapping[torch.Tensor, Mapping[str, Any]]) -> None:
+        """Give all ranks what the one holds whose loop did the most steps; after ``follow``.
+
+        A rank that followed did not do what that loop did to gradients before a step (clip,
+        unscale). Nothing is done where all loops did equally many steps; else gradients are
+        None afterwards.
+
+        Args:
+            state: of the optimizer; its tensors that are like their parameter are given, too.
+        """
+        is_leader = self._mean.is_leader()
+        if is_leader is None:
+            return
+        weight, self.weight = self.weight, float(is_leader)
+        try:
+            self._share(self._parameters)
+            for key in dict.fromkeys(
+                k for each in self._parameters for k in state.get(each, ())
+            ):
+                own = [_like(each, state.get(each, {}).get(key)) for each in self._parameters]
+                if any(tensor is not None for tensor in own):
+                    self._share(own)
+        finally:
+            self.weight = weight
+
+    def _share(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        """Replace tensors, one for each parameter, by their mean: a round of its own."""
+        pairs = list(zip(self._parameters, tensors, strict=True))
+        for parameter, tensor in pairs:
+            parameter.grad = None if tensor is None else tensor.detach().clone()
+        self.finish()
+        for parameter, tensor in pairs:
+            if tensor is not None and parameter.grad is not None:
+                tensor.copy_(parameter.grad)
+            parameter.grad = None
+        self.is_synced = False
+
+    def close(self, *, in_order: bool = True) -> None:
+        """Leave the other ranks; gradients stay, hooks go."""
+        for hook in self._hooks:
+            hook.remove()
+        self._mean.close(steps=self.steps if in_order and not self._is_broken else None)
+
+
+def _like(parameter: torch.Tensor, found: object) -> torch.Tensor | None:
+    """Return a tensor of a parameter's shape and dtype, or None for anything else."""
+    if not isinstance(found, torch.Tensor) or found.shape != parameter.shape:
+        return None
+    is_like = found.dtype == parameter.dtype and found.device == parameter.device
+    return found if is_like else None
+
+
+def _homes(
+    model: torch.nn.Module, parameters: Sequence[torch.Tensor]
+) -> list[tuple[dict[str, Any], str, Any]]:
+    """Return where a model keeps these parameters and its buffers: dict, name, what is there.
+
+    A module that holds some of them is in a dict of its parent's.
+    """
+    kept = {id(tensor) for tensor in (*parameters, *model.buffers())}
+    kept |= {
+        id(module)
+        for module in model.modules()
+        if any(id(each) in kept for each in (*module.parameters(), *module.buffers()))
+    }
+    return [
+        (vars(module)[kind], name, each)
+        for module in model.modules()
+        for kind in ("_parameters", "_buffers", "_modules")
+        for name, each in vars(module)[kind].items()
+        if id(each) in kept
+    ]

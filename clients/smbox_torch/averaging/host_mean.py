@@ -1,0 +1,234 @@
+"""The mean of gradients of all ranks of a host, formed in shared memory while backward runs.
+
+A gradient that is final lands in this rank's shared row. A bucket whose gradients are all there
+is announced; every rank averages its own part of an announced bucket whenever one of its hooks
+runs, and writes the mean to that part of all rows: reduce-scatter and all-gather in one pass
+over the memory. There is no thread and no message: whoever computes also reduces.
+
+Two counters per rank order it all: WRITTEN and REDUCED buckets since the beginning. A bucket of
+a row is its owner's until the owner has announced it, and again when all have reduced it.
+STEPPED counts steps: while a rank averages, its count cannot change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+
+from smbox_torch.averaging.buckets import Bucket, SharedRows, described, plan, shared_nbytes
+from smbox_torch.averaging.host_memory import HostMemory
+from smbox_torch.averaging.mean import Follow, GradientViews
+from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.averaging.rendezvous import Rendezvous
+from smbox_torch.averaging.steps import behind, leads
+from smbox_torch.world import World
+
+__all__ = ["HostMean"]
+
+WRITTEN: Final = 0
+REDUCED: Final = 1
+STEPPED: Final = 2
+"""Counters of the rendezvous: buckets, buckets and steps."""
+STEPS_BITS: Final = 40
+"""Of a word of ``joined``: steps in the lower bits, the number of joins above."""
+
+
+class HostMean:
+    """One rank's end.
+
+    Args:
+        parameters: those that require gradients; the same on every rank.
+        buffers: go from the first rank that had a batch to all; the same on every rank.
+        world: who this process is.
+        name: of the shared memory.
+        bucket_nbytes: most bytes of a bucket.
+        timeout_s: until a rank that does not answer is given up, in seconds.
+
+    Raises:
+        ConfigError: the ranks differ, or a dtype has no mean; nothing is left.
+        WorkerLostError: a rank never came; nothing is left.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.Tensor],
+        buffers: Sequence[torch.Tensor],
+        world: World,
+        *,
+        name: str,
+        bucket_nbytes: int,
+        timeout_s: float,
+    ) -> None:
+        self._buckets = plan(parameters, bucket_nbytes)
+        self.rank, ranks, count = world.local_rank, world.local_world_size, len(parameters)
+        self._memory = HostMemory.join(
+            name,
+            world,
+            shared_nbytes(self._buckets, ranks, count, packed_nbytes(buffers)),
+            layout=described(parameters, buffers, bucket_nbytes),
+            timeout_s=timeout_s,
+        )
+        self.rendezvous = self._memory.rendezvous
+        self.rows = SharedRows(self._memory.data, self._buckets, ranks, count)
+        self._state = Packed(buffers, self.rows.state)
+        firsts = _firsts(self._buckets)
+        views = [self.rows.view(self.rank, firsts[i], p) for i, p in enumerate(parameters)]
+        self._views = GradientViews(parameters, views)
+        bucket_of = {m: n for n, bucket in enumerate(self._buckets) for m in bucket.members}
+        self._bucket_of = [bucket_of[index] for index in range(count)]
+        self.nbytes = 2 * sum(bucket.limit - bucket.first for bucket in self._buckets)
+        self._reduced = self._written = self._base = self._joins = 0
+        self._left: list[int] = []
+        self._used: list[bool] = []
+        self._is_source = False
+        self._farewell = weakref.finalize(self, _say_goodbye, self.rendezvous, os.getpid())
+
+    # -- while backward runs ---------------------------------------------------------------
+
+    def begin(self, weight: float) -> None:
+        """Begin a round: no gradient has come yet."""
+        self._base = self._written
+        self._left = [len(bucket.members) for bucket in self._buckets]
+        self.rows.weights[self.rank] = weight
+        self.rows.used[self.rank] = 1
+
+    def take(self, index: int) -> None:
+        """Take a gradient; announce and reduce what is complete."""
+        if not self._views.take(index):
+            self.rows.used[self.rank, index] = 0
+        bucket = self._bucket_of[index]
+        self._left[bucket] -= 1
+        if not self._left[bucket]:
+            self._announce()
+        while self._reduced < self._written and self.rendezvous.reached(
+            WRITTEN, self._reduced + 1
+        ):
+            self._reduce()
+
+    def _announce(self) -> None:
+        """Announce, in order, the buckets whose gradients are all in the row."""
+        before, limit = self._written, self._base + len(self._buckets)
+        while self._written < limit and not self._left[self._written - self._base]:
+            self._written += 1
+        if self._written != before:
+            self.rendezvous.raise_to(WRITTEN, self._written)
+
+    @torch.no_grad()
+    def _reduce(self) -> None:
+        """Reduce this rank's part of the next bucket, which all ranks have announced."""
+        if self._reduced == self._base:
+            steps = self.rendezvous.counters(STEPPED)
+            if skipped := behind(steps, [True] * len(steps)):
+                self.rendezvous.give_up_skipped(skipped, steps)
+        self.rows.reduce(self._reduced - self._base, self.rank)
+        self._reduced += 1
+        if self._reduced - self._base == len(self._buckets):
+            # Before the others may go on: they would write the next round's flags.
+            counted = self.rows.weights != 0
+            self._used = self.rows.used[counted].any(axis=0).tolist()
+            self._is_source = int(counted.argmax()) == self.rank
+            if self._is_source:
+                self._state.store()
+        self.rendezvous.raise_to(REDUCED, self._reduced)
+
+    # -- at its end ------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Wait until all parts of the mean are there, and hand it out as the gradients."""
+        while self._reduced < self._written:
+            self.rendezvous.wait(WRITTEN, self._reduced + 1)
+            self._reduce()
+        self.rendezvous.wait(REDUCED, self._written)
+        if not self._is_source:
+            self._state.load()
+        self._views.hand_out(self._used)
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def stepped(self, steps: int) -> None:
+        """Tell the others."""
+        self.rendezvous.raise_to(STEPPED, steps)
+
+    def meet(self) -> None:
+        """Return: whoever waits inside a step looks for ranks that :meth:`skipped` it."""
+
+    def skipped(self) -> list[int]:
+        """Return the ranks that have left out the step that this one is in.
+
+        They have announced gradients of the next round, and done no more steps than this one.
+        """
+        written = self.rendezvous.counters(WRITTEN)
+        steps = self.rendezvous.counters(STEPPED)
+        return [
+            rank
+            for rank, (buckets, count) in enumerate(zip(written, steps, strict=True))
+            if buckets > self._written and count <= steps[self.rank]
+        ]
+
+    def join(self) -> None:
+        """Tell the others that this rank's loop is over once more."""
+        self._joins += 1 << STEPS_BITS
+        self.rows.joined[self.rank] = self._joins + self.rendezvous.counters(STEPPED)[self.rank]
+
+    def follow(self, is_awaited: Callable[[], bool]) -> Follow:
+        """Wait until another rank is ahead of this one, or all have joined."""
+        joined = self.rows.joined
+
+        def is_led(counter: int) -> bool:
+            counters = self.rendezvous.counters(counter)
+            return max(counters) > counters[self.rank]
+
+        def is_over() -> bool:
+            return bool((joined >= self._joins).all())
+
+        while True:
+            self.rendezvous.wait_until(
+                lambda: is_led(WRITTEN) or is_led(STEPPED) or is_awaited() or is_over(),
+                lambda rank: bool(joined[rank] < self._joins),
+            )
+            # A rank steps, then writes the next round or joins: the last is read first.
+            over, writes = is_over(), is_led(WRITTEN)
+            if is_led(STEPPED) or is_awaited():
+                return Follow.STEP
+            if over:
+                return Follow.END  # whoever writes has begun what comes after the loops
+            if writes:
+                return Follow.ROUND
+
+    def is_leader(self) -> bool | None:
+        """Compare the steps at which the ranks joined.
+
+        A rank that joins once more meanwhile has met this one before, or did as many steps.
+        """
+        steps = [int(word) % (1 << STEPS_BITS) for word in self.rows.joined]
+        return leads(self.rank, steps)
+
+    def close(self, *, steps: int | None) -> None:
+        """Leave the memory."""
+        self._farewell.detach()
+        self._memory.close(steps=steps)
+
+
+def _say_goodbye(rendezvous: Rendezvous, pid: int) -> None:
+    """Leave for a rank that was not closed: its process ends, or nothing refers to it.
+
+    Without this the others could not tell a process that finished from one that was killed.
+    """
+    failed = sys.exc_info()[0] is not None or getattr(sys, "last_value", None) is not None
+    if os.getpid() == pid:  # a process that was forked from it is not the rank
+        steps = rendezvous.counters(STEPPED)[rendezvous.rank]
+        rendezvous.leave(steps=None if failed else steps)
+
+
+def _firsts(buckets: Sequence[Bucket]) -> dict[int, int]:
+    """Map each parameter's index to the byte of a row where its gradient begins."""
+    return {
+        index: first
+        for bucket in buckets
+        for index, first in zip(bucket.members, bucket.firsts, strict=True)
+    }

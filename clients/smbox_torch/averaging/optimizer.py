@@ -1,0 +1,159 @@
+"""An optimizer whose gradients are the mean of all ranks': what all such classes share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.averaging.gradient_rounds import GradientRounds
+from smbox_torch.model.flat import unique
+from smbox_torch.model.matching import counterparts, names_of
+from smbox_torch.optimizer.joined import FINISH_TIMEOUT_S
+from smbox_torch.optimizer.stats import Stats
+from smbox_torch.optimizer.wrapped import WrappedOptimizer
+
+__all__ = ["AveragingOptimizer"]
+
+
+class AveragingOptimizer(WrappedOptimizer):
+    """An optimizer that steps with the mean gradient of all ranks.
+
+    After ``backward`` the gradients are the mean already, so clipping, gradient scaling and
+    guards work as in a run of one worker: they see the same on all ranks, and all ranks step or
+    none. ``step`` raises StepMismatchError where a rank skipped a step or finished early.
+
+    A subclass sets ``_rounds``, ``_frozen``, the parameters that have no place in the mean, and
+    ``_model``, whose buffers are kept in step.
+    """
+
+    _rounds: GradientRounds
+    _model: torch.nn.Module | None = None
+    _frozen: Sequence[torch.Tensor] = ()
+
+    @property
+    def weight(self) -> float:
+        """How much this rank's next gradients count; with a mean loss, its batch size."""
+        return self._rounds.weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        if not 0.0 < weight < math.inf:
+            raise ConfigError("a weight is a number above zero", weight=weight)
+        self._rounds.weight = float(weight)
+
+    def _advance(self) -> None:
+        self.synchronize()
+        self._step()
+
+    def synchronize(self) -> None:
+        """Make the gradients the mean now, if backward has not (it had nothing to do here).
+
+        Raises:
+            StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
+            WorkerLostError: a rank died, left or did not come; gradients are undefined.
+            ConfigError: a parameter was unfrozen after the wrapping; nothing happened.
+        """
+        if any(parameter.requires_grad for parameter in self._frozen):
+            raise ConfigError(
+                "a parameter that was frozen when the optimizer was wrapped has no place in the"
+                " mean: unfreeze first, then wrap"
+            )
+        if not self._rounds.is_synced:
+            self._rounds.finish()
+
+    def _step(self) -> None:
+        """Step with the gradients as they are; all ranks do it."""
+        self.inner.step()
+        self._rounds.recorder.steps += 1
+        self._rounds.stepped()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Clear the gradients."""
+        self._rounds.is_synced = False
+        super().zero_grad(set_to_none)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients add up locally; the first backward outside averages the sums."""
+        before, self._rounds.enabled = self._rounds.enabled, False
+        try:
+            yield
+        finally:
+            self._rounds.enabled = before
+
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Let ranks run out of batches at different times.
+
+        A rank that is through its loop follows the others' rounds with weight 0, and their
+        steps, until all are through. Then all take the parameters, and the optimizer's tensors
+        of parameters' shapes and dtypes, of the rank whose loop did the most steps: only that
+        loop did what it does to gradients before a step. Every rank's loop must be inside.
+
+        Raises:
+            StepMismatchError: a rank skipped a step that others did.
+            WorkerLostError: a rank died, left or did not come.
+        """
+        yield
+        with torch.no_grad():
+            self._rounds.follow(self._step, self._is_awaited)
+            self._rounds.agree(self.inner.state)
+
+    def _is_awaited(self) -> bool:
+        """Tell whether another rank is in the middle of a step that needs this one."""
+        return False
+
+    @torch.no_grad()
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the parameters (and buffers), which all ranks have in common, into a model.
+
+        Args:
+            model: of the same parameters, found by name where ``model=`` or the optimizer's
+                groups gave names, else by the order of the optimizer's one group.
+
+        Raises:
+            ConfigError: the parameters differ, or of several groups without names the order
+                in the model is unknown; the model is as it was.
+        """
+        own = unique(p for group in self.param_groups for p in group["params"])
+        names, groups = names_of(self.inner, self._model), len(self.param_groups)
+        targets = counterparts(own, names, dict(model.named_parameters()), groups=groups)
+        if self._model is not None:
+            buffers = unique(self._model.buffers())
+            targets |= counterparts(buffers, names, dict(model.named_buffers()))
+            own += buffers
+        for tensor in own:
+            targets[id(tensor)].copy_(tensor)
+
+    def stats(self) -> Stats:
+        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        return self._rounds.recorder.snapshot()
+
+    def finish(self, *, timeout_s: float = FINISH_TIMEOUT_S) -> None:  # noqa: ARG002 - others wait
+        """End the run; all ranks hold the same parameters, and nobody waits for anybody.
+
+        Args:
+            timeout_s: as other optimizers take it.
+        """
+        self.close()
+
+    def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers
+        """Leave the others; a rank that still steps learns that this one has finished."""
+        self._rounds.close()
+        super().close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; after an error the others learn that this rank has left."""
+        if error is not None:
+            self._rounds.close(in_order=False)
+        self.close()

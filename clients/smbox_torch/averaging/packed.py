@@ -1,0 +1,81 @@
+"""Tensors packed in bytes, to travel as one: buffers, or all that ranks begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from smbox.memory.layout import align
+from smbox_torch.averaging.buckets import ALIGN_NBYTES, described, typed
+from smbox_torch.averaging.host_memory import HostMemory
+from smbox_torch.world import World
+
+__all__ = ["Packed", "packed_nbytes", "share"]
+
+STORED = 0
+"""Counter of the rendezvous: 1 once the first rank's tensors lie in the memory."""
+
+
+class Packed:
+    """Tensors and a place for their bytes.
+
+    Args:
+        tensors: of any dtypes, on any device.
+        memory: ``u8[packed_nbytes(tensors)]``.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], memory: torch.Tensor) -> None:
+        self.memory = memory
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        at_byte = 0
+        for tensor in tensors:
+            self._pairs.append((tensor, typed(memory, at_byte, tensor)))
+            at_byte += _nbytes(tensor)
+
+    @torch.no_grad()
+    def store(self) -> None:
+        """Copy the tensors to the memory."""
+        for tensor, place in self._pairs:
+            place.copy_(tensor)
+
+    @torch.no_grad()
+    def load(self) -> None:
+        """Copy the memory to the tensors."""
+        for tensor, place in self._pairs:
+            tensor.copy_(place)
+
+
+def packed_nbytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Return the bytes that tensors need, each from a cache line on."""
+    return sum(_nbytes(tensor) for tensor in tensors)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return align(tensor.nbytes, ALIGN_NBYTES)
+
+
+def share(tensors: Sequence[torch.Tensor], world: World, name: str, timeout_s: float) -> None:
+    """Give all ranks of a host the tensors of local rank 0, once; in memory that goes again.
+
+    Raises:
+        ConfigError: the ranks' tensors have other shapes or dtypes; nothing is left.
+        WorkerLostError: a rank never came; nothing is left.
+    """
+    memory = HostMemory.join(
+        name,
+        world,
+        packed_nbytes(tensors),
+        layout=described(tensors, (), 0),
+        timeout_s=timeout_s,
+    )
+    try:
+        packed = Packed(tensors, torch.from_numpy(memory.data))
+        if world.is_group_root:
+            packed.store()
+            memory.rendezvous.raise_to(STORED, 1)
+        else:
+            memory.rendezvous.wait_for(0, STORED, 1)
+            packed.load()
+    finally:
+        memory.close()

@@ -1,0 +1,127 @@
+"""The synchronous parameter server: gradients add up in one place, and everybody reads the sum.
+
+Li et al.: Scaling distributed machine learning with the parameter server, OSDI 2014, in the
+synchronous form that is usually compared with ring all-reduce. g_i the gradient of worker i
+of p at the common x, w_i its weight (1 unless told otherwise), G a region, f the step of the
+optimizer inside:
+
+    push:  G = G + w_i g_i          (the memory adds; the order of workers is not defined)
+    barrier
+    pull:  x = f(x, G / sum_i(w_i)) (every worker alike)
+
+Variant: the memory sums, the workers step, each with its own copy of the optimizer's state.
+All read the same bits of G, so all x stay equal. Push and pull happen at the end of backward.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Unpack
+
+import torch
+
+from smbox_torch.averaging.box_sum import BoxSum
+from smbox_torch.averaging.gradient_rounds import GradientRounds
+from smbox_torch.averaging.mean import averaged
+from smbox_torch.averaging.optimizer import AveragingOptimizer
+from smbox_torch.averaging.summed_mean import SummedMean
+from smbox_torch.boxes import BoxLike
+from smbox_torch.model.flat import unique
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.stats import Stats
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["ParameterServer"]
+
+BARRIER_TIMEOUT_S = 300.0
+"""Longest wait for the slowest worker."""
+
+
+class ParameterServer(AveragingOptimizer, BoxOptimizer):
+    """Synchronous SGD by a sum in the memory; all workers take part to the end.
+
+    Where a worker died, left or stopped, ``backward`` and ``step`` of the others raise
+    RequestTimeoutError after ``timeout_s``; the parameters are then as before the step.
+
+    Args:
+        optimizer: steps with the mean gradient, on every worker alike.
+        box: the memory.
+        name: of the run.
+        rank: of this worker; None: as the launcher tells, else 0.
+        timeout_s: longest wait for the slowest worker, in seconds.
+        options: model, workers: see BoxOptimizer. All workers must take part. Buffers of the
+            model are kept in step, those of integers too.
+
+    Raises:
+        ConfigError: a parameter has no mean; nothing was created.
+        LayoutMismatchError: a region of this name is of another model or number of workers.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        rank: int | None = None,
+        timeout_s: float = BARRIER_TIMEOUT_S,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        parameters, frozen = averaged(optimizer)
+        super().__init__(optimizer, box, name, rank=rank, **options)
+        self._frozen = frozen
+        self._sums = BoxSum(
+            box,
+            name,
+            rank=self.rank,
+            size=self.team.size,
+            timeout_s=timeout_s,
+        )
+        model = options.get("model")
+        buffers = [] if model is None else unique(model.buffers())
+        mean = SummedMean(parameters, buffers, self._sums)
+        self._sums.create(parameters, buffers)
+        self._rounds = GradientRounds(
+            parameters,
+            mean,
+            model=model,
+            recorder=self.recorder,
+            demand=self._begin_exchange,
+        )
+
+    def _step(self) -> None:
+        super()._step()
+        self.steps += 1
+
+    def _end(self) -> None:
+        self._rounds.close()
+
+    def _take_center(self) -> None:
+        """Return: all workers hold the same."""
+
+    finish = BoxOptimizer.finish
+    close = BoxOptimizer.close
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; others that still wait for this worker time out."""
+        BoxOptimizer.__exit__(self, kind, error, trace)
+
+    def stats(self) -> Stats:
+        """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
+        return self.recorder.snapshot()
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
+        """Begin anew: the sums hold what came after the step that was loaded."""
+        self._sums.restart()
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the parameters (and buffers), which all workers have in common, into a model."""
+        if self.steps:
+            for center in self._centers():
+                center.put(center.flat.values())
+        BoxOptimizer.center_into(self, model)

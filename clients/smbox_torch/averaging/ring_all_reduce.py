@@ -1,0 +1,199 @@
+"""Synchronous SGD by ring all-reduce between workers: what a memory box is compared with.
+
+Every step the gradients of all W workers are averaged around a ring (``ring``), and all step
+alike. g_i the gradient of worker i at the common x, w_i its weight, f the step of the optimizer
+inside:
+
+    g = (w_0 g_0 + ... + w_W-1 g_W-1) / sum_i(w_i);    x = f(x, g)    on every worker alike
+
+A worker sends ``2 (W - 1) / W`` times the model per step, whatever W is, where a parameter
+server's traffic grows with W; but all wait for the slowest, and none can leave.
+
+Variant: one all-reduce of the flat gradient per step and dtype, after backward.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch.distributed.rendezvous import rendezvous
+
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
+from smbox_torch.averaging.gradient_rounds import GradientRounds
+from smbox_torch.averaging.mean import averaged
+from smbox_torch.averaging.optimizer import AveragingOptimizer
+from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.averaging.ring import Exchange, Ring
+from smbox_torch.averaging.summed_mean import SummedMean, check_alike
+from smbox_torch.averaging.sync_group import TIMEOUT_S
+from smbox_torch.model.flat import unique
+from smbox_torch.world import World, world_or_default
+
+__all__ = ["RingAllReduce"]
+
+STORE_PREFIX: Final = "smbox_torch.ring"
+LOOPBACK: Final = "127.0.0.1"
+
+
+class RingSum:
+    """One rank's end of sums around a ring.
+
+    Args:
+        ring: this worker's place in it.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self.rank, self.size = ring.rank, ring.size
+
+    def table(
+        self,
+        row: torch.Tensor,
+        flats: Sequence[torch.Tensor],  # noqa: ARG002 - they go in `total`
+        state: torch.Tensor,  # noqa: ARG002 - it goes in `share`
+    ) -> torch.Tensor:
+        """Sum tables of which each rank has filled its own row."""
+        table = torch.zeros((self.size, len(row)), dtype=row.dtype)
+        table[self.rank] = row
+        self._ring.sum(as_array(table).reshape(-1))
+        return table
+
+    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
+        """Sum, one dtype after the other; those of a device pass through host memory."""
+        for flat in flats:
+            if weight == 0.0:
+                flat.zero_()  # a rank without a batch may hold anything, NaN too
+            elif weight != 1.0:
+                flat.mul_(weight)
+            host = flat.cpu()  # itself where it is there already
+            self._ring.sum(as_array(host))
+            if host is not flat:
+                flat.copy_(host)
+
+    def share(self, state: torch.Tensor, source: int) -> None:
+        """Pass it around."""
+        host = state.cpu()
+        self._ring.broadcast(as_array(host), source)
+        if host is not state:
+            state.copy_(host)
+
+    def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
+        """Return what is sent and received of the flat gradients."""
+        return sum(4 * (self.size - 1) * flat.nbytes // self.size for flat in flats)
+
+    def close(self, *, steps: int | None) -> None:  # noqa: ARG002 - a ring tells nobody
+        """Leave the ring."""
+        self._ring.close()
+
+
+class RingAllReduce(AveragingOptimizer):
+    """An optimizer that steps with the mean gradient of all workers, without a memory node.
+
+    Parameters, also frozen ones, and buffers begin as those of rank 0; with ``model`` buffers
+    are, after every backward, those of the first rank that had a batch.
+
+    Args:
+        optimizer: does the steps; its parameters that require gradients are kept in step.
+        model: also keep its buffers in step (batch norm).
+        world: who this process is; None: as the launcher tells.
+        exchange: how the workers learn each other's addresses; None: torch's store at the
+            ``master_addr`` and ``master_port`` of ``world``.
+        timeout_s: until a worker that says nothing is given up, in seconds.
+
+    Raises:
+        ConfigError: a parameter has no mean, the workers' models differ, or several workers
+            have neither ``exchange`` nor a master; nothing happened.
+        WorkerLostError: a worker never came.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module | None = None,
+        *,
+        world: World | None = None,
+        exchange: Exchange | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        super().__init__(optimizer)
+        self._model = model
+        world = world_or_default(world)
+        parameters, self._frozen = averaged(optimizer)
+        buffers = [] if model is None else unique(model.buffers())
+        self._exchange = exchange or _exchange_of(world, timeout_s)
+        ring = Ring(
+            world.rank,
+            world.world_size,
+            self._exchange,
+            host=LOOPBACK if exchange else _own_host(world.master_addr or LOOPBACK),
+            timeout_s=timeout_s,
+        )
+        try:
+            by = RingSum(ring)
+            mean = SummedMean(parameters, buffers, by)
+            check_alike([*parameters, *self._frozen, *buffers], by)
+            _begin_alike([*parameters, *self._frozen, *buffers], by)
+        except BaseException:
+            ring.close()
+            raise
+        self._rounds = GradientRounds(parameters, mean, model=model)
+        self._remember()
+
+
+def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:
+    """Give every rank the tensors of rank 0."""
+    packed = Packed(tensors, torch.zeros(packed_nbytes(tensors), dtype=torch.uint8))
+    packed.store()
+    by.share(packed.memory, 0)
+    packed.load()
+
+
+def _exchange_of(world: World, timeout_s: float) -> Exchange:
+    return _StoreExchange(world, timeout_s) if world.world_size > 1 else _alone
+
+
+def _alone(address: str) -> Sequence[str]:
+    return [address]
+
+
+class _StoreExchange:
+    """Addresses by way of the store that torch's own process groups begin with.
+
+    Rank 0 may be the one that serves the store, so it is kept as long as this object.
+    """
+
+    def __init__(self, world: World, timeout_s: float) -> None:
+        if world.master_addr is None or world.master_port is None:
+            raise ConfigError(
+                "the workers of a ring meet at SMBOX_MASTER_ADDR and SMBOX_MASTER_PORT, under"
+                " torchrun at MASTER_ADDR and MASTER_PORT: start them by smbox run or torchrun,"
+                " or give exchange="
+            )
+        host = f"[{world.master_addr}]" if ":" in world.master_addr else world.master_addr
+        self._url = f"tcp://{host}:{world.master_port}"
+        self._world = world
+        self._timeout = dt.timedelta(seconds=timeout_s)
+        self._store: Any = None
+
+    def __call__(self, address: str) -> Sequence[str]:
+        """Tell this worker's address and learn the others'."""
+        world = self._world
+        meeting = rendezvous(self._url, world.rank, world.world_size, timeout=self._timeout)
+        self._store, _, _ = next(iter(meeting))
+        prefix = f"{STORE_PREFIX}.{world.restart}"
+        self._store.set(f"{prefix}.{world.rank}", address)
+        names = [f"{prefix}.{rank}" for rank in range(world.world_size)]
+        return [self._store.get(name).decode() for name in names]
+
+
+def _own_host(master_addr: str) -> str:
+    """Return the address by which this host reaches the master; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master_addr, 1))
+        host: str = probe.getsockname()[0]
+        return host

@@ -1,0 +1,234 @@
+"""The mean of gradients as a sum that somebody else makes: a process group, a ring, a box.
+
+After backward each rank tells the others one row of numbers and learns theirs; then the
+gradients, flat per dtype, are summed and divided by the sum of weights. Gradients of 16 bits
+are summed in float32. Without gradients the same rows also serve to meet in a step.
+
+    row       f64: WEIGHT, STEPS, IN_STEP, JOINED, then a flag per parameter: has it a gradient
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.averaging.buckets import LOW_PRECISION, described
+from smbox_torch.averaging.mean import Follow, GradientViews
+from smbox_torch.averaging.packed import Packed, packed_nbytes
+from smbox_torch.averaging.steps import behind, leads, step_mismatch
+
+__all__ = ["FLAGS", "Sum", "SummedMean", "check_alike", "flat_gradients"]
+
+WEIGHT: Final = 0
+STEPS: Final = 1
+IN_STEP: Final = 2  # 1: before a collective inside a step; 0: before a round
+JOINED: Final = 3  # 1 + its steps by then: this rank has no batches left; else 0
+FLAGS: Final = 4  # columns before the flags
+
+
+class Sum(Protocol):
+    """One rank's end of sums over all ranks.
+
+    Attributes:
+        rank: of this worker among them.
+        size: number of ranks.
+    """
+
+    rank: int
+    size: int
+
+    def table(
+        self, row: torch.Tensor, flats: Sequence[torch.Tensor], state: torch.Tensor
+    ) -> torch.Tensor:
+        """Tell this rank's row and return all ranks', by rank.
+
+        Args:
+            row: ``f64[n]`` on the CPU; of weight 0, ``flats`` count nothing.
+            flats: gradients, which may set out already; none: no sum follows.
+            state: ``u8[m]`` buffers, which may set out, too.
+
+        Returns:
+            ``f64[size, n]`` on the CPU.
+        """
+
+    def total(self, flats: Sequence[torch.Tensor], weight: float) -> None:
+        """Replace ``flats``, after ``table``, by the sum of all ranks' ``weight * flat``.
+
+        The bits are the same on all ranks.
+        """
+
+    def share(self, state: torch.Tensor, source: int) -> None:
+        """Replace ``state`` by that of rank ``source``."""
+
+    def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
+        """Return the bytes that a sum of these moves for this rank, both directions."""
+
+    def close(self, *, steps: int | None) -> None:
+        """Leave, after so many steps; None: not in order."""
+
+
+def flat_gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return one zero tensor ``[n]`` per dtype, on the parameters' device."""
+    return [
+        torch.zeros(
+            sum(each.numel() for each in parameters if each.dtype == dtype),
+            dtype=dtype,
+            device=parameters[0].device,
+        )
+        for dtype in dict.fromkeys(each.dtype for each in parameters)
+    ]
+
+
+def check_alike(tensors: Sequence[torch.Tensor], by: Sum) -> None:
+    """Compare dtypes and shapes with the other ranks'.
+
+    Raises:
+        ConfigError: on all ranks: those of some differ; the tensors are as they were.
+    """
+    digest = zlib.crc32(described(tensors, (), 0).encode())
+    row = torch.tensor([digest], dtype=torch.float64)
+    found = by.table(row, (), torch.empty(0, dtype=torch.uint8))
+    if (found != found[0]).any():
+        raise ConfigError(
+            "the ranks' models differ: give all ranks the same model and the same arguments",
+            digests=[int(each) for each in found.flatten()],
+        )
+
+
+class SummedMean:
+    """One rank's end of the mean.
+
+    Args:
+        parameters: those that require gradients; the same on every rank.
+        buffers: go from the first rank that had a batch to all; the same on every rank.
+        by: makes the sums; closed with this object.
+
+    Raises:
+        ConfigError: parameters and buffers are on several devices.
+    """
+
+    def __init__(
+        self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], by: Sum
+    ) -> None:
+        device = parameters[0].device
+        if any(buffer.device != device for buffer in buffers):
+            raise ConfigError("buffers must be on the parameters' device", device=str(device))
+        self._flats = flat_gradients(parameters)
+        self._views = GradientViews(parameters, _views(parameters, self._flats))
+        memory = torch.zeros(packed_nbytes(buffers), dtype=torch.uint8, device=device)
+        self._state = Packed(buffers, memory)
+        self._by = by
+        self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64)
+        self._table: torch.Tensor | None = None
+        self._is_leader: bool | None = None
+        self.nbytes = by.nbytes(self._flats)
+
+    def begin(self, weight: float) -> None:
+        """Begin a round."""
+        self._row[WEIGHT] = weight
+        self._row[FLAGS:] = 1.0
+
+    def take(self, index: int) -> None:
+        """Take a gradient; it waits for the others."""
+        if not self._views.take(index):
+            self._row[FLAGS + index] = 0.0
+
+    def finish(self) -> None:
+        """Sum and divide."""
+        wide = [flat.float() if flat.dtype in LOW_PRECISION else flat for flat in self._flats]
+        table = self._met(in_step=False, flats=wide)
+        self._table = None
+        if table[:, IN_STEP].any():
+            raise _in_another_step(table)
+        weight = self._row[WEIGHT].item()
+        self._by.total(wide, weight)
+        total = table[:, WEIGHT].sum().item()
+        for flat, summed in zip(self._flats, wide, strict=True):
+            if total != 1.0:
+                summed.div_(total)
+            if summed is not flat:
+                flat.copy_(summed)
+        counted = table[table[:, WEIGHT] != 0]
+        self._views.hand_out(counted[:, FLAGS:].any(dim=0).tolist())
+        if self._state.memory.numel():
+            self._share_state(int((table[:, WEIGHT] != 0).int().argmax()))
+
+    def _share_state(self, source: int) -> None:
+        if source == self._by.rank:
+            self._state.store()
+        self._by.share(self._state.memory, source)
+        self._state.load()
+
+    def _met(self, *, in_step: bool, flats: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the ranks' rows, once for each round and meeting."""
+        if self._table is None:
+            self._row[IN_STEP] = in_step
+            self._state.store()
+            self._table = self._by.table(self._row, flats, self._state.memory)
+            steps = [int(each) for each in self._table[:, STEPS].tolist()]
+            skipped = behind(steps, (self._table[:, JOINED] == 0).tolist())
+            if skipped:
+                raise step_mismatch(skipped, steps)
+        return self._table
+
+    def stepped(self, steps: int) -> None:
+        """Note it; the next row tells the others."""
+        self._row[STEPS] = steps
+
+    def meet(self) -> None:
+        """Tell that this rank is in a step, and learn whether all are that have not joined."""
+        table = self._met(in_step=True, flats=())
+        self._table = None
+        present = table[:, JOINED] == 0
+        if (table[present, IN_STEP] == 0).any():
+            raise _in_another_step(table)
+
+    def join(self) -> None:
+        """Note it; the next row tells the others."""
+        self._row[JOINED] = 1.0 + self._row[STEPS]
+
+    def follow(self, is_awaited: Callable[[], bool]) -> Follow:  # noqa: ARG002 - rows tell it
+        """Learn from the others' rows whether they have stepped, and what they do now."""
+        self._row[WEIGHT] = 0.0
+        table = self._met(in_step=False, flats=self._flats)
+        present = table[:, JOINED] == 0
+        is_behind = bool((table[:, STEPS] > self._row[STEPS]).any())
+        if is_behind or table[present, IN_STEP].any():
+            return Follow.STEP
+        if present.any():
+            return Follow.ROUND
+        self._table = None
+        self._row[JOINED] = 0.0
+        self._is_leader = leads(self._by.rank, table[:, JOINED].tolist())
+        return Follow.END
+
+    def is_leader(self) -> bool | None:
+        """Tell what the last rows said."""
+        return self._is_leader
+
+    def close(self, *, steps: int | None) -> None:
+        """Leave."""
+        self._by.close(steps=steps)
+
+
+def _views(
+    parameters: Sequence[torch.Tensor], flats: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """View each parameter's part of the flat tensor of its dtype."""
+    rests = {flat.dtype: flat for flat in flats}
+    views = []
+    for each in parameters:
+        rest = rests[each.dtype]
+        views.append(rest[: each.numel()].view(each.shape))
+        rests[each.dtype] = rest[each.numel() :]
+    return views
+
+
+def _in_another_step(table: torch.Tensor) -> Exception:
+    """Say which ranks are not in the step that others are in."""
+    outside = ((table[:, IN_STEP] == 0) & (table[:, JOINED] == 0)).nonzero()
+    return step_mismatch(outside.flatten().tolist())

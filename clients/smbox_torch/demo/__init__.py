@@ -1,0 +1,1 @@
+"""The command ``smbox demo``, and the digits that it learns."""

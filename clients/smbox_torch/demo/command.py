@@ -1,0 +1,77 @@
+"""``smbox demo``: a cluster of two nodes with two workers each, played on this host.
+
+The workers of a node average their gradients through shared memory, the nodes exchange
+elastically with a memory node over tcp (HybridSGD), on scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smbox_torch.demo import digits
+from smbox_torch.demo.report import baseline, draw, table
+from smbox_torch.demo.worker import Outcome, Settings
+from smbox_torch.launching.board import Board
+from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.launcher import Launcher
+
+__all__ = ["command"]
+
+MEMORY = "64MiB"
+
+
+def command(
+    nodes: Annotated[int, typer.Option(help="Nodes to play.", min=1)] = 2,
+    per_node: Annotated[int, typer.Option(help="Workers of each node.", min=1)] = 2,
+    steps: Annotated[int, typer.Option(help="Steps of each worker.", min=20)] = 240,
+    picture: Annotated[Path, typer.Option(help="Where to write the curves (PNG).")] = Path(
+        "demo.png"
+    ),
+) -> None:
+    """Train a small network on several workers, and compare the center with one process."""
+    console = Console(highlight=False)
+    settings = Settings(steps=steps, look=max(1, steps // 15))
+    console.print(
+        f"{nodes} nodes x {per_node} workers, HybridSGD, a center exchange every "
+        f"{settings.period} steps over tcp"
+    )
+    with tempfile.TemporaryDirectory(prefix="smbox-demo-") as folder:
+        workers = _run(Path(folder), settings, nodes, per_node, console)
+    console.print("now one process on as many pictures ...")
+    alone = baseline(settings, len(workers), digits.load())
+    console.print(table(workers, alone, nodes))
+    draw(workers, alone, picture)
+    console.print(f"curves: {picture.resolve()}")
+
+
+def _run(
+    folder: Path, settings: Settings, nodes: int, per_node: int, console: Console
+) -> list[Outcome]:
+    """Launch the workers; return what they found, by rank. Exits as they do if one fails."""
+    (folder / "settings.json").write_text(json.dumps(asdict(settings)))
+    plan = Plan(
+        (sys.executable, "-m", "smbox_torch.demo.worker", str(folder)),
+        nodes=nodes,
+        per_node=per_node,
+        memory=MEMORY,
+    )
+    board = Board([rank // per_node for rank in range(plan.workers)], console)
+    try:
+        code = Launcher(plan, board, os.environ).run()
+    finally:
+        board.close()
+    if code:
+        raise typer.Exit(code)
+    return [
+        Outcome(**json.loads((folder / f"{rank}.json").read_text()))
+        for rank in range(plan.workers)
+    ]

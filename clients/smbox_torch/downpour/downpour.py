@@ -1,0 +1,116 @@
+"""Downpour SGD: workers move by themselves, push what they moved, and fetch the sum.
+
+Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012; the order of steps
+is that of the comparison in arXiv:1412.6651 and its reference code (mpiT). x the worker's
+parameters, c the center:
+
+    every step:            x = x - lr * gradient        (the optimizer inside; any will do)
+    after n_push steps:    c = c + (what x moved since the last push)
+    after n_fetch steps:   x = c
+
+Where both are due they are one atomic operation (fetch_and_op), so that x is the center
+right after this worker's push. DistBelief sends gradients and lets the server step; here the
+worker sends its own step, which is the same for SGD, and the memory only ever adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.downpour.moves import Moves
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["Downpour"]
+
+
+class Downpour(BoxOptimizer):
+    """Asynchronous SGD on a shared center. Stable for small n_push and n_fetch only.
+
+    Whatever changes the parameters is pushed as a step, by every worker that does it, but for
+    ``center_into`` of the worker's own model.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        n_push: steps between two pushes (the papers find 1 to 4 good, 16 and more unstable).
+        n_fetch: steps between two fetches.
+        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
+
+    Raises:
+        ConfigError: n_push or n_fetch below 1.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        n_push: int = 1,
+        n_fetch: int = 1,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if n_push < 1 or n_fetch < 1:
+            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        super().__init__(optimizer, box, name, **options)
+        self.n_push = n_push
+        self.n_fetch = n_fetch
+        self._moves = Moves(self.flat)
+
+    def _advance(self) -> None:
+        self._local_step()
+        push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
+        if not (push or fetch):
+            return
+        self._exchange(push=push, fetch=fetch)
+
+    def _exchange(self, *, push: bool, fetch: bool) -> None:
+        with self._exchanging(self._exchange_nbytes(push=push, fetch=fetch)):
+            self._moves.gather()
+            self._transfer(push=push, fetch=fetch)
+            if push:
+                self._average_buffers()
+        if push:
+            self._note_shared()
+        self.recorder.behind(self.center.behind(mine=int(push)))
+
+    def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
+        """Return the bytes of an exchange; of push and fetch together the center answers."""
+        both = push and fetch
+        return self.center.sent_nbytes + (self.center.nbytes if both else 0)
+
+    def _transfer(self, *, push: bool, fetch: bool) -> None:
+        """Push, fetch, or both as one operation."""
+        if push:
+            sent = self.center.operands(self._moves.pending)
+            for (buffer, region), moved in zip(self.center, sent, strict=True):
+                if fetch:
+                    np.add(region.fetch_and_op(moved), moved, out=buffer.host)
+                else:
+                    region.accumulate(moved)
+            self._moves.pushed()
+        else:
+            self.center.fetch()
+        if fetch:
+            self._moves.rebase()
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy what is evaluated into a model; the worker's own goes on from there."""
+        with self._moves.standing_still():
+            super().center_into(model)
+
+    def _share(self) -> None:
+        self._exchange(push=True, fetch=True)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"moves": self._moves.state()}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        self._moves.load_state(extra["moves"])

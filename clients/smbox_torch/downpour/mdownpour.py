@@ -1,0 +1,106 @@
+"""MDOWNPOUR: Downpour with Nesterov's momentum at the center.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, comparators; n_push = n_fetch = 1 only. c the center, v its velocity, u the
+local step (-lr * gradient) of a worker, momentum the paper's delta:
+
+    gradient taken at  x = c + momentum * v
+    after every step:  v = momentum * v + u;   c = c + v;   x = c + momentum * v
+
+Variant: the memory has no momentum operation, and needs none. With r = 1 - momentum the
+elastic exchange of s = u / r moves v by d = r (s - v), which is momentum * v + u; the worker
+finds its v in the answer, (s - d / r) + d, and adds it to c with a second operation. Each is
+atomic, so no step is lost with any number of workers; only the order of additions to c may
+differ from the order of the velocities.
+
+v lives in the memory, and no worker keeps one of its own: whoever joins a run that is under way
+begins at x = c + momentum * v, with the v of that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Unpack
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, BoxLike
+from smbox_torch.downpour.downpour import Downpour
+from smbox_torch.optimizer.center import Center, Shared
+from smbox_torch.optimizer.options import BoxOptions
+
+__all__ = ["MDownpour"]
+
+MOMENTUM = 0.99
+"""The paper's delta."""
+
+
+class MDownpour(Downpour):
+    """Downpour whose center has momentum.
+
+    Args:
+        optimizer: does the local steps; SGD without momentum.
+        box: the memory.
+        name: of the run.
+        momentum: in [0, 1).
+        options: model, workers: see BoxOptimizer.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        momentum: float = MOMENTUM,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if not 0.0 <= momentum < 1.0:
+            raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
+        super().__init__(optimizer, box, name, **options)
+        self.momentum = momentum
+        self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
+        self._look_ahead()
+        self._remember()
+
+    def _look_ahead(self) -> None:
+        """Move x from c, which it was set to, to c + momentum * v."""
+        velocities = self.velocity.values().values()
+        with self._moves.standing_still():
+            for buffer, v in zip(self.flat.buffers, velocities, strict=True):
+                x = buffer.load()
+                np.add(x, x.dtype.type(self.momentum) * as_array(v), out=x)
+                buffer.store()
+
+    def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
+        beside = self.velocity.sent_nbytes + self.velocity.nbytes
+        return super()._exchange_nbytes(push=push, fetch=fetch) + beside
+
+    def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
+        vs = self._accelerate()
+        for (buffer, region), v, sent in zip(
+            self.center, vs, self.center.operands(vs), strict=True
+        ):
+            np.add(region.fetch_and_op(sent), sent, out=buffer.host)
+            np.multiply(v, v.dtype.type(self.momentum), out=v)
+            np.add(buffer.host, v, out=buffer.host)
+        self._moves.pushed()
+        self._moves.rebase()
+
+    def _accelerate(self) -> list[Array]:
+        """Set v = momentum * v + u at the memory; return the new v of each buffer."""
+        rates = [u.dtype.type(1.0 - self.momentum) for u in self._moves.pending]
+        moves = zip(self._moves.pending, rates, strict=True)
+        sent = self.velocity.operands([u / rate for u, rate in moves])
+        vs = []
+        for region, s, rate in zip(self.velocity.regions, sent, rates, strict=True):
+            d = region.elastic(s, float(rate), delta=np.empty(s.shape, region.dtype))
+            vs.append((s - d / rate) + d)
+        return vs
+
+    def _shared(self) -> Iterator[Shared]:
+        yield from super()._shared()
+        yield self.velocity

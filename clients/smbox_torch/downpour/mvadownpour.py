@@ -1,0 +1,57 @@
+"""MVADOWNPOUR: Downpour, evaluated at a moving average of the center.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, comparators. c the center, z its moving average:
+
+    after every push:  z = (1 - a) z + a c,  a = 0.001 by default
+
+Order: Downpour's (push with fetch), then the average, by the worker that pushed.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.downpour.averaged import AveragedDownpour
+from smbox_torch.optimizer.options import BoxOptions
+
+__all__ = ["MVADownpour"]
+
+RATE = 0.001
+"""The paper's constant weight of the newest center."""
+
+
+class MVADownpour(AveragedDownpour):
+    """Downpour with a moving average of the center.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        rate: weight a of the newest center, in (0, 1].
+        period: steps between two pushes, each with its fetch.
+        options: model, workers: see BoxOptimizer.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        rate: float = RATE,
+        period: int = 1,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if not 0.0 < rate <= 1.0:
+            raise ConfigError("the rate must be above 0 and at most 1", rate=rate)
+        super().__init__(optimizer, box, name, period=period, **options)
+        self._rate = rate
+
+    def rate(self) -> float:
+        """Return the constant weight."""
+        return self._rate

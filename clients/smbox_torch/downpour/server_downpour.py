@@ -1,0 +1,167 @@
+"""Downpour with an optimizer at the memory: gradients go up, and the center steps by itself.
+
+Dean et al.: Large scale distributed deep networks (DistBelief), NIPS 2012, algorithm 7.1, with
+the paper's Adagrad at the server. x the worker's parameters, a what its gradients add up to,
+c the center, f the server's step with its state beside c (smbox/memory/kernels.py):
+
+    every step:            a = a + gradient;   x = x - lr * gradient   (the optimizer inside)
+    after n_push steps:    c = f(c, a);        a = 0
+    after n_fetch steps:   x = c
+
+Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    first s: 0.1
+
+Variant: with s = 0 at first, as in Duchi et al. and torch, the first push moves every weight by
+lr, however small its gradient. The paper warms up one worker alone instead; 0.1 is the value of
+its successor (TensorFlow's Adagrad).
+
+A step at the memory changes a stripe's parameters and their state in one commit, so no state
+is ever of another step than its parameters, however many workers push.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Unpack
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox.optimizer import check_optimizer
+from smbox_torch.adapter import as_array, saved
+from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
+from smbox_torch.optimizer.center import Shared
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["ServerDownpour"]
+
+SETTINGS: Final[dict[str, dict[str, float]]] = {"adagrad": {"initial_accumulator_value": 0.1}}
+"""Of a server's optimizer, where they are not torch's."""
+
+
+class ServerDownpour(BoxOptimizer):
+    """Asynchronous SGD whose center is stepped by an optimizer at the memory.
+
+    Args:
+        optimizer: does the local steps between two fetches; SGD in the paper. Its learning
+            rate, as it is when a push is due, is the server's too, unless ``lr`` is given.
+        box: the memory.
+        name: of the run.
+        server: "adagrad" (the paper's), "momentum", "nesterov" or "adam".
+        lr: step size of the server; None: that of the optimizer's parameter group.
+        n_push: steps between two pushes; gradients add up between.
+        n_fetch: steps between two fetches.
+        settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
+            Adagrad's initial_accumulator_value, s at first: default 0.1. The settings of the
+            first worker decide it.
+        options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
+
+    Raises:
+        ConfigError: impossible settings, an optimizer that maximizes, or several learning
+            rates and no ``lr``; from ``step``: the same, when a scheduler has made them differ.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: SteppingBoxLike,
+        name: str,
+        *,
+        server: str = "adagrad",
+        lr: float | None = None,
+        n_push: int = 1,
+        n_fetch: int = 1,
+        settings: Mapping[str, float] | None = None,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if n_push < 1 or n_fetch < 1:
+            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        if any(group.get("maximize") for group in optimizer.param_groups):
+            raise ConfigError("the server steps against the gradients: negate the loss instead")
+        chosen = SETTINGS.get(server, {}) | dict(settings or {})
+        check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
+        super().__init__(optimizer, box, name, gradients=True, **options)
+        self.n_push = n_push
+        self.n_fetch = n_fetch
+        self._lr = lr
+        self._servers: list[OptimizerLike] = [
+            box.optimizer(region, server, lr=self.server_lr, **chosen)
+            for region in self.center.regions
+        ]
+        self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
+
+    @property
+    def server_lr(self) -> float:
+        """Step size of the server's next step.
+
+        Raises:
+            ConfigError: the parameter groups have several, and none was given for the server.
+        """
+        return _server_lr(self.inner, self._lr)
+
+    def _advance(self) -> None:
+        self.flat.attach_gradients()
+        for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
+            if buffer.gradient is not None:
+                np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
+        self._local_step()
+        push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
+        if not (push or fetch):
+            return
+        self._exchange(push=push, fetch=fetch)
+
+    def _exchange(self, *, push: bool, fetch: bool) -> None:
+        with self._exchanging((push + fetch) * self.center.sent_nbytes):
+            if push:
+                self._push()
+            if fetch:
+                self.center.fetch()
+        if push:
+            self._note_shared()
+        self.recorder.behind(self.center.behind(mine=int(push)))
+
+    def _push(self) -> None:
+        lr = self.server_lr
+        sent = self.center.operands(self.gathered)
+        for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
+            server.step(gradient, lr=lr)
+            gathered[...] = 0
+        self._average_buffers()
+
+    def _share(self) -> None:
+        self._exchange(push=True, fetch=True)
+
+    def _shared(self) -> Iterator[Shared]:
+        yield from super()._shared()
+        yield from map(_State, self._servers)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"gathered": [saved(each) for each in self.gathered]}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
+            mine[...] = kept.numpy().view(mine.dtype)
+
+
+def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:
+    """Return the step size that was given, or else the only one of the optimizer's groups."""
+    rates = {float(group["lr"]) for group in optimizer.param_groups}
+    if lr is None and len(rates) > 1:
+        raise ConfigError("several learning rates: give the server's lr", lr=sorted(rates))
+    return rates.pop() if lr is None else lr
+
+
+class _State:
+    """What a server's optimizer keeps, as a checkpoint holds it."""
+
+    def __init__(self, server: OptimizerLike) -> None:
+        self._server = server
+
+    def values(self) -> dict[str, torch.Tensor]:
+        states = self._server.states
+        return {name: saved(state.get()) for name, state in states.items()}
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        for name, state in self._server.states.items():
+            state.put(values[name].numpy().view(state.dtype))

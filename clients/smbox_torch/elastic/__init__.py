@@ -1,0 +1,1 @@
+"""Elastic averaging: EASGD, synchronous EASGD, EAMSGD and SEASGD."""

@@ -1,0 +1,151 @@
+"""Asynchronous EASGD with the fused exchange.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, algorithm 1 (asynchronous). x the worker's parameters, c the center, t the
+worker's own clock, g its gradient at the x it had before the exchange:
+
+    every period steps:  d = moving_rate * (x - c);  c = c + d;  x = x - d     (one atomic op)
+    every step:          x = x - lr * g                                 (the optimizer inside)
+
+Variant: the order of the paper, elastic move first, then the step with the gradient of the
+old x. The paper's worker reads c and sends d as two messages; here both are one operation at
+the memory, so no other worker comes between, which is the round-robin scheme whose stability
+does not depend on the number of workers.
+
+With ``overlap`` the exchange of the x of step t runs on an update thread during the gradient
+of step t + 1, and its d is subtracted when that gradient's step begins: x moves one step late,
+and the bound of the fused exchange is only approached, not kept. Buffers of batch norm move at
+once, before x goes out: a move that comes late could make a running variance negative.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, BoxLike
+from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
+from smbox_torch.elastic.stability import check_moving_rate
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["EASGD"]
+
+
+class EASGD(BoxOptimizer):
+    """Elastic averaging: each worker explores, and is tied to the common center by a spring.
+
+    Args:
+        optimizer: does the local steps (the paper: SGD without momentum).
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges.
+        moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
+            of those who are there at the exchange.
+        overlap: hide the exchange behind the next gradient, on an update thread.
+        options: model, workers: see BoxOptimizer. Buffers never move late.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 4,
+        moving_rate: float | None = None,
+        overlap: bool = False,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if period < 1:
+            raise ConfigError("period must be at least 1", period=period)
+        self.period = period
+        self._moving_rate = check_moving_rate(moving_rate)
+        super().__init__(optimizer, box, name, **options)
+        self._overlap = self._overlapped() if overlap else None
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
+
+    def _overlapped(self) -> Overlap:
+        flat = self.flat.buffers
+        return Overlap(flat, OwnMoves(flat), self.recorder, ThreadedExchange(self))
+
+    def _advance(self) -> None:
+        if self._overlap is not None:
+            self._overlap.settle()
+        if self.steps % self.period == 0:
+            self.exchange()
+        self._local_step()
+
+    def exchange(self) -> None:
+        """Do one exchange now, whatever the period says (with overlap: begin it)."""
+        if self._overlap is not None:
+            self._overlap.begin()
+            self._note_shared()
+            return
+        with torch.no_grad(), self._exchanging(self.exchange_nbytes):
+            for center in self._centers():
+                center.elastic(self.moving_rate)
+        self._note_shared()
+        self.recorder.behind(self.center.behind())
+
+    def prepare(self) -> None:
+        """Exchange the buffers, before x goes out.
+
+        Raises:
+            ConfigError: x cannot be exchanged.
+            LeaseLostError: another process has this worker's rank.
+        """
+        self.team.check()
+        self._demand_exchangeable()
+        began_s = time.monotonic()
+        self._move_buffers(self.moving_rate)
+        self.recorder.waited(time.monotonic() - began_s)
+
+    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+        """Exchange copies of x with the center; their moves come back in ``moves``.
+
+        All of x that the memory answers is asked here, so that a worker whose exchanges run
+        on an update thread has answers kept for that thread alone.
+
+        Args:
+            xs: one ``[P]`` per dtype, of the center's dtype; left alone.
+            moves: as many tensors of the same shapes and dtypes, on the CPU.
+        """
+        self.phase.use()
+        for region, sent, move in zip(
+            self.center.regions, self.center.operands(xs), moves, strict=True
+        ):
+            region.elastic(sent, self.moving_rate, delta=as_array(move))
+        self.recorder.behind(self.center.behind())
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Go on where :meth:`state_dict` was taken; see BoxOptimizer."""
+        if self._overlap is not None:
+            self._overlap.finish()
+        super().load_state_dict(state_dict, force=force)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {} if self._overlap is None else {"moves": self._overlap.state()}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        if self._overlap is not None:
+            self._overlap.load_state(extra.get("moves"))
+
+    def _share(self) -> None:
+        self.exchange()
+
+    def _end(self) -> None:
+        if self._overlap is not None:
+            try:
+                self._overlap.settle()
+            finally:
+                self._overlap.close()

@@ -1,0 +1,98 @@
+"""Synchronous EASGD: all workers meet, read one center, and move together.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651, section 2. x_i the parameters of worker i of p, c the center:
+
+    every period steps, all at once:  d_i = moving_rate (x_i - c);  x_i -= d_i;  c += sum d_i
+    every step:                       x_i -= lr * gradient of the old x_i
+
+With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i). Variant: the
+gradient is that of the x before the move, as in the paper. Order of an exchange: read c,
+barrier (everybody has read), add d, barrier (everybody has added). All workers must stay to
+the end and do the same number of steps: one that is missing times out the others' barrier.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
+from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["SyncEASGD"]
+
+BARRIER_TIMEOUT_S = 300.0
+"""Longest wait for the slowest worker."""
+
+
+class SyncEASGD(BoxOptimizer):
+    """Elastic averaging in lockstep.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges.
+        moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
+        timeout_s: longest wait for the slowest worker, in seconds.
+        options: model, workers: see BoxOptimizer. All workers must take part.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 4,
+        moving_rate: float | None = None,
+        timeout_s: float = BARRIER_TIMEOUT_S,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if period < 1:
+            raise ConfigError("period must be at least 1", period=period)
+        self.period = period
+        self.timeout_s = timeout_s
+        self._moving_rate = check_moving_rate(moving_rate)
+        super().__init__(optimizer, box, name, **options)
+        warn_if_unstable(self.moving_rate, self.workers)
+        self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
+
+    def _advance(self) -> None:
+        if self.steps % self.period == 0:
+            with self._exchanging(self.exchange_nbytes):
+                self._exchange.read()
+                self._meet("read")
+                self._exchange.moving_rate = self.moving_rate
+                self._exchange.move()
+                self._exchange.add()
+                self._meet("added")
+            self._note_shared()
+            self.recorder.behind(self.center.behind(mine=self.team.workers))
+        self._local_step()
+
+    def _meet(self, what: str) -> None:
+        """Wait until all workers that are alive are here.
+
+        Raises:
+            RequestTimeoutError: one did not come; the center may lack some workers' moves.
+        """
+        self.team.meet(what, self.timeout_s)
+
+    def _share(self) -> None:
+        """Exchange alone, in one atomic operation: the others may have ended elsewhere."""
+        with self._exchanging(self.exchange_nbytes):
+            for center in self._centers():
+                center.elastic(self.moving_rate)
+        self._note_shared()

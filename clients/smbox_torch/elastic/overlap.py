@@ -1,0 +1,263 @@
+"""Exchanges whose moves reach x one step late, so that they hide behind a gradient.
+
+The x of step t goes out on an update thread while the gradient of step t + 1 is taken; the
+move that comes back is subtracted when that gradient's step begins. Several ranks may hold the
+same x: one of them exchanges, and ``Moves`` brings what it was told to all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from smbox_torch.boxes import Array
+from smbox_torch.elastic.update_thread import UpdateThread
+from smbox_torch.model.flat import FlatBuffer, FlatParameters
+from smbox_torch.optimizer.stats import Recorder
+
+__all__ = ["Exchange", "Moves", "Overlap", "OwnMoves", "ThreadedExchange", "Worker"]
+
+
+class Moves(Protocol):
+    """How the moves of one exchange after the other reach one rank."""
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """One move per flat buffer, of the center's dtype, on the CPU.
+
+        It is of the exchange that is next or under way.
+        """
+
+    def ready(self) -> None:
+        """Root: return when ``tensors`` may be written."""
+
+    def tell(self) -> None:
+        """Root, on whatever thread: ``tensors`` are written."""
+
+    def hear(self) -> None:
+        """Return when ``tensors`` may be read; all ranks call it."""
+
+    def used(self) -> None:
+        """Let go of ``tensors`` and turn to the next exchange."""
+
+
+class OwnMoves:
+    """The moves of a rank that has x for itself.
+
+    Args:
+        flat: what is moved.
+    """
+
+    def __init__(self, flat: Sequence[FlatBuffer]) -> None:
+        self.tensors: Sequence[torch.Tensor] = [
+            torch.empty_like(buffer.wide, device="cpu") for buffer in flat
+        ]
+
+    def ready(self) -> None:
+        """Return: nobody else reads them."""
+
+    def tell(self) -> None:
+        """Return: nobody else waits for them."""
+
+    def hear(self) -> None:
+        """Return: they are here."""
+
+    def used(self) -> None:
+        """Return: the next ones go to the same place."""
+
+
+class Worker(Protocol):
+    """Who exchanges x with the center.
+
+    Attributes:
+        recorder: counts exchanges.
+        flat: x.
+    """
+
+    recorder: Recorder
+    flat: FlatParameters
+
+    @property
+    def exchange_nbytes(self) -> int:
+        """Bytes of an exchange, both directions."""
+
+    def prepare(self) -> None:
+        """Do what must be done before x goes out; raise if it cannot be exchanged."""
+
+    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+        """Exchange copies of x with the center; their moves come back in ``moves``."""
+
+
+class Exchange(Protocol):
+    """One exchange after the other, on the rank that does them."""
+
+    def begin(self, moves: Moves) -> None:
+        """Begin to exchange x as it is now; ``moves`` is told."""
+
+    def finish(self) -> None:
+        """Return when it is done; raise what went wrong. Harmless when none is under way."""
+
+    def close(self) -> None:
+        """End."""
+
+
+class ThreadedExchange:
+    """Exchanges on an update thread: a copy of x goes out, its moves come back.
+
+    Args:
+        worker: whose they are.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._thread = UpdateThread()
+        self._copies = [buffer.host.copy() for buffer in worker.flat.buffers]
+
+    def begin(self, moves: Moves) -> None:
+        """Copy x and send it on its way."""
+        self._worker.prepare()
+        for copy, buffer in zip(self._copies, self._worker.flat.buffers, strict=True):
+            copy[:] = buffer.load()
+        self._thread.begin(partial(self._run, moves, moves.tensors))
+
+    def _run(self, moves: Moves, tensors: Sequence[torch.Tensor]) -> None:
+        self._worker.ask(self._copies, tensors)
+        moves.tell()
+
+    def finish(self) -> None:
+        """Wait for the exchange under way and count it."""
+        if self._thread.busy:
+            self._thread.finish()
+            self._worker.recorder.exchange(
+                took_s=self._thread.took_s, nbytes=self._worker.exchange_nbytes
+            )
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+
+class Overlap:
+    """The moves that one rank's x has still to make.
+
+    Args:
+        flat: x.
+        moves: how they reach this rank.
+        recorder: is told how long this rank waited.
+        exchange: does the exchanges; None on a rank that only hears of them.
+    """
+
+    def __init__(
+        self,
+        flat: Sequence[FlatBuffer],
+        moves: Moves,
+        recorder: Recorder,
+        exchange: Exchange | None,
+    ) -> None:
+        self._flat = flat
+        self._moves = moves
+        self._recorder = recorder
+        self._exchange = exchange
+        self._pending: Sequence[torch.Tensor] | None = None
+        self._is_under_way = False
+
+    def begin(self) -> None:
+        """Settle, and begin the next exchange with x as it is then."""
+        self.settle()
+        if self._exchange is not None:
+            self._moves.ready()
+            self._exchange.begin(self._moves)
+        self._pending, self._is_under_way = self._moves.tensors, True
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Wait for the exchange under way and move x by what it was told.
+
+        Whatever it raises, x is as it was, and nothing is pending any more.
+        """
+        if self._pending is None:
+            return
+        if self._is_under_way:
+            self._arrive()
+        began_s = time.monotonic()
+        for buffer, move in zip(self._flat, self._pending, strict=True):
+            buffer.master.subtract(move)
+        self._forget()
+        self._recorder.waited(time.monotonic() - began_s)
+
+    def _arrive(self) -> None:
+        self.finish()
+        began_s = time.monotonic()
+        with self._forgetting():
+            self._moves.hear()
+        took_s = time.monotonic() - began_s
+        self._recorder.waited(took_s)
+        if self._exchange is None:
+            # How long it took only its rank can know; here it is what was waited for.
+            self._recorder.exchange(took_s=took_s, nbytes=0)
+
+    def finish(self) -> None:
+        """Wait for the exchange under way, if this rank does it; x stays as it is."""
+        if self._exchange is not None:
+            began_s = time.monotonic()
+            with self._forgetting():
+                self._exchange.finish()
+            self._recorder.waited(time.monotonic() - began_s)
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Forget the moves if they do not come: what lies in their place is something else."""
+        try:
+            yield
+        except Exception:
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        self._pending = None
+        if self._is_under_way:
+            self._is_under_way = False
+            self._moves.used()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether x has still to move."""
+        return self._pending is not None
+
+    def state(self) -> list[torch.Tensor] | None:
+        """Return the moves that are not subtracted yet, or None.
+
+        A rank that only hears of them returns an empty list: they are there, and it does not
+        know them yet.
+        """
+        self.finish()
+        if self._pending is None:
+            return None
+        return [] if self._exchange is None else [move.clone() for move in self._pending]
+
+    def load_state(self, moves: Sequence[torch.Tensor] | None) -> None:
+        """Take moves that are still to be subtracted instead of those of before.
+
+        All ranks do it at once. The rank that exchanges tells its moves again to those that
+        only hear of them; unknown ones (an empty list) are told as zeros.
+        """
+        self.finish()
+        self._forget()
+        if moves is None:
+            return
+        if self._exchange is not None:
+            self._moves.ready()
+            for number, place in enumerate(self._moves.tensors):
+                place.copy_(moves[number] if moves else torch.zeros_like(place))
+            self._moves.tell()
+        self._pending, self._is_under_way = self._moves.tensors, True
+
+    def close(self) -> None:
+        """End, after :meth:`settle` where x is to be kept."""
+        if self._exchange is not None:
+            self._exchange.close()

@@ -1,0 +1,118 @@
+"""SEASGD: asynchronous EASGD as ShmCaffe runs it on Soft Memory Box.
+
+Ahn, Kim, Lim, Kang: ShmCaffe: a distributed deep learning platform with shared memory buffer
+for HPC architecture, ICDCS 2018, DOI 10.1109/ICDCS.2018.00111 (ShmCaffe-A), equations 5-7.
+W the worker's parameters, Wg the center, in the order of the paper's two threads:
+
+    main thread                                update thread
+    T1  read Wg                                (sleeps until T3)
+    T2  dW = moving_rate (W - Wg);  W -= dW    A1  write dW to the memory
+    T3  wake the update thread                 A2  ask it to add dW to Wg
+    T4  gradient at the moved W                A3  it does: Wg += dW
+    T5  W -= lr * gradient                     A4  it says so
+
+If A1-A4 are slower than T4 and T5, the main thread waits before T2, because dW is still in
+use. The read of Wg is never hidden: that would make it stale.
+
+Variant: the elastic move first, then the gradient at the *moved* W (EASGD of the NIPS paper
+takes it at the old one). Read and add are separate operations: see the bound in stability.py.
+Here T5 opens a step and T1-T3 close it, every ``period`` steps (the paper: 1).
+Buffers of batch norm are no part of the paper's W. They move in a fused exchange between T2 and
+T3, after which both sides lie between the two values that they had. Moves of several workers
+from one Wg, added one after another, could make a running variance negative.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.elastic.adding import Adding, increments_of
+from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
+from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["SEASGD"]
+
+
+class SEASGD(BoxOptimizer):
+    """Elastic averaging in three steps, the add hidden behind the next gradient.
+
+    Args:
+        optimizer: does the local steps (the paper: SGD with momentum 0.9).
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges; the paper's update interval.
+        moving_rate: None: 0.9 / workers. The paper has 0.2 for any number of workers.
+        overlap: add on an update thread, as the paper does; False: add before step returns.
+        increment: name of this worker's own increment region: the move is written there and
+            added region to region, as in the paper. None: it travels in the request itself.
+        options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
+
+    Warns:
+        StabilityWarning: workers * moving_rate is above the bound of separate read and add.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int = 1,
+        moving_rate: float | None = None,
+        overlap: bool = True,
+        increment: str | None = None,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if period < 1:
+            raise ConfigError("period must be at least 1", period=period)
+        self.period = period
+        self._moving_rate = check_moving_rate(moving_rate)
+        super().__init__(optimizer, box, name, **options)
+        warn_if_unstable(self.moving_rate, self.workers)
+        increments = increments_of(box, name, self.center, increment)
+        self._exchange = ThreeSteps(list(self.center), self.moving_rate, increments)
+        self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=overlap)
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
+
+    def _advance(self) -> None:
+        self._local_step()
+        if self.steps % self.period == 0:
+            self.exchange()
+
+    def exchange(self) -> None:
+        """Read the center, move, and begin the add (T1 to T3)."""
+        self._begin_exchange()
+        began_s = time.monotonic()
+        with torch.no_grad():
+            self._exchange.read()
+            self._adding.finish()
+            self._exchange.moving_rate = self.moving_rate
+            self._exchange.move()
+            self._move_buffers(self.moving_rate)
+            self._adding.begin()
+        took_s = time.monotonic() - began_s
+        self.recorder.exchange(took_s=took_s, nbytes=self.exchange_nbytes)
+        self.recorder.waited(took_s)
+        self._note_shared()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, after the add under way."""
+        self._adding.finish()
+        return super().state_dict()
+
+    def _share(self) -> None:
+        self.exchange()
+
+    def _end(self) -> None:
+        self._adding.close()

@@ -1,0 +1,64 @@
+"""The bounds within which the moving rate of elastic averaging is stable.
+
+Zhang, Choromanska, LeCun: Deep learning with elastic averaging SGD, NIPS 2015,
+arXiv:1412.6651. Bounds are for a quadratic of curvature 1 with learning rate lr.
+
+Fused (the exchange is one atomic operation, as in round-robin EASGD): stable iff
+``moving_rate <= (4 - 2 lr) / (4 - lr)``, whatever the number of workers.
+Unfused (read, compute, add, as in ShmCaffe's SEASGD): if all workers read the same center,
+stable iff ``workers * moving_rate <= (4 - 2 lr) / (2 - lr + 2 / workers)``.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from smbox.errors import ConfigError
+from smbox_torch.optimizer.moving_rate import default_moving_rate
+
+__all__ = [
+    "StabilityWarning",
+    "check_moving_rate",
+    "fused_bound",
+    "unfused_bound",
+    "warn_if_unstable",
+]
+
+
+class StabilityWarning(UserWarning):
+    """The moving rate is outside the range in which the averaging is known to converge."""
+
+
+def check_moving_rate(moving_rate: float | None) -> float | None:
+    """Return the moving rate that was given, None where the default is wanted.
+
+    Raises:
+        ConfigError: it is not within (0, 1].
+    """
+    if moving_rate is not None and not 0.0 < moving_rate <= 1.0:
+        raise ConfigError("moving_rate must be above 0 and at most 1", moving_rate=moving_rate)
+    return None if moving_rate is None else float(moving_rate)
+
+
+def fused_bound(lr: float = 0.0) -> float:
+    """Return the largest stable moving rate of the fused exchange (curvature 1)."""
+    return (4.0 - 2.0 * lr) / (4.0 - lr)
+
+
+def unfused_bound(workers: int, lr: float = 0.0) -> float:
+    """Return the largest stable ``workers * moving_rate`` of three-step exchanges."""
+    return (4.0 - 2.0 * lr) / (2.0 - lr + 2.0 / workers)
+
+
+def warn_if_unstable(moving_rate: float, workers: int) -> None:
+    """Warn where three-step exchanges may diverge, naming the bound and the cures."""
+    bound = unfused_bound(workers)
+    if workers * moving_rate > bound:
+        warnings.warn(
+            f"workers * moving_rate = {workers * moving_rate:.3g} is above {bound:.3g}, "
+            f"the bound of separate read and add: this may diverge. Use a moving_rate of "
+            f"{default_moving_rate(workers):.3g} (0.9 / workers), or EASGD, whose fused "
+            f"exchange is stable up to {fused_bound():.3g} for any number of workers",
+            StabilityWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,1 @@
+"""Hogwild, HogWild++ and Dogwild: workers that never wait for each other."""

@@ -1,0 +1,200 @@
+"""Dogwild: the master streams weights, the workers stream gradients, nobody waits.
+
+Noel, Osindero: Dogwild! Distributed Hogwild for CPU and GPU, NIPS workshop 2014; Caffe's pull
+request 1148. Solver and streamer are two threads on the same buffers, each at its own pace,
+chunk after chunk, around and around. c the weights and s the sum of gradients in the memory,
+x the weights of master or worker, g its gradient at whatever x was while it was computed:
+
+    master   solver:    x = f(x, g + p);  p = 0                 (the optimizer inside)
+             streamer:  p = p + s;  s = 0  (one atomic op);     c = x
+    worker   solver:    p = p + g
+             streamer:  s = s + p;  p = 0;                      x = c
+
+A worker's x is a mixture of several of the master's, as old as the chunk's last turn.
+
+With ``model=`` the streamers carry the statistics of batch norms as well. They are no sums of
+gradients and a master may see no data, so they are averaged: r those of master or worker, q
+those in the memory, n and m their counts of batches:
+
+    streamer, a forward changed r since:  d = 0.9 / workers (r - q);  q = q + d;  r = r - d
+    streamer, none did:                   r = q
+    both:                                 m = n = max(m, n)             (each one atomic op)
+
+Variant: the paper streams over raw sockets and bears lost chunks; the memory's operations are
+exact, so every gradient arrives once. Chunks are stripes. The master may be on any host.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final, Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.hogwild.statistics_stream import StatisticsStream
+from smbox_torch.hogwild.stream import Stream
+from smbox_torch.optimizer.center import Center, Shared
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["Dogwild"]
+
+PAUSE_S: Final = 1e-3
+
+
+class Dogwild(BoxOptimizer):
+    """An optimizer whose one master steps with everybody's gradients as they stream in.
+
+    A gradient counts as it is, so the master steps with the sum over the workers: divide the
+    learning rate by their number, or more where it diverges. Only the master's optimizer steps;
+    a master without data of its own calls ``step`` alone.
+
+    Args:
+        optimizer: does the master's steps; a worker's only names the parameters.
+        box: the memory.
+        name: of the run.
+        is_master: whether this is the one that steps; None: rank 0 does.
+        pause_s: of the streamer between two turns, in seconds; None: no thread streams, the
+            caller calls ``stream``.
+        options: model, workers: see BoxOptimizer. Statistics and batch counts are streamed.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        is_master: bool | None = None,
+        pause_s: float | None = PAUSE_S,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        if pause_s is not None and pause_s < 0:
+            raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
+        if options.get("wire") is not None:
+            raise ConfigError("streams have the center's dtype: leave out wire=")
+        super().__init__(optimizer, box, name, **options)
+        self.is_master = self.rank == 0 if is_master is None else is_master
+        self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
+        self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
+        self._handing_over = threading.Lock()
+        self._statistics = StatisticsStream(self.buffers, box, name, self._model)
+        self._stream = None if pause_s is None else Stream(self.stream, pause_s)
+
+    def _remember(self) -> None:
+        """Note nothing: the streamer changes x before the first step, too."""
+
+    def _demand_gradients(self) -> None:
+        """Return: a master steps along dense sums, a worker not at all."""
+
+    # ------------------------------------------------------------------ the solver
+
+    def _advance(self) -> None:
+        self._begin_exchange()
+        if self._stream is not None:
+            self._stream.check()
+        with self._handing_over:
+            for pending, buffer in zip(self._pending, self.flat.buffers, strict=True):
+                for parameter, part in zip(buffer.tensors, buffer.split(pending), strict=True):
+                    self._hand_over(parameter, part)
+        if self.is_master:
+            self.inner.step()
+        self._count_step()
+        for buffer in self.flat.buffers:
+            if self.is_master:
+                buffer.load()
+            else:
+                buffer.store()
+        self._statistics.hand_over()
+
+    def _hand_over(self, parameter: torch.Tensor, part: torch.Tensor) -> None:
+        """Take in what was streamed, or put the gradient where it is streamed from."""
+        if not self.is_master:
+            if parameter.grad is not None:
+                part.add_(parameter.grad.to(part.device))
+            return
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            parameter.grad.add_(part.to(parameter.device))
+        elif parameter.requires_grad:  # a frozen one would be decayed by a zero gradient
+            dense = part.to(parameter.device, parameter.dtype, copy=True)
+            parameter.grad = dense if parameter.grad is None else dense.add_(parameter.grad)
+        part.zero_()
+
+    def eval(self) -> None:
+        """Leave the model as it is: it is the master's, or on its way to be.
+
+        The streamer goes on reading and writing it.
+        """
+
+    # ------------------------------------------------------------------ the streamer
+
+    def stream(self) -> None:
+        """Go once over all weights and gradients; the streamer does it again and again.
+
+        Raises:
+            LeaseLostError: another process has this worker's rank; nothing was exchanged.
+        """
+        self.team.check()
+        began_s, steps = time.monotonic(), self.steps
+        move = self._serve if self.is_master else self._work
+        for (buffer, weights), (_, sums), pending in zip(
+            self.center, self._sums, self._pending, strict=True
+        ):
+            waiting = as_array(pending)
+            chunk = STRIPE_NBYTES // waiting.itemsize
+            for first in range(0, buffer.size, chunk):
+                piece = slice(first, min(first + chunk, buffer.size))
+                move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
+        moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
+        nbytes = moved * self.center.nbytes + self._statistics.stream(self._default_rate())
+        if steps != self._shared_steps:
+            self._note_shared(steps)
+        took_s = time.monotonic() - began_s
+        self.recorder.exchange(took_s=took_s, nbytes=nbytes)
+
+    def _serve(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
+        """Master: fetch a chunk of gradients, leave zeros; put the chunk of weights."""
+        came = sums.fetch_and_op(waiting * 0, op="replace")
+        with self._handing_over:
+            waiting += came
+        weights.put(x)
+
+    def _work(self, weights: RegionLike, x: Array, sums: RegionLike, waiting: Array) -> None:
+        """Worker: add a chunk of gradients, fetch the chunk of weights."""
+        with self._handing_over:
+            sent = waiting.copy()
+            waiting[...] = 0
+        sums.accumulate(sent)
+        weights.get(out=x)
+
+    # ------------------------------------------------------------------ resuming and ending
+
+    def _shared(self) -> Iterator[Shared]:
+        yield from super()._shared()
+        yield self._sums
+
+    def _extra_state(self) -> dict[str, Any]:
+        with self._handing_over:
+            return {"pending": [pending.clone() for pending in self._pending]}
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        with self._handing_over:
+            for pending, saved in zip(self._pending, extra["pending"], strict=True):
+                pending.copy_(saved)
+
+    def _end(self) -> None:
+        """End the streamer with a last turn: all that a worker computed is on its way.
+
+        What comes to a master after its last step stays in the memory.
+
+        Raises:
+            SmboxError: the streamer had failed, and no step has told it.
+        """
+        if self._stream is not None and self._stream.close():
+            self.stream()

@@ -1,0 +1,161 @@
+"""The tensors of a model that Hogwild's workers share: parameters, statistics, batch counts.
+
+Statistics are floating-point buffers, as batch norm's running mean and variance; counts are
+integer buffers, as its ``num_batches_tracked``. Where a model keeps its tensors is noted, so
+that one that was replaced since is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from smbox.box import Box
+from smbox.errors import ConfigError
+from smbox_torch.hogwild.state import share
+from smbox_torch.model.flat import float_buffers, named_counts, named_floats, unique
+from smbox_torch.model.matching import counterparts, names_of
+
+__all__ = ["ModelTensors", "Places", "tensors_of"]
+
+
+@dataclass(frozen=True)
+class ModelTensors:
+    """One model's tensors, or shared views or copies of them in the same order.
+
+    Attributes:
+        parameters: of the optimizer's groups, tied ones once.
+        statistics: floating-point buffers that can be averaged.
+        counts: integer buffers.
+    """
+
+    parameters: list[torch.Tensor]
+    statistics: list[torch.Tensor]
+    counts: list[torch.Tensor]
+
+    @property
+    def every(self) -> list[torch.Tensor]:
+        """All of them: parameters, statistics, counts."""
+        return [*self.parameters, *self.statistics, *self.counts]
+
+    def copies(self) -> Self:
+        """Return copies of all of them."""
+        parameters, statistics, counts = (
+            [tensor.detach().clone() for tensor in each]
+            for each in (self.parameters, self.statistics, self.counts)
+        )
+        return type(self)(parameters, statistics, counts)
+
+    def views(self, box: Box, name: str, copies: int = 1) -> list[Self]:
+        """Return shared tensors like these, so many times; see ``state.share``.
+
+        Parameters lie in the regions ``NAME.DTYPE``, buffers in ``NAME.buffers.DTYPE``.
+        """
+        parameters = share(box, name, self.parameters * copies)
+        buffers = share(box, f"{name}.buffers", [*self.statistics, *self.counts] * copies)
+        middle, limit = len(self.statistics), len(self.statistics) + len(self.counts)
+        found = []
+        for copy in range(copies):
+            first = len(self.parameters) * copy
+            own = buffers[limit * copy : limit * (copy + 1)]
+            found.append(
+                type(self)(
+                    parameters[first : first + len(self.parameters)], own[:middle], own[middle:]
+                )
+            )
+        return found
+
+    def become(self, views: ModelTensors) -> None:
+        """Make these tensors the views."""
+        for tensor, view in zip(self.every, views.every, strict=True):
+            tensor.data = view
+
+    @torch.no_grad()
+    def into(
+        self,
+        model: torch.nn.Module,
+        own: ModelTensors,
+        optimizer: torch.optim.Optimizer,
+        owner: torch.nn.Module | None,
+    ) -> None:
+        """Copy these values into another model.
+
+        Args:
+            model: to fill; it may be the own one.
+            own: the worker's tensors, which these are values of.
+            optimizer: of those, whose groups may name them.
+            owner: the model that they are of, where it is known.
+
+        Raises:
+            ConfigError: the tensors differ, or their order is unknown; nothing was copied.
+        """
+        names, groups = names_of(optimizer, owner), len(optimizer.param_groups)
+        parameters = dict(model.named_parameters())
+        targets = counterparts(own.parameters, names, parameters, groups=groups)
+        targets |= counterparts(own.statistics, names, named_floats(model))
+        if own.counts:
+            targets |= counterparts(own.counts, names, named_counts(model))
+        for tensor, source in zip(own.every, self.every, strict=True):
+            targets[id(tensor)].copy_(source)
+
+
+def tensors_of(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> ModelTensors:
+    """Return the tensors to share.
+
+    Args:
+        optimizer: gives the parameters.
+        model: gives statistics and counts; None: parameters alone are shared.
+
+    Raises:
+        ConfigError: a tensor is not on the CPU, or the model has none of the parameters.
+    """
+    parameters = unique(p for group in optimizer.param_groups for p in group["params"])
+    _check_on_cpu(parameters)
+    if model is None:
+        return ModelTensors(parameters, [], [])
+    held = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in held for parameter in parameters):
+        raise ConfigError("model= has none of the optimizer's parameters: give their model")
+    _check_on_cpu(model.buffers())
+    return ModelTensors(parameters, float_buffers(model), unique(named_counts(model).values()))
+
+
+def _check_on_cpu(tensors: Iterable[torch.Tensor]) -> None:
+    devices = sorted({str(tensor.device) for tensor in tensors} - {"cpu"})
+    if devices:
+        raise ConfigError(
+            "Hogwild's model is mapped memory: keep it on the CPU", devices=devices
+        )
+
+
+class Places:
+    """Where a model keeps tensors: modules and names.
+
+    Args:
+        model: the model; None: nothing is known, and nothing is noticed.
+        tensors: of it.
+    """
+
+    def __init__(self, model: torch.nn.Module | None, tensors: Sequence[torch.Tensor]) -> None:
+        shared = {id(tensor) for tensor in tensors}
+        self._places = [
+            (module, name, tensor)
+            for module in (() if model is None else model.modules())
+            for kept in (module.named_parameters, module.named_buffers)
+            for name, tensor in kept(recurse=False, remove_duplicate=False)
+            if id(tensor) in shared
+        ]
+
+    def check(self) -> None:
+        """Raise ConfigError if the model has another tensor in the place of a shared one."""
+        for module, name, tensor in self._places:
+            if getattr(module, name, None) is not tensor:
+                raise ConfigError(
+                    f"the model's {name} is another tensor now, which nobody shares: change it"
+                    " in place (tensor.copy_(...)), or replace it before the optimizer is"
+                    " wrapped",
+                    module=type(module).__name__,
+                )

@@ -1,0 +1,1 @@
+"""HybridSGD: synchronous SGD inside groups of workers, elastic averaging between them."""

@@ -1,0 +1,135 @@
+"""Where a rank of HybridSGD belongs: its group, its root, and the memory of the center."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from smbox import Box
+from smbox.errors import ConfigError
+from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
+from smbox_torch.boxes import BoxLike
+from smbox_torch.hybrid.part import Way
+from smbox_torch.hybrid.root import groups_of
+from smbox_torch.topology.choice import choose
+from smbox_torch.topology.hierarchy import Topology
+from smbox_torch.topology.measuring import boxes_of, measure
+from smbox_torch.world import World
+
+__all__ = ["Groups", "Place", "Run", "place_of"]
+
+AUTO = "auto"
+
+Groups = int | str | Topology | None
+"""How a user says which groups there are: their number, "auto", or a hierarchy."""
+
+CENTER_ITEMSIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a rank was told of its run.
+
+    Args:
+        name: prefix of the regions.
+        world: who this process is.
+        way: of exchanging with the center.
+        timeout_s: until a living rank that does not answer is given up, in seconds.
+    """
+
+    name: str
+    world: World
+    way: Way
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One rank's.
+
+    Args:
+        box: of the center; None: this rank has none.
+        is_root: whether this rank exchanges with the center.
+        group: that steps together; None: the ranks of this host.
+        groups: how many there are.
+        topology: that this was taken from, or None.
+    """
+
+    box: BoxLike | None
+    is_root: bool
+    group: AnyGroup | None
+    groups: int
+    topology: Topology | None = None
+
+
+def place_of(
+    run: Run,
+    groups: Groups,
+    box: BoxLike | None,
+    group: dist.ProcessGroup | None,
+    parameters: Sequence[torch.Tensor],
+) -> Place:
+    """Find a rank's place; with "auto" all ranks measure their links first.
+
+    Args:
+        run: what this rank was told.
+        groups: as the user said.
+        box: of this rank, or None.
+        group: that the user gave.
+        parameters: that are exchanged.
+
+    Raises:
+        ConfigError: these do not go together; nothing was created.
+        ConnectError: "auto": a link cannot be measured; no region of a model was created.
+        WorkerLostError: "auto": a worker died meanwhile; no region of a model was created.
+    """
+    if groups is None:
+        groups = groups_of(run.world, group, is_needed=run.way.moving_rate is None)
+    if isinstance(groups, int):
+        local_rank = run.world.local_rank if group is None else dist.get_rank(group)
+        return Place(box, local_rank == 0, group, groups)
+    if group is not None:
+        raise ConfigError('group= is a group already: it does not go with groups="auto"')
+    if not isinstance(box, Box):
+        raise ConfigError('groups="auto" needs a box of smbox on every rank: smbox.connect()')
+    if isinstance(groups, str):
+        if groups != AUTO:
+            raise ConfigError('groups= is a number, "auto" or a Topology', groups=groups)
+        nbytes = CENTER_ITEMSIZE * sum(each.numel() for each in parameters)
+        links = measure(box, run.name, world=run.world, timeout_s=run.timeout_s)
+        groups = choose(links, nbytes=nbytes, period=run.way.period)
+    return _placed(run, groups, box)
+
+
+def _placed(run: Run, topology: Topology, box: Box) -> Place:
+    world, boxes = run.world, boxes_of(box)
+    nodes = {topology.center, *(group.node for group in topology.groups)} - {None}
+    if len(topology.links.rows) != world.world_size or not nodes <= boxes.keys():
+        raise ConfigError(
+            "this topology is of another run: measure again",
+            workers=len(topology.links.rows),
+            world_size=world.world_size,
+            nodes=sorted(node for node in nodes if node is not None),
+            found=[*boxes],
+        )
+    index, count = topology.index_of(world.rank), len(topology.groups)
+    mine, center = topology.groups[index], boxes[topology.center]
+    if mine.node is None:
+        if mine.ranks != tuple(world.rank_of(each) for each in range(world.local_world_size)):
+            raise ConfigError(
+                "a group without a node is all workers of one host",
+                ranks=mine.ranks,
+                local_world_size=world.local_world_size,
+            )
+        return Place(center, world.is_group_root, None, count, topology)
+    group = BoxGroup(
+        boxes[mine.node],
+        f"{run.name}.group{index}",
+        mine.ranks,
+        world.rank,
+        timeout_s=run.timeout_s,
+    )
+    return Place(center, group.rank == 0, group, count, topology)

@@ -1,0 +1,163 @@
+"""The part of any other rank of a group in HybridSGD: it hears of the root's exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+
+import smbox
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
+from smbox_torch.model.matching import names_of
+from smbox_torch.model.own_values import OwnValues
+from smbox_torch.model.precision import Precision
+from smbox_torch.model.restoring import restore
+from smbox_torch.optimizer.center import Center
+from smbox_torch.optimizer.filling import Filling
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.stats import Recorder
+
+__all__ = ["HybridMember"]
+
+
+class HybridMember:
+    """The part of any other rank; it reads the center when it is asked for it.
+
+    Args:
+        optimizer: the one inside.
+        box: of this rank; None: one is connected when it is first needed.
+        name: of the run.
+        address: of the root's box, as ``address_bytes`` of the root tells it.
+        algorithm: that a state of the root names.
+        options: model, center_dtype and wire, as the root's.
+
+    Attributes:
+        own: what the model lends to an evaluation.
+        steps: of the group.
+        recorder: counts what this rank waited for.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike | None,
+        name: str,
+        address: torch.Tensor,
+        algorithm: str,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        model = options.get("model")
+        precision = Precision(options.get("center_dtype", "float32"), options.get("wire"))
+        self.inner = optimizer
+        self.steps = 0
+        self.recorder = Recorder()
+        self._name = name
+        self._model = model
+        self._names = names_of(optimizer, model)
+        members = (p for each in optimizer.param_groups for p in each["params"])
+        self._parameters = FlatParameters(members, precision=precision)
+        means = [] if model is None else float_buffers(model)
+        self._statistics = FlatParameters(means, precision=precision) if means else None
+        self._counts = [] if model is None else other_buffers(model)
+        flats = (self._parameters, self._statistics)
+        self.own = OwnValues([flat for flat in flats if flat is not None])
+        self._box = box
+        self._address = address
+        self._algorithm = algorithm
+        self._own_box: smbox.Box | None = None
+
+    def flat_buffers(self) -> Sequence[FlatBuffer]:
+        """Return the parameters."""
+        return self._parameters.buffers
+
+    def flat_statistics(self) -> Sequence[FlatBuffer]:
+        """Return the batch-norm statistics, none without ``model=``."""
+        return () if self._statistics is None else self._statistics.buffers
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model.
+
+        Raises:
+            ConfigError: the parameters differ, or the root's box has no address.
+            ConnectError: the root's memory node cannot be reached from here.
+        """
+        filling = Filling(model, self._names)
+        center, *beside = self._centers()
+        filling.parameters(center, groups=len(self.inner.param_groups))
+        for statistics in beside:
+            filling.statistics(statistics)
+        if self._model is not None:
+            filling.counts(self._model)
+        filling.fill()
+
+    def take_center(self) -> None:
+        """Set the model of this rank to the center; raises as ``center_into``."""
+        for center in self._centers():
+            center.take()
+
+    def _centers(self) -> list[Center]:
+        """Return the center of the parameters, then that of the statistics if they have one."""
+        box = self._connected()
+        found = [Center(box, self._name, self._parameters, leads=False)]
+        if self._statistics is not None:
+            found.append(Center(box, f"{self._name}.buffers", self._statistics, leads=False))
+        return found
+
+    def exchanges(self, *, is_hidden: bool) -> None:
+        """Return None: a member only hears of exchanges."""
+
+    def exchanges_of_statistics(self) -> None:
+        """Return None, likewise."""
+
+    def meet(self, timeout_s: float) -> None:
+        """Return: the root waits, and this rank for the root."""
+
+    def distances(self) -> list[torch.Tensor]:
+        """Return no moves: the root tells them."""
+        return []
+
+    distances_of_statistics = distances
+
+    def _connected(self) -> BoxLike:
+        if self._box is not None:
+            return self._box
+        if self._own_box is None:
+            address = bytes(self._address.tolist()).rstrip(b"\0").decode()
+            if not address:
+                raise ConfigError("the root's box has no address: give every rank a box")
+            self._own_box = smbox.connect(address)
+        return self._own_box
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a root's does, without the center."""
+        own = self.own.values()
+        return {
+            "algorithm": self._algorithm,
+            "steps": self.steps,
+            "inner": self.inner.state_dict(),
+            "parameters": own[0],
+            "buffers": {} if self._statistics is None else own[1],
+            "counts": [count.detach().cpu().clone() for count in self._counts],
+            "centers": [],
+            "extra": {},
+        }
+
+    def load_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        *,
+        force: bool = False,  # noqa: ARG002 - the center is the root's to restore
+    ) -> None:
+        """Go on where a rank's ``state_dict`` was taken."""
+        self.inner.load_state_dict(state_dict["inner"])
+        restore(state_dict, self._parameters, self._statistics, self._counts)
+        self.steps = state_dict["steps"]
+
+    def close(self, *, exchange: bool = False) -> None:  # noqa: ARG002 - the root's to do
+        """Close the connection that was made here."""
+        if self._own_box is not None:
+            self._own_box.close()
+            self._own_box = None

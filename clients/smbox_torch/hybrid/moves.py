@@ -1,0 +1,240 @@
+"""How the move of a group reaches all its ranks: shared memory, a broadcast, or a node.
+
+The root fills ``tensors`` with the move that the memory told it and calls ``tell``; then every
+rank, the root too, calls ``hear``, finds it in ``tensors``, and says so by ``used``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from smbox.memory.layout import align
+from smbox_torch.averaging.box_group import AnyGroup, BoxGroup, Relay
+from smbox_torch.averaging.buckets import ALIGN_NBYTES, typed
+from smbox_torch.averaging.host_mean import HostMean
+from smbox_torch.averaging.host_memory import HostMemory
+from smbox_torch.averaging.torch_sum import group_errors, root_of
+from smbox_torch.elastic.overlap import Moves, OwnMoves
+from smbox_torch.model.flat import FlatBuffer
+from smbox_torch.world import World
+
+__all__ = ["BoxMoves", "GroupMoves", "HostMoves", "TorchMoves", "moves_of"]
+
+TOLD = 0  # counter of the rendezvous: exchanges whose move lies in the shared memory
+USED = 1  # counter: exchanges whose move this rank needs no more
+DUE = 2  # counter: exchanges that a step of this rank has come to
+
+
+class GroupMoves(Moves, Protocol):
+    """One rank's end."""
+
+    def due(self) -> None:
+        """Say that this rank's step has come to an exchange."""
+
+    def is_due(self) -> bool:
+        """Tell whether another rank's step has come to one, and this one's has not."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+class HostMoves:
+    """The root writes the move right into memory that the ranks of its host share.
+
+    Args:
+        name: of the memory.
+        world: who this process is.
+        flat: what is moved; of the same sizes on every rank.
+        timeout_s: until a rank that does not answer is given up, in seconds.
+        sets: of moves that exchanges fill in turn.
+        mean: of the ranks' gradients; tells whether the root left out the step that waits.
+
+    Raises:
+        WorkerLostError: a rank of this host never came; ``hear``: the root is lost;
+            ``ready``: a rank is lost.
+        StepMismatchError: ``hear``: the root skipped the step.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        world: World,
+        flat: Sequence[FlatBuffer],
+        timeout_s: float,
+        *,
+        sets: int = 1,
+        mean: HostMean | None = None,
+    ) -> None:
+        self._mean = mean
+        nbytes = sets * sum(_nbytes(buffer) for buffer in flat)
+        self._memory = HostMemory.join(name, world, nbytes, timeout_s=timeout_s)
+        self._done = 0
+        data, at_byte = torch.from_numpy(self._memory.data), 0
+        self._sets: list[list[torch.Tensor]] = [[] for _ in range(sets)]
+        for tensors in self._sets:
+            for buffer in flat:
+                tensors.append(typed(data, at_byte, buffer.wide))
+                at_byte += _nbytes(buffer)
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """The set of the exchange that is next or under way."""
+        return self._sets[self._done % len(self._sets)]
+
+    def due(self) -> None:
+        """Say so, to ranks that only follow."""
+        self._memory.rendezvous.raise_to(DUE, self._done + 1)
+
+    def is_due(self) -> bool:
+        """Look at what the others say."""
+        counters = self._memory.rendezvous.counters(DUE)
+        return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
+
+    def ready(self) -> None:
+        """Wait until all ranks have used what lies in ``tensors``.
+
+        With a round of gradients in between they have; an exchange may also be asked for.
+        """
+        limit = self._done + 1 - len(self._sets)
+        if limit > 0:
+            self._memory.rendezvous.wait(USED, limit)
+
+    def tell(self) -> None:
+        """Say that the move is there."""
+        self._memory.rendezvous.raise_to(TOLD, self._done + 1)
+
+    def hear(self) -> None:
+        """Wait for the move."""
+        meeting, number = self._memory.rendezvous, self._done + 1
+
+        def is_told() -> bool:
+            # Looked at first: a root tells the move before it begins what comes next.
+            skipped = [] if self._mean is None else self._mean.skipped()
+            told = meeting.counters(TOLD)[0] >= number
+            if skipped and not told and self._mean is not None:
+                self._mean.rendezvous.give_up_skipped(skipped)
+            return told
+
+        meeting.wait_until(is_told, lambda rank: rank == 0 and not is_told())
+
+    def used(self) -> None:
+        """Say that the root may write there again."""
+        self._done += 1
+        self._memory.rendezvous.raise_to(USED, self._done)
+
+    def close(self) -> None:
+        """Leave the memory."""
+        self._memory.close()
+
+
+class SentMoves(OwnMoves):
+    """The moves of ranks that have no memory in common, and learn in the step who steps."""
+
+    def due(self) -> None:
+        """Return: ranks that only follow learn it as all meet in the step."""
+
+    def is_due(self) -> bool:
+        """Return False, likewise."""
+        return False
+
+
+class BoxMoves(SentMoves):
+    """The root puts the move to the memory node of its group.
+
+    Args:
+        group: of the ranks.
+        name: of what is moved.
+        flat: what is moved.
+    """
+
+    def __init__(self, group: BoxGroup, name: str, flat: Sequence[FlatBuffer]) -> None:
+        super().__init__(flat)
+        self._relay = Relay(group, name, self.tensors)
+
+    def hear(self) -> None:
+        """Put the move, or get it when the root has."""
+        self._relay.pass_on(self.tensors)
+
+    def close(self) -> None:
+        """Leave; the box is the caller's."""
+
+
+class TorchMoves(SentMoves):
+    """The root broadcasts the move to its ``torch.distributed`` group.
+
+    Args:
+        group: of the ranks; NCCL's moves it between GPUs.
+        flat: what is moved.
+        timeout_s: until a broadcast is given up, in seconds.
+    """
+
+    def __init__(
+        self, group: dist.ProcessGroup, flat: Sequence[FlatBuffer], timeout_s: float
+    ) -> None:
+        super().__init__(flat)
+        self._group = group
+        self._timeout = timedelta(seconds=timeout_s)
+        self._is_root = dist.get_rank(group) == 0
+        # What a group sends lies where its parameters are; on the CPU that is the same memory.
+        self._sent = [
+            told if buffer.wide.device.type == "cpu" else torch.empty_like(buffer.wide)
+            for told, buffer in zip(self.tensors, flat, strict=True)
+        ]
+
+    def hear(self) -> None:
+        """Broadcast the move, or receive it; ``tell`` cannot, on a thread of its own.
+
+        Collectives of a group happen in one order on all ranks, so one thread begins them.
+        """
+        for told, sent in zip(self.tensors, self._sent, strict=True):
+            if self._is_root and sent is not told:
+                sent.copy_(told)
+            self._broadcast(sent)
+            if not self._is_root and sent is not told:
+                told.copy_(sent)
+
+    def _broadcast(self, tensor: torch.Tensor) -> None:
+        with group_errors():
+            work = dist.broadcast(
+                tensor, root_of(self._group), group=self._group, async_op=True
+            )
+            work.wait(self._timeout)
+
+    def close(self) -> None:
+        """Leave; the group is the caller's.
+
+        Nothing may hold a group that has been destroyed: torch can abort as the process ends.
+        """
+        self.__dict__.pop("_group", None)
+
+
+def _nbytes(buffer: FlatBuffer) -> int:
+    return align(buffer.wide.nbytes, ALIGN_NBYTES)
+
+
+def moves_of(
+    group: AnyGroup | None,
+    name: str,
+    world: World,
+    flat: Sequence[FlatBuffer],
+    timeout_s: float,
+    *,
+    mean: HostMean | None,
+    is_hidden: bool = False,
+) -> GroupMoves:
+    """Open the way of the moves from the root to all ranks of a group, or of this host.
+
+    A hidden exchange may begin as soon as the root has used the move of the last one (at period
+    1 it does), and the others may still be reading that. Written to the other of two sets it
+    need not wait for them.
+    """
+    if isinstance(group, BoxGroup):
+        return BoxMoves(group, name, flat)
+    if group is not None:
+        return TorchMoves(group, flat, timeout_s)
+    return HostMoves(name, world, flat, timeout_s, sets=2 if is_hidden else 1, mean=mean)

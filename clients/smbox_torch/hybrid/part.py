@@ -1,0 +1,105 @@
+"""Which part a rank has in HybridSGD: the group's root, which exchanges in its way, or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Unpack
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.hybrid.member import HybridMember
+from smbox_torch.hybrid.root import HybridRoot
+from smbox_torch.hybrid.seasgd import SeasgdRoot
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.whole import whole
+
+__all__ = ["ExchangeName", "Way", "part_of"]
+
+ExchangeName = Literal["elastic", "seasgd"]
+ROOTS: dict[str, type[HybridRoot]] = {"elastic": HybridRoot, "seasgd": SeasgdRoot}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a group exchanges with the center; see HybridSGD.
+
+    Raises:
+        ConfigError: there is no such exchange or period, or the exchange has no increment.
+        TypeError: the period is no whole number.
+    """
+
+    exchange: ExchangeName
+    period: int
+    moving_rate: float | None
+    overlap: bool
+    increment: str | None
+
+    def __post_init__(self) -> None:
+        whole("period", self.period)
+        if self.exchange not in ROOTS:
+            raise ConfigError(f"exchange is one of {', '.join(ROOTS)}", got=self.exchange)
+        if self.increment is not None and not self.steps_first:
+            raise ConfigError("only exchange='seasgd' has one", increment=self.increment)
+
+    @property
+    def algorithm(self) -> str:
+        """What a saved state says that it is of."""
+        return ROOTS[self.exchange].__name__
+
+    @property
+    def steps_first(self) -> bool:
+        """Whether an exchange follows the step that it is due in."""
+        return self.exchange == "seasgd"
+
+    @property
+    def moves_late(self) -> bool:
+        """Whether x moves one step after the exchange has begun."""
+        return self.overlap and not self.steps_first
+
+
+def part_of(
+    optimizer: torch.optim.Optimizer,
+    box: BoxLike | None,
+    name: str,
+    way: Way,
+    address: torch.Tensor | None,
+    **options: Unpack[BoxOptions],
+) -> HybridRoot | HybridMember:
+    """Make the part of this rank.
+
+    Args:
+        optimizer: the one inside.
+        box: of this rank.
+        name: of the run.
+        way: how the root exchanges.
+        address: of the root's box, which the root will have told; None on the root.
+        options: model, center_dtype, wire, and workers, the number of groups.
+
+    Raises:
+        ConfigError: a root without a box.
+    """
+    if address is not None:
+        return HybridMember(optimizer, box, name, address, way.algorithm, **options)
+    if box is None:
+        raise ConfigError("the root of a group needs a box")
+    if not way.steps_first:
+        return HybridRoot(
+            optimizer,
+            box,
+            name,
+            period=way.period,
+            moving_rate=way.moving_rate,
+            **options,
+        )
+    return SeasgdRoot(
+        optimizer,
+        box,
+        name,
+        period=way.period,
+        moving_rate=way.moving_rate,
+        overlap=way.overlap,
+        increment=way.increment,
+        **options,
+    )

@@ -1,0 +1,88 @@
+"""The part of a group's root in HybridSGD whose exchange is SEASGD's, as ShmCaffe-H runs it.
+
+ShmCaffe (ICDCS 2018, DOI 10.1109/ICDCS.2018.00111): the root of a group reads the center Wg,
+tells the group its move dW = moving_rate (W - Wg), and asks the memory to add dW to Wg. Read
+and add are separate operations: see the bound in ``elastic/stability.py``, with groups for
+workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import torch
+
+from smbox_torch.adapter import as_array
+from smbox_torch.boxes import Array, BoxLike
+from smbox_torch.elastic.adding import Adding, increments_of
+from smbox_torch.elastic.stability import warn_if_unstable
+from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.hybrid.root import HybridRoot
+from smbox_torch.optimizer.options import BoxOptions
+
+__all__ = ["SeasgdRoot"]
+
+
+class SeasgdRoot(HybridRoot):
+    """A root that reads, tells the move, and adds it: hidden behind the next gradients or not.
+
+    Args:
+        optimizer: the one inside.
+        box: the memory.
+        name: of the run.
+        period: steps between two exchanges.
+        moving_rate: share of the distance that group and center move; None: 0.9 / groups.
+        overlap: add on an update thread.
+        increment: name of this group's own increment region, as SEASGD has it.
+        options: model, workers (the groups), center_dtype, wire.
+
+    Warns:
+        StabilityWarning: groups * moving_rate is above the bound of separate read and add.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int,
+        moving_rate: float | None,
+        overlap: bool,
+        increment: str | None,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        super().__init__(
+            optimizer, box, name, period=period, moving_rate=moving_rate, **options
+        )
+        warn_if_unstable(self.moving_rate, self.workers)
+        increments = increments_of(box, name, self.center, increment)
+        self._steps = ThreeSteps(list(self.center), self.moving_rate, increments)
+        self._adding = Adding(self._steps, self.center, self.recorder, is_hidden=overlap)
+
+    def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
+        """Read the center, tell the moves of x, and begin to add them to the center."""
+        self._steps.read()
+        self._adding.finish()
+        self._steps.moving_rate = self.moving_rate
+        for distance, move in zip(self._steps.distances(xs), moves, strict=True):
+            as_array(move)[...] = distance
+        self._adding.begin()
+
+    def meet(self, timeout_s: float) -> None:
+        """Wait for the add under way, then for the other groups; raises as HybridRoot's."""
+        self._adding.finish()
+        super().meet(timeout_s)
+
+    def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
+        """Go on where a rank's ``state_dict`` was taken, after the add under way."""
+        self._adding.finish()
+        super().load_state_dict(state_dict, force=force)
+
+    def _extra_state(self) -> dict[str, Any]:
+        self._adding.finish()
+        return super()._extra_state()
+
+    def _end(self) -> None:
+        self._adding.close()

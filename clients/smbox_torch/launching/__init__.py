@@ -1,0 +1,1 @@
+"""The command ``smbox run``: memory nodes and workers, started, watched and ended."""

@@ -1,0 +1,165 @@
+"""The agent of a launcher in another host: starts what it is asked for, and ends with it.
+
+It is started through the words that enter the host, and hears and answers in frames on its
+standard input and output. Environment and arguments come in frames, because ssh passes on no
+variables and hands its words to a shell. When the input ends, because the launcher ended it,
+was killed or lost its connection, the agent ends all processes and removes what they left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from smbox.errors import ConfigError
+from smbox.memory import segment
+from smbox_torch.launching.children import Child, Pipe, end_all, forget, listen
+from smbox_torch.launching.cluster import GRACE_S
+from smbox_torch.launching.frames import BEGIN, Frames, Kind, frame, told
+from smbox_torch.launching.hosts import without_places
+from smbox_torch.launching.interrupts import terminable
+from smbox_torch.launching.program import command_of
+from smbox_torch.launching.this_host import free_port
+
+CANNOT_START: Final = 126
+"""The exit code of a shell for a program that it found and could not start."""
+
+
+@dataclass
+class Relay:
+    """Passes on what a process prints or reports."""
+
+    agent: Agent
+    kind: Kind
+    number: int
+
+    def feed(self, chunk: bytes) -> None:
+        """Pass it on."""
+        self.agent.write(frame(self.kind, self.number, chunk))
+
+    def end(self) -> None:
+        """Say nothing: the exit code follows."""
+
+
+@dataclass
+class Agent:
+    """Processes of one launcher in this host.
+
+    Args:
+        orders: descriptor that brings frames.
+        events: descriptor that takes frames.
+    """
+
+    orders: int
+    events: int
+    _children: dict[int, Child] = field(default_factory=dict)
+    _segments: list[str] = field(default_factory=list)
+    _own: dict[str, str] = field(default_factory=dict)
+    """Variables of the login that entered the host."""
+    _threads: str = "1"
+    _grace_s: float = GRACE_S
+    _is_heard: bool = True
+
+    def run(self) -> None:
+        """Do what the launcher asks for until it says no more; nothing started stays."""
+        self.write(BEGIN)
+        pipe = Pipe(self.orders, Frames(self._take))
+        try:
+            with selectors.DefaultSelector() as self._selector:
+                self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
+                while pipe.fd in self._selector.get_map():
+                    self._turn()
+        finally:
+            end_all(self._children.values(), self._grace_s)
+            for prefix in self._segments:
+                for left in segment.listing(prefix):
+                    segment.unlink(left)
+
+    def write(self, frames: bytes) -> None:
+        """Tell the launcher; once it hears no more, nothing."""
+        left = memoryview(frames)
+        try:
+            while left and self._is_heard:
+                left = left[os.write(self.events, left) :]
+        except OSError:
+            self._is_heard = False
+
+    def _turn(self) -> None:
+        """Wait until something comes, and take it."""
+        ready = [key.data for key, _ in self._selector.select()]
+        for pipe in ready:
+            if isinstance(pipe, Pipe) and not pipe.read():
+                self._selector.unregister(pipe.fd)
+        for number in [n for n, child in self._children.items() if child in ready]:
+            child = self._children.pop(number)
+            forget(self._selector, child)
+            child.reap()
+            self.write(told(Kind.EXIT, number, child.exit_code))
+
+    def _take(self, kind: Kind, number: int, payload: bytes) -> None:
+        value = json.loads(payload)
+        if kind is Kind.PREPARE:
+            self._prepare(value)
+        elif kind is Kind.START:
+            self._start(number, value)
+        elif kind is Kind.SIGNAL and number in self._children:
+            self._children[number].send(signal.Signals(value))
+
+    def _prepare(self, told_of: dict[str, Any]) -> None:
+        """Go to the folder, and look for the command there."""
+        self._grace_s = told_of["grace_s"]
+        own = {name: os.environ[name] for name in os.environ if not name.startswith("SMBOX_")}
+        self._own = without_places(own)
+        cores = len(os.sched_getaffinity(0))
+        self._threads = str(max(1, cores // max(1, told_of["workers"])))
+        try:
+            os.chdir(told_of["folder"])
+            command = (
+                command_of(told_of["words"], self._own | told_of["env"])
+                if told_of["words"]
+                else ()
+            )
+        except (ConfigError, OSError) as error:
+            self.write(told(Kind.REFUSED, 0, str(error)))
+            return
+        found = {"pid": os.getpid(), "python": sys.executable, "command": command}
+        self.write(told(Kind.READY, 0, found | {"free_port": free_port()}))
+
+    def _start(self, number: int, order: dict[str, Any]) -> None:
+        env = self._own | order["env"]
+        env.setdefault("OMP_NUM_THREADS", self._threads)
+        self._segments += order["segments"]
+        try:
+            child = Child(
+                order["argv"],
+                env,
+                Relay(self, Kind.OUTPUT, number),
+                Relay(self, Kind.REPORT, number),
+                at_launchers_death=signal.Signals(order["at_death"]),
+            )
+        except OSError as error:
+            self.write(frame(Kind.OUTPUT, number, f"cannot start: {error}\n".encode()))
+            self.write(told(Kind.EXIT, number, CANNOT_START))
+            return
+        self._children[number] = child
+        listen(self._selector, child)
+
+
+def main() -> None:
+    """Serve the launcher at standard input and output; what is printed goes to stderr."""
+    orders, events = os.dup(0), os.dup(1)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    with terminable(), contextlib.suppress(KeyboardInterrupt):
+        Agent(orders, events).run()
+
+
+if __name__ == "__main__":
+    main()

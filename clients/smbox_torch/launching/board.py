@@ -1,0 +1,167 @@
+"""What a launcher shows: one live line per worker on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from smbox_torch.launching.logs import Logs
+from smbox_torch.launching.repeats import Repeats
+from smbox_torch.launching.screen import Screen
+from smbox_torch.launching.terminal import Terminal
+
+REFRESH_S: Final = 0.1
+QUESTION_S: Final = 0.2
+"""A row without an end that stands for so long is a question."""
+
+STYLES: Final = {"running": "cyan", "done": "green", "failed": "bold red", "ended": "yellow"}
+
+
+@dataclass
+class Row:
+    """What is known about one worker."""
+
+    node: str
+    screen: Screen
+    state: str = "starting"
+    fields: dict[str, Any] = field(default_factory=dict)
+    last: str = ""
+
+
+class Board:
+    """The workers of a run, shown as they go.
+
+    In a pipe, and in the logs, a progress bar is one line: what stood there in the end. On a
+    terminal the first rank that is shown has its bars and questions below the table. A warning
+    is shown once and counted; the counts are shown in the end.
+
+    Args:
+        nodes: of each rank, the number or name of the node it belongs to.
+        console: where to show it; a live table where that is a terminal.
+        ranks: which are shown; None: all.
+        logs: where everything that a rank prints is written too.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[int | str],
+        console: Console,
+        *,
+        ranks: Collection[int] | None = None,
+        logs: Logs | None = None,
+    ) -> None:
+        self._console = console
+        self._rows = [Row(str(node), self._screen(rank)) for rank, node in enumerate(nodes)]
+        self._ranks = sorted(range(len(nodes)) if ranks is None else ranks)
+        self._logs = logs
+        self._repeats = Repeats()
+        self._drawn_s = 0.0
+        self._question = ""
+        self._question_s = 0.0
+        self._terminal = Terminal(console) if console.is_terminal else None
+        self.refresh(now=True)
+
+    def output(self, rank: int) -> Screen:
+        """Return what takes the output of a worker that starts."""
+        screen = self._rows[rank].screen = self._screen(rank)
+        return screen
+
+    def _screen(self, rank: int) -> Screen:
+        return Screen(lambda text: self.line(rank, text))
+
+    def env(self, rank: int) -> dict[str, str]:
+        """Return variables by which rich and tqdm draw as on the terminal, if it shows them."""
+        if self._terminal is None or rank != self._ranks[0]:
+            return {}
+        columns, lines = self._console.size
+        return {
+            "TTY_COMPATIBLE": "1",
+            "TTY_INTERACTIVE": "1",
+            "COLUMNS": str(columns),
+            "LINES": str(lines),
+        }
+
+    def line(self, rank: int, text: str) -> None:
+        """Show a line that a worker has printed, unless it is a warning seen before."""
+        self._rows[rank].last = text
+        if self._logs is not None:
+            self._logs.write(rank, text)
+        if rank in self._ranks and not self._repeats.is_repeat(rank, text):
+            self._show(f"[rank {rank}] {text}")
+
+    def report(self, rank: int, fields: dict[str, Any]) -> None:
+        """Show a worker's newest figures; those not named stay."""
+        self._rows[rank].fields |= fields
+
+    def state(self, rank: int, state: str) -> None:
+        """Show what a worker does: its first word is one of STYLES."""
+        self._rows[rank].state = state
+
+    def note(self, text: str) -> None:
+        """Show a line of the launcher's own."""
+        self._show(f"smbox run: {text}")
+
+    def _show(self, text: str) -> None:
+        if self._terminal is not None:
+            self._terminal.line(text)
+        else:
+            self._console.print(Text(text), soft_wrap=True)
+
+    def refresh(self, *, now: bool = False) -> None:
+        """Draw the table again, at most every REFRESH_S unless ``now``."""
+        time_s = time.monotonic()
+        if self._terminal is None or not (now or time_s - self._drawn_s >= REFRESH_S):
+            return
+        self._drawn_s = time_s
+        question = self._rows[self._ranks[0]].screen.question
+        if question != self._question:
+            self._question, self._question_s = question, time_s
+        is_asked = time_s - self._question_s >= QUESTION_S or self._terminal.is_asking
+        if question and is_asked:
+            self._terminal.ask(f"[rank {self._ranks[0]}] {question}")
+        else:
+            self._terminal.draw(self._display())
+
+    def close(self) -> None:
+        """Show how often warnings came, and leave the last state on the terminal."""
+        for text in self._repeats.summary():
+            self.note(text)
+        self._repeats = Repeats()
+        if self._terminal is not None:
+            self._terminal.close(self._display())
+            self._terminal = None
+        if self._logs is not None:
+            self._logs.close()
+            self._logs = None
+
+    def _display(self) -> RenderableType:
+        rows = self._rows[self._ranks[0]].screen.rows
+        bars = [Text(row, no_wrap=True, overflow="crop") for row in rows]
+        return Group(self.table(), *bars)
+
+    def table(self) -> Table:
+        """Lay out one line per worker."""
+        table = Table(box=None, pad_edge=False)
+        for name in ("rank", "node", "state", "progress"):
+            table.add_column(name, no_wrap=True)
+        for rank in self._ranks:
+            row = self._rows[rank]
+            style = STYLES.get(row.state.split(maxsplit=1)[0].rstrip(":"), "")
+            progress = worded(row.fields) or (row.screen.rows or [row.last])[-1]
+            cells = (str(rank), row.node, Text(row.state, style), Text(progress))
+            table.add_row(*cells)
+        return table
+
+
+def worded(fields: dict[str, Any]) -> str:
+    """Word figures in one line, numbers with four digits."""
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in fields.items()
+    )

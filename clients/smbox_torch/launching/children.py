@@ -1,0 +1,279 @@
+"""Processes that a launcher starts, listens to and ends, whatever they have started themselves.
+
+A child leads a session of its own, so that ending it ends its own children too, and is told
+by a signal (PR_SET_PDEATHSIG) when the launcher dies, even if that is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from smbox.memory import process
+from smbox_torch.launching.interrupts import ENDING
+from smbox_torch.workers.reporter import REPORT_FD
+
+CHUNK_NBYTES: Final = 1 << 16
+TURN_NBYTES: Final = 4 * CHUNK_NBYTES
+"""Read from one pipe before others get their turn, however fast it fills."""
+
+PIPE_NBYTES_MAX: Final = 1 << 20
+"""What a pipe can hold (fs.pipe-max-size): no more is left of a process that has ended."""
+
+LINE_NBYTES_MAX: Final = 1 << 16
+"""Output without a newline is shown in pieces of this size."""
+
+
+def _heed_launcher(at_its_death: signal.Signals) -> None:
+    process.heed_parent(at_its_death)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher may hold them
+
+
+class Sink(Protocol):
+    """Takes what a pipe brings."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they come, wherever they are cut."""
+
+    def end(self) -> None:
+        """Take note that nothing more comes; it may be told so again."""
+
+
+class Lines:
+    """Takes bytes, gives text lines.
+
+    Args:
+        take: called with each line, without its end.
+    """
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they come, wherever they are cut."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_NBYTES_MAX:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._take(line.decode(errors="replace"))
+
+    def end(self) -> None:
+        """Give the last line, if it has no end."""
+        if self._rest:
+            self._take(self._rest.decode(errors="replace"))
+        self._rest = b""
+
+
+class Pipe:
+    """The read end of a pipe, without blocking.
+
+    Args:
+        fd: its descriptor; owned from here on.
+        sink: takes what it brings.
+    """
+
+    def __init__(self, fd: int, sink: Sink) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._sink = sink
+        self._is_closed = False
+
+    def read(self, nbytes_max: int = TURN_NBYTES) -> bool:
+        """Take what has come, so much at most; returns False once nothing more can come."""
+        if self._is_closed:
+            return False
+        for _ in range(nbytes_max // CHUNK_NBYTES):
+            try:
+                chunk = os.read(self.fd, CHUNK_NBYTES)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                self._sink.end()
+                return False
+            self._sink.feed(chunk)
+        return True
+
+    def close(self) -> None:
+        """Take what is left, and close; a process that escaped may still write."""
+        if self.read(PIPE_NBYTES_MAX):
+            self._sink.end()
+        self._is_closed = True
+        os.close(self.fd)
+
+
+class Running(Protocol):
+    """A process as a launcher sees it: its own child, or one that an agent has started.
+
+    Attributes:
+        pidfd: descriptor that is readable once the process has ended.
+        pipes: that bring its output; those of one host's agent serve all of its processes.
+        own: descriptors that belong to this process alone.
+        exit_code: None until it was reaped.
+    """
+
+    pidfd: int
+    own: Sequence[int]
+    exit_code: int | None
+
+    @property
+    def pipes(self) -> Sequence[Pipe]:
+        """Return the pipes that bring its output."""
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+
+
+class Child:
+    """A running process.
+
+    Args:
+        argv: program and arguments.
+        env: its whole environment.
+        output: takes what it prints, to stdout or stderr.
+        errors: takes what it prints to stderr; None: ``output`` does.
+        reports: takes its reports; None: it gets no pipe for them.
+        stdin: descriptor of its standard input, or subprocess.DEVNULL.
+        at_launchers_death: the signal that it gets if the launcher is killed.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        output: Sink,
+        reports: Sink | None = None,
+        *,
+        errors: Sink | None = None,
+        stdin: int = subprocess.DEVNULL,
+        at_launchers_death: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        self.pipes: list[Pipe] = []
+        ends: list[int] = []
+        output_end = self._pipe(output, ends)
+        error_end = output_end if errors is None else self._pipe(errors, ends)
+        report_ends = [] if reports is None else [self._pipe(reports, ends)]
+        told = dict(env)
+        if report_ends:
+            told[REPORT_FD] = str(report_ends[0])
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                env=told,
+                stdin=stdin,
+                stdout=output_end,
+                stderr=error_end,
+                pass_fds=report_ends,
+                start_new_session=True,
+                preexec_fn=functools.partial(  # noqa: PLW1509 - the launcher has no threads
+                    _heed_launcher, at_launchers_death
+                ),
+            )
+            self.pidfd = os.pidfd_open(self._process.pid)
+        except BaseException:
+            for pipe in self.pipes:
+                os.close(pipe.fd)
+            raise
+        finally:
+            for end in ends:
+                os.close(end)
+        self.pid = self._process.pid
+        self.own: Sequence[int] = [self.pidfd, *(pipe.fd for pipe in self.pipes)]
+        self.exit_code: int | None = None
+
+    def _pipe(self, sink: Sink, ends: list[int]) -> int:
+        """Make a pipe to a sink; return its write end, which is one of ``ends`` too."""
+        read_end, end = os.pipe()
+        self.pipes.append(Pipe(read_end, sink))
+        ends.append(end)
+        return end
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended; then end what it left and take its last lines.
+
+        ``exit_code`` is its exit status from then on, or minus the signal that killed it.
+        """
+        if self.exit_code is not None:
+            return True
+        ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return False
+        self.send(signal.SIGKILL)  # before its pid, the number of its group, can be used again
+        self.exit_code = self._process.wait()
+        os.close(self.pidfd)
+        for pipe in self.pipes:
+            pipe.close()
+        return True
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, sign)
+
+
+def end_all(children: Iterable[Running], grace_s: float) -> None:
+    """End processes: SIGTERM, and SIGKILL for what still runs after ``grace_s``.
+
+    Another interrupt ends the grace.
+    """
+    alive = [child for child in children if not child.reap()]
+    for child in alive:
+        child.send(signal.SIGTERM)
+    try:
+        alive = await_end(alive, time.monotonic() + grace_s)
+    finally:
+        for child in alive:
+            child.send(signal.SIGKILL)
+        await_end(alive, math.inf)
+
+
+def await_end(alive: Sequence[Running], deadline_s: float) -> list[Running]:
+    """Wait until all have ended or the deadline has come; returns who still runs."""
+    alive = [child for child in alive if not child.reap()]
+    while alive and (left_s := deadline_s - time.monotonic()) > 0:
+        with selectors.DefaultSelector() as selector:
+            for child in alive:
+                selector.register(child.pidfd, selectors.EVENT_READ)
+                for pipe in child.pipes:  # a full one would keep it from ending
+                    pipe.read()
+            selector.select(min(left_s, 0.1))
+        alive = [child for child in alive if not child.reap()]
+    return alive
+
+
+def described(exit_code: int) -> str:
+    """Word how a process ended."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def listen(selector: selectors.BaseSelector, child: Running) -> None:
+    """Let ``selector`` tell of a child's end (data: the child) and output (data: Pipe)."""
+    selector.register(child.pidfd, selectors.EVENT_READ, child)
+    for pipe in child.pipes:
+        if pipe.fd not in selector.get_map():
+            selector.register(pipe.fd, selectors.EVENT_READ, pipe)
+
+
+def forget(selector: selectors.BaseSelector, child: Running) -> None:
+    """Undo ``listen``, as far as it is not undone, and but for pipes of others."""
+    for fd in child.own:
+        if fd in selector.get_map():
+            selector.unregister(fd)

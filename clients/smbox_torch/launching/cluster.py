@@ -1,0 +1,295 @@
+"""The cluster that a launcher plays: who is where, and what each worker is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from smbox.config import addresses_of, scheme_of
+from smbox.errors import ConfigError
+from smbox_torch.launching.hosts import WORKERS_MAX, Host, without_places
+from smbox_torch.launching.this_host import LOOPBACK
+from smbox_torch.world import TORCHELASTIC
+
+GRACE_S: Final = 5.0
+RESTARTS: Final = 3
+MEMORY_NODES_MAX: Final = 256
+
+
+class OnFailure(StrEnum):
+    """What a launcher does after a worker has failed."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+    RESTART = "restart"
+    RESTART_ALL = "restart-all"
+
+    @property
+    def restarts(self) -> bool:
+        """Whether workers are started again."""
+        return self in {OnFailure.RESTART, OnFailure.RESTART_ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worker is.
+
+    Args:
+        host: index of its host among those of the plan; 0 where all nodes are played here.
+        group: its node: number of the host among those with workers.
+        local_rank: among the workers of its node.
+        size: workers of its node.
+    """
+
+    host: int
+    group: int
+    local_rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start.
+
+    Args:
+        command: program and arguments of a worker; with ``hosts`` words as of the command
+            line, which mean what they mean there (program.py).
+        nodes: how many nodes to play.
+        per_node: workers of each.
+        on_failure: end all workers, let the others continue, start the failed worker again, or
+            start all again.
+        restarts: how often, for each worker or for all together; None: RESTARTS where
+            ``on_failure`` starts again, else 0.
+        torchrun_env: also tell the workers what torchrun would.
+        address: of a memory node that runs already; None starts one.
+        memory: size of each memory node that is started, for example "1GiB"; None: its
+            default.
+        memory_nodes: how many memory nodes to start, as one address space.
+        grace_s: from SIGTERM to SIGKILL, in seconds.
+        memnode: command that starts a memory node; none: that of the host's Python.
+        hosts: in which workers and memory nodes run; none: all nodes are played on this host.
+        keys: folder of keys that memory nodes ask for, by its path in the hosts.
+        key: file of the workers' key, by its path in the hosts.
+        insecure: let memory nodes serve other hosts without keys.
+
+    Raises:
+        ConfigError: no workers or memory nodes, restarts that do not fit ``on_failure``,
+            several nodes at an address that only one host can reach, or arguments that
+            contradict ``hosts``.
+    """
+
+    command: Sequence[str]
+    nodes: int = 1
+    per_node: int = 1
+    on_failure: OnFailure = OnFailure.STOP
+    restarts: int | None = None
+    torchrun_env: bool = False
+    address: str | None = None
+    memory: str | None = None
+    memory_nodes: int = 1
+    grace_s: float = GRACE_S
+    memnode: Sequence[str] = ()
+    hosts: Sequence[Host] = ()
+    keys: str | None = None
+    key: str | None = None
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.nodes, self.per_node) < 1 or self.nodes * self.per_node > WORKERS_MAX:
+            raise ConfigError(
+                "a run has at least one node and one worker per node, and at most"
+                f" {WORKERS_MAX} workers",
+                nodes=self.nodes,
+                per_node=self.per_node,
+            )
+        if self.restarts_max < 0 or (self.restarts_max > 0) > self.on_failure.restarts:
+            raise ConfigError(
+                "restarts begin at 0 and go with --on-failure restart (the failed worker) or"
+                " --on-failure restart-all (all workers)",
+                restarts=self.restarts,
+                on_failure=str(self.on_failure),
+            )
+        if not 1 <= self.memory_nodes <= MEMORY_NODES_MAX:
+            raise ConfigError(
+                f"a run has 1 to {MEMORY_NODES_MAX} memory nodes", given=self.memory_nodes
+            )
+        self._check_hosts()
+        addresses = () if self.address is None else addresses_of(self.address)
+        if self.groups > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
+            raise ConfigError(
+                "workers of several nodes reach the memory over tcp: give such an address",
+                address=self.address,
+                nodes=self.groups,
+            )
+
+    def _check_hosts(self) -> None:
+        if self.hosts and (self.nodes, self.per_node) != (1, 1):
+            raise ConfigError("the file of hosts says how many workers run: leave out --nodes")
+        if not self.hosts and (self.keys or self.insecure):
+            raise ConfigError("--keys and --insecure go with --hosts: here all is on one host")
+        sized = [host.name for host in self.hosts if host.memory]
+        if sized and (self.address or self.memory or self.memory_nodes > 1):
+            raise ConfigError(
+                "the file of hosts says where memory nodes run: leave out --address, --memory"
+                " and --memory-nodes",
+                hosts=", ".join(sized),
+            )
+        self._check_ports()
+
+    def _check_ports(self) -> None:
+        binds = [self.hosts[index].bind() for index in self.memory_hosts if self.hosts]
+        twice = [bind for bind in binds if binds.count(bind) > 1 and not bind.endswith(":0")]
+        if twice:
+            raise ConfigError(
+                "several memory nodes would listen at one port: leave out `port` of the host,"
+                " or start fewer --memory-nodes",
+                address=twice[0],
+                nodes=len(twice),
+            )
+
+    @property
+    def places(self) -> list[Place]:
+        """Where each worker is, by rank: hosts one after the other."""
+        shares = [host.workers for host in self.hosts] or [self.per_node] * self.nodes
+        groups = [index for index, size in enumerate(shares) if size]
+        return [
+            Place(index if self.hosts else 0, group, local_rank, shares[index])
+            for group, index in enumerate(groups)
+            for local_rank in range(shares[index])
+        ]
+
+    @property
+    def groups(self) -> int:
+        """How many nodes, that is hosts with workers, there are."""
+        return sum(1 for host in self.hosts if host.workers) if self.hosts else self.nodes
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are in all."""
+        return len(self.places)
+
+    @property
+    def memory_hosts(self) -> list[int]:
+        """Index of the host of each memory node that is started; 0 where all is played here."""
+        if self.address is not None:
+            return []
+        sized = [index for index, host in enumerate(self.hosts) if host.memory]
+        return sized or [node % max(1, len(self.hosts)) for node in range(self.memory_nodes)]
+
+    def named(self, place: Place) -> str:
+        """Name a worker's node."""
+        return f"host {self.hosts[place.host].name}" if self.hosts else f"node {place.group}"
+
+    @property
+    def restarts_max(self) -> int:
+        """How often workers are started again at most."""
+        if self.restarts is not None:
+            return self.restarts
+        return RESTARTS if self.on_failure.restarts else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all workers of a run are told alike.
+
+    Args:
+        run_id: of no other run.
+        address: of the memory node.
+        master_port: free TCP port for a store that rank 0 may serve.
+        master_addr: host of rank 0.
+    """
+
+    run_id: str
+    address: str
+    master_port: int
+    master_addr: str = LOOPBACK
+
+
+def worker_env(
+    plan: Plan,
+    base: Mapping[str, str],
+    rank: int,
+    *,
+    run: Run,
+    restart: int = 0,
+    worker_restart: int = 0,
+) -> dict[str, str]:
+    """Return the environment of one worker: smbox's variables and, if asked for, torchrun's.
+
+    Torchrun's variables in ``base`` are about the launcher and not about the worker, so they
+    are left out. SMBOX_KEY is that of the plan where the run has nodes of its own.
+
+    Args:
+        plan: of the run.
+        base: what every process inherits.
+        rank: of the worker.
+        run: what all workers share.
+        restart: how often all workers have been started again.
+        worker_restart: how often this worker has been started again by itself.
+    """
+    place = _place(plan, plan.places[rank], rank, run)
+    told: dict[str, object] = {f"SMBOX_{name}": value for name, value in place.items()}
+    told["SMBOX_RUN_ID"] = run.run_id
+    told["SMBOX_RESTART_COUNT"] = restart
+    told["SMBOX_WORKER_RESTART_COUNT"] = worker_restart
+    told["SMBOX_ADDRESS"] = run.address
+    if plan.torchrun_env:
+        told |= place | {
+            "ROLE_NAME": "default",
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": plan.workers,
+            f"{TORCHELASTIC}RUN_ID": run.run_id,
+            f"{TORCHELASTIC}RESTART_COUNT": restart,
+            f"{TORCHELASTIC}MAX_RESTARTS": plan.restarts_max,
+        }
+    told["PYTHONUNBUFFERED"] = 1
+    env = without_places(base)
+    if plan.address is None:
+        env.pop("SMBOX_KEY", None)
+    told |= {"SMBOX_KEY": plan.key} if plan.key else {}
+    env |= {name: str(value) for name, value in told.items()}
+    if plan.hosts:  # its agent knows the cores of a host
+        return env
+    env.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // plan.workers)))
+    if plan.nodes > 1:  # nodes that are played share memory, real ones do not
+        env["SMBOX_TRANSPORT"] = "tcp"
+    return env
+
+
+def _place(plan: Plan, place: Place, rank: int, run: Run) -> dict[str, object]:
+    """Return what smbox and torchrun call by the same names."""
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": place.local_rank,
+        "WORLD_SIZE": plan.workers,
+        "LOCAL_WORLD_SIZE": place.size,
+        "GROUP_RANK": place.group,
+        "GROUP_WORLD_SIZE": plan.groups,
+        "MASTER_ADDR": run.master_addr,
+        "MASTER_PORT": run.master_port,
+    }
+
+
+def ranked(hosts: Sequence[str]) -> list[tuple[int, dict[str, object]]]:
+    """Give ranks to the places that a scheduler has chosen, consecutive on each host.
+
+    Args:
+        hosts: host of each place.
+
+    Returns:
+        By rank, the number of its place and its variables without their prefix SMBOX_.
+    """
+    groups = list(dict.fromkeys(hosts))
+    order = sorted(range(len(hosts)), key=lambda index: groups.index(hosts[index]))
+    ranks: list[tuple[int, dict[str, object]]] = []
+    for rank, index in enumerate(order):
+        host = hosts[index]
+        place: dict[str, object] = {"RANK": rank, "WORLD_SIZE": len(hosts)}
+        place |= {"LOCAL_RANK": hosts[:index].count(host)}
+        place |= {"LOCAL_WORLD_SIZE": hosts.count(host)}
+        place |= {"GROUP_RANK": groups.index(host), "GROUP_WORLD_SIZE": len(groups)}
+        ranks.append((index, place))
+    return ranks

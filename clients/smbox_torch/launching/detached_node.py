@@ -1,0 +1,125 @@
+"""A memory node that is nobody's child, for launchers whose end kills their children.
+
+A memory node that is killed leaves its memory in /dev/shm; one that is told to stop removes it.
+This one watches its launcher by ``--parent-pid`` and stops by itself when that ends. Its shell
+then removes the keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from smbox.errors import ConnectError
+from smbox.memory import segment
+from smbox.memory.layout import PREFIX
+from smbox_torch.launching.access import write_keys
+from smbox_torch.launching.node_keeper import RESTARTS_MAX
+from smbox_torch.workers.reporter import parse
+
+SHELL: Final = ("/bin/sh", "-c", '("$@" 2>&1 && rm -r "$0") &')
+"""Starts a node; $0 is the folder of keys, which the node needs again if it was killed."""
+
+
+class DetachedNode:
+    """A memory node with keys, started again on its memory and address when it dies.
+
+    Args:
+        node_id: of the node.
+        memory: its size, for example "1GiB".
+        keys: files of its key folder, as ``made_keys`` returns them.
+        bind: a tcp address; port 0 takes a free one.
+    """
+
+    def __init__(self, node_id: int, memory: str, keys: Mapping[str, str], bind: str) -> None:
+        self._name = f"detached-{uuid.uuid4().hex[:12]}"
+        self._folder = tempfile.TemporaryDirectory(prefix="smbox-keys-")
+        write_keys(keys, Path(self._folder.name))
+        argv = [
+            sys.executable,
+            "-m",
+            "memnode",
+            "--name",
+            self._name,
+            "--node-id",
+            str(node_id),
+            "--memory",
+            memory,
+        ]
+        argv += ["--keys", self._folder.name, "--parent-pid", str(os.getpid()), "--json"]
+        self._argv = argv
+        self._address = bind
+        self._is_ending = threading.Event()
+
+    def start(self) -> str:
+        """Start the node and wait until it serves.
+
+        Returns:
+            The address with its port.
+
+        Raises:
+            ConnectError: it did not start; nothing is left. The message has its last words.
+        """
+        self._process = subprocess.Popen(
+            [*SHELL, self._folder.name, *self._argv, "--bind", self._address],
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._process.wait()  # for the shell: what it started is no child of this process
+        said = "nothing"
+        for line in self._lines():
+            told = parse(line)
+            if told.get("event") == "ready":
+                self._pid, self._address = int(told["pid"]), str(told["address"])
+                return self._address
+            said = line.strip() or said
+        self._close_pipe()
+        self._folder.cleanup()
+        raise ConnectError(f"memnode ended; it said: {said}")
+
+    def serve(self) -> None:
+        """Watch the node until another thread calls ``stop``; then remove what it has left.
+
+        Raises:
+            ConnectError: it died too often, or does not start; its memory was removed.
+        """
+        try:
+            for _ in range(RESTARTS_MAX + 1):
+                for line in self._lines():
+                    print(f"memory node: {line}", end="")
+                self._close_pipe()
+                if self._is_ending.is_set():
+                    return
+                print("the memory node died; starting it again on its memory")
+                self.start()
+            raise ConnectError(f"the memory node died {RESTARTS_MAX + 1} times")
+        finally:
+            for left in segment.listing(f"{PREFIX}{self._name}."):
+                segment.unlink(left)
+            self._folder.cleanup()
+
+    def stop(self) -> None:
+        """Stop the node, so that ``serve`` returns."""
+        self._is_ending.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGTERM)
+
+    def _lines(self) -> Iterator[str]:
+        """Return what the node prints; the end of it is the end of the node."""
+        assert self._process.stdout is not None, "it was opened as a pipe"
+        return iter(self._process.stdout)
+
+    def _close_pipe(self) -> None:
+        if self._process.stdout is not None:
+            self._process.stdout.close()

@@ -1,0 +1,161 @@
+"""The words that enter a host, as they run: frames go to the host's agent and come from it.
+
+Nothing here waits for ever: a host that takes no frames, or sends what no agent sends, is given
+up. Its words are killed then, and an agent whose input ends so ends all that it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from smbox.errors import RemoteProtocolError
+from smbox_torch.launching.children import Child, Pipe, await_end, described, end_all
+from smbox_torch.launching.frames import Frames, Take
+from smbox_torch.launching.screen import Screen
+
+LOOK_S: Final = 0.1
+ANSWER_S: Final = 10.0
+"""A host is lost that takes no order, or tells no end of a killed process, for so long."""
+
+
+class Entrance:
+    """A process that enters a host; with its agent it exchanges frames.
+
+    Args:
+        argv: words that enter the host, and those of the agent.
+        take: called with each frame; raises RemoteProtocolError where it is not an agent's.
+        hear: called with each line that the words print besides.
+        ended: called once the process has ended.
+
+    Attributes:
+        process: that runs the words.
+        is_closing: whether its end is wanted.
+
+    Raises:
+        OSError: the words start no program; nothing is left.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        take: Take,
+        hear: Callable[[str], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._frames = Frames(take, Screen(hear))
+        self._ended = ended
+        self._unsent = bytearray()
+        self._fault = ""
+        self.is_closing = False
+        orders, self._orders = os.pipe()
+        os.set_blocking(self._orders, False)
+        try:
+            self.process = Child(
+                argv,
+                os.environ,
+                self,
+                errors=Screen(hear),
+                stdin=orders,
+                at_launchers_death=signal.SIGTERM,
+            )
+        except BaseException:
+            os.close(self._orders)
+            raise
+        finally:
+            os.close(orders)
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether it has ended, is to end or was given up."""
+        return self.is_closing or bool(self._fault) or self.process.exit_code is not None
+
+    @property
+    def how(self) -> str:
+        """Word how it ended, or why it was given up."""
+        code = self.process.exit_code
+        is_ours = self._fault and code in {None, -signal.SIGKILL}
+        return self._fault if is_ours else described(code or 0)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what it prints to standard output; after a fault, nothing."""
+        try:
+            if not self._fault:
+                self._frames.feed(chunk)
+        except RemoteProtocolError as error:
+            self.give_up(f"it sends what no agent sends: {error}")
+
+    def end(self) -> None:
+        """Take note that nothing more comes."""
+        self._frames.end()
+        if self.process.exit_code is not None:
+            self._ended()
+        elif self._frames.is_begun and not self.is_closing:
+            self.give_up("its output has ended")
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame as far as it can be taken now; ``wait`` sends the rest."""
+        if not self.is_lost:
+            self._unsent += frame
+            self._write()
+
+    def await_sent(self) -> None:
+        """Send all frames; gives the host up that does not take them within ANSWER_S."""
+        self.wait(lambda: not self._unsent, ANSWER_S)
+        if self._unsent:
+            self.give_up(f"it has taken no orders for {ANSWER_S:g} s")
+
+    def wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
+        """Send and take frames until it is done or lost, or the time is over; reaps nothing."""
+        deadline_s = time.monotonic() + timeout_s
+        open_pipes: list[Pipe] = list(self.process.pipes)
+        while not is_done() and not self.is_lost:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                return
+            with selectors.DefaultSelector() as selector:
+                for pipe in open_pipes:
+                    selector.register(pipe.fd, selectors.EVENT_READ)
+                if self._unsent:
+                    selector.register(self._orders, selectors.EVENT_WRITE)
+                selector.select(min(left_s, LOOK_S))
+            open_pipes = [pipe for pipe in open_pipes if pipe.read()]
+            self._write()
+
+    def give_up(self, why: str) -> None:
+        """Kill the words: the host is lost, and its agent ends what it has started."""
+        self._unsent.clear()
+        if self.process.exit_code is None:
+            self._fault = self._fault or why
+            self.process.send(signal.SIGKILL)
+
+    def close(self, grace_s: float, *, is_ready: bool) -> None:
+        """End the words.
+
+        Args:
+            grace_s: from SIGTERM to SIGKILL, in seconds.
+            is_ready: its agent may have started processes, and gets the time to end them.
+        """
+        self.is_closing = True
+        os.close(self._orders)
+        left: Sequence[Child] = [self.process]
+        try:
+            if is_ready:
+                await_end(left, time.monotonic() + grace_s + ANSWER_S)
+        finally:
+            end_all(left, grace_s)
+
+    def _write(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: os.write(self._orders, self._unsent)]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._unsent.clear()
+            if self._frames.is_begun:
+                self.give_up("its input has ended")

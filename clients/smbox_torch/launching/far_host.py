@@ -1,0 +1,238 @@
+"""A host that a launcher enters: its agent (agent.py) starts what the launcher asks for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from smbox.errors import ConfigError, ConnectError
+from smbox_torch.launching.children import Child, Pipe, Sink, await_end
+from smbox_torch.launching.entrance import ANSWER_S, Entrance
+from smbox_torch.launching.frames import Kind, Ready, told, value_of
+from smbox_torch.launching.hosts import Host
+
+READY_S: Final = 60.0
+WORDS_MAX: Final = 5
+"""Last lines of what was said at a host, for the error that it cannot be entered."""
+
+LOST: Final = 255
+"""Exit code of a process whose host was lost, as ssh has it."""
+
+
+class FarChild:
+    """A process that an agent has started; attributes as of Running.
+
+    Args:
+        host: of the agent.
+        number: by which the agent knows it.
+        output: takes what it prints.
+        reports: takes its reports.
+    """
+
+    def __init__(self, host: FarHost, number: int, output: Sink, reports: Sink | None) -> None:
+        self._host = host
+        self._number = number
+        self._sinks = {Kind.OUTPUT: output} | ({Kind.REPORT: reports} if reports else {})
+        self._ended: int | None = None
+        self._killed_s: float | None = None
+        self.pidfd = os.eventfd(0)
+        self.own: Sequence[int] = [self.pidfd]
+        self.exit_code: int | None = None
+
+    @property
+    def pipes(self) -> Sequence[Pipe]:
+        """Those of the agent."""
+        return self._host.agent.pipes
+
+    def take(self, kind: Kind, payload: bytes) -> None:
+        """Take what the agent tells of the process."""
+        if kind is Kind.EXIT:
+            self.end(value_of(payload, int))
+        elif kind in self._sinks:
+            self._sinks[kind].feed(payload)
+
+    def end(self, exit_code: int) -> None:
+        """Take note of its end."""
+        if self._ended is None:
+            self._ended = exit_code
+            os.eventfd_write(self.pidfd, 1)
+
+    def reap(self) -> bool:
+        """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
+        if self._ended is None:
+            is_late = self._killed_s is not None and time.monotonic() > self._killed_s
+            self._host.look(is_late=is_late)
+        if self.exit_code is None and self._ended is not None:
+            self.exit_code = self._ended
+            for sink in self._sinks.values():
+                sink.end()
+            os.close(self.pidfd)
+        return self.exit_code is not None
+
+    def send(self, sign: signal.Signals) -> None:
+        """Send a signal to the process and to all that it has started in its session."""
+        if self._ended is None:
+            self._host.tell(Kind.SIGNAL, self._number, sign)
+            if sign == signal.SIGKILL:
+                self._killed_s = time.monotonic() + ANSWER_S
+
+
+class FarHost:
+    """One host of a file; attributes as of StartingHost.
+
+    Its words run from here on; ``await_ready`` waits for its agent, ``close`` ends all.
+
+    Args:
+        host: as the file describes it.
+        words: of the command of its workers; none: it runs none.
+        env: variables that go with the run.
+        grace_s: from SIGTERM to SIGKILL, in seconds.
+        note: called with lines to show.
+
+    Raises:
+        ConfigError: the words that enter it start no program; nothing is left.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        grace_s: float,
+        note: Callable[[str], None],
+    ) -> None:
+        self.host = host
+        self.command: Sequence[str] = ()
+        self.python = host.python or sys.executable
+        self.pid = self.free_port = 0
+        self._grace_s = grace_s
+        self._note = note
+        self._said: deque[str] = deque(maxlen=WORDS_MAX)
+        self._children: dict[int, FarChild] = {}
+        self._count = 0
+        self._refused = ""
+        argv = [*host.enter, self.python, "-P", "-m", "smbox_torch.launching.agent"]
+        order: dict[str, Any] = {
+            "folder": host.folder or os.getcwd(),
+            "env": dict(env) | host.env,
+        }
+        order |= {"words": list(words), "workers": host.workers, "grace_s": grace_s}
+        prepare = told(Kind.PREPARE, 0, order)
+        try:
+            self._entrance = Entrance(argv, self._take, self._hear, self._lose)
+        except OSError as error:
+            raise ConfigError(
+                f"host {host.name!r} cannot be entered by {self._words()}: {error}"
+            ) from error
+        self._entrance.send(prepare)
+
+    @property
+    def agent(self) -> Child:
+        """The process that was started here to enter the host."""
+        return self._entrance.process
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether nothing can be started there any more."""
+        return self._entrance.is_lost
+
+    def await_ready(self) -> None:
+        """Wait until its agent can start processes.
+
+        Raises:
+            ConnectError: the host cannot be entered, or says nothing for READY_S.
+            ConfigError: it lacks the folder or the command.
+        """
+        self._entrance.wait(
+            lambda: bool(self.pid or self._refused) or self.agent.reap(), READY_S
+        )
+        if self._refused:
+            raise ConfigError(f"host {self.host.name!r}: {self._refused}")
+        if self.pid:
+            return
+        self._entrance.give_up("it says nothing")
+        await_end([self.agent], time.monotonic() + ANSWER_S)  # takes what it has said
+        raise ConnectError(
+            f"host {self.host.name!r} cannot be entered by {self._words()}, or"
+            f" {self.python} has no smbox there: {self._entrance.how}",
+            said=" | ".join(self._said),
+        )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        output: Sink,
+        reports: Sink | None = None,
+        *,
+        stdin: int = subprocess.DEVNULL,  # noqa: ARG002 - stays at the launcher's host
+        at_launchers_death: signal.Signals = signal.SIGKILL,
+        segments: str = "",
+    ) -> FarChild:
+        """Start a process as StartingHost says; it reads no standard input.
+
+        Raises:
+            ConnectError: the host is lost.
+        """
+        if self.is_lost:
+            raise ConnectError("the connection to a host is lost", host=self.host.name)
+        self._count += 1
+        child = self._children[self._count] = FarChild(self, self._count, output, reports)
+        order: dict[str, Any] = {"argv": list(argv), "env": dict(env) | self.host.env}
+        order |= {"at_death": at_launchers_death, "segments": [segments] if segments else []}
+        self.tell(Kind.START, self._count, order)
+        return child
+
+    def remove(self, segments: str) -> None:
+        """Do nothing: the agent removes what processes left, when it ends."""
+
+    def tell(self, kind: Kind, number: int, value: Any) -> None:
+        """Send a frame to the agent; a host that does not take it in time is lost."""
+        self._entrance.send(told(kind, number, value))
+        self._entrance.await_sent()
+
+    def look(self, *, is_late: bool) -> None:
+        """Take note of the agent's end; give up a host that is late with an answer."""
+        if is_late:
+            self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
+        self.agent.reap()
+
+    def close(self) -> None:
+        """End the agent, and with it all that it has started."""
+        self._entrance.close(self._grace_s, is_ready=bool(self.pid or self._refused))
+
+    def _take(self, kind: Kind, number: int, payload: bytes) -> None:
+        if kind is Kind.READY:
+            found = value_of(payload, Ready)
+            self.command, self.python = found.command, found.python
+            self.free_port, self.pid = found.free_port, found.pid
+        elif kind is Kind.REFUSED:
+            self._refused = value_of(payload, str)
+        elif number in self._children:
+            self._children[number].take(kind, payload)
+            if kind is Kind.EXIT:
+                del self._children[number]
+
+    def _lose(self) -> None:
+        """Take the agent's end for that of all its processes."""
+        if self.pid and not self._entrance.is_closing:
+            self._note(
+                f"host {self.host.name}: its connection has ended ({self._entrance.how})"
+            )
+        for child in self._children.values():
+            child.end(LOST)
+
+    def _hear(self, line: str) -> None:
+        if line.strip():
+            self._said.append(line)
+            self._note(f"host {self.host.name}: {line}")
+
+    def _words(self) -> str:
+        return f"`{shlex.join(self.host.enter) or self.python}`"

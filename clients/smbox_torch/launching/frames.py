@@ -1,0 +1,132 @@
+"""What a launcher and its agent in another host tell each other: frames in two pipes. Pure.
+
+A frame is a kind (u8), the number of a process (u32) and a length (u64), little-endian, and so
+many bytes. What comes before ``BEGIN`` is of somebody else, a greeting of the login for one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from smbox.errors import RemoteProtocolError
+from smbox_torch.launching.children import Sink
+
+BEGIN: Final = b"\nsmbox agent 1\n"
+"""What an agent writes first; the number is that of this form."""
+
+_HEADER: Final = struct.Struct("<BIQ")
+FRAME_NBYTES_MAX: Final = 1 << 26
+
+
+class Kind(IntEnum):
+    """Of a frame; the first three go to the agent."""
+
+    PREPARE = 1  # JSON: folder, env, words of the command, workers, grace_s
+    START = 2  # JSON: argv, env, at_death (signal), segments (prefix of what it leaves)
+    SIGNAL = 3  # JSON: number of the signal
+    READY = 4  # JSON: pid, python, command, free_port
+    REFUSED = 5  # JSON: why
+    OUTPUT = 6  # bytes that the process printed
+    REPORT = 7  # bytes of its reports
+    EXIT = 8  # JSON: exit code as subprocess has it
+
+
+Form = TypeVar("Form")
+Take = Callable[[Kind, int, bytes], None]
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """What READY tells of an agent's host; attributes as of StartingHost."""
+
+    pid: int
+    python: str
+    command: tuple[str, ...]
+    free_port: int
+
+
+def frame(kind: Kind, number: int, payload: bytes) -> bytes:
+    """Return the bytes of a frame."""
+    return _HEADER.pack(kind, number, len(payload)) + payload
+
+
+def told(kind: Kind, number: int, value: Any) -> bytes:
+    """Return a frame with a value as JSON."""
+    return frame(kind, number, json.dumps(value).encode())
+
+
+def value_of(payload: bytes, form: type[Form]) -> Form:
+    """Return the value that ``told`` has written.
+
+    Raises:
+        RemoteProtocolError: it is none, or has another form.
+    """
+    try:
+        return msgspec.convert(json.loads(payload), form)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise RemoteProtocolError(f"no value of an agent: {error}") from error
+
+
+class Frames:
+    """Takes bytes, gives frames.
+
+    Args:
+        take: called with kind, number and bytes of each frame.
+        before: takes what comes before BEGIN; None: frames come at once.
+
+    Attributes:
+        is_begun: whether BEGIN has come.
+    """
+
+    def __init__(self, take: Take, before: Sink | None = None) -> None:
+        self._take = take
+        self._before = before
+        self._rest = bytearray()
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether BEGIN has come."""
+        return self._before is None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they come, wherever they are cut.
+
+        Raises:
+            RemoteProtocolError: these are no frames.
+        """
+        self._rest += chunk
+        if self._before is not None and not self._find_begin(self._before):
+            return
+        while len(self._rest) >= _HEADER.size:
+            kind, number, nbytes = _HEADER.unpack_from(self._rest)
+            if nbytes > FRAME_NBYTES_MAX or kind not in Kind.__members__.values():
+                raise RemoteProtocolError("no frame of an agent", kind=kind, nbytes=nbytes)
+            limit = _HEADER.size + nbytes
+            if len(self._rest) < limit:
+                return
+            payload = bytes(self._rest[_HEADER.size : limit])
+            del self._rest[:limit]
+            self._take(Kind(kind), number, payload)
+
+    def end(self) -> None:
+        """Take note that nothing more comes; a frame that is not whole is dropped."""
+        if self._before is not None:
+            self._before.feed(bytes(self._rest))
+            self._before.end()
+        self._rest.clear()
+
+    def _find_begin(self, before: Sink) -> bool:
+        found = self._rest.find(BEGIN)
+        is_found = found >= 0
+        count = found if is_found else max(0, len(self._rest) - len(BEGIN) + 1)
+        before.feed(bytes(self._rest[:count]))
+        del self._rest[: count + len(BEGIN) if is_found else count]
+        if is_found:
+            before.end()
+            self._before = None
+        return is_found

@@ -1,0 +1,159 @@
+"""Keeps a memory node running for as long as a launcher does."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from smbox.errors import ConfigError, ConnectError
+from smbox.memory.layout import PREFIX
+from smbox_torch.launching.children import Lines, Running, described, end_all, forget, listen
+from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.this_host import LOOPBACK, StartingHost
+from smbox_torch.workers.reporter import parse
+
+READY_S: Final = 60.0
+RESTARTS_MAX: Final = 5
+STEADY_S: Final = 60.0
+"""A node that lived for so long did not die of how it was started: it starts the count anew."""
+LOOK_S: Final = 0.1
+USAGE_ERROR: Final = 2
+"""The exit code of a memnode whose arguments can never work."""
+
+
+class NodeKeeper:
+    """A memory node that is started again, on the same memory and address, when it dies.
+
+    Args:
+        plan: names the command, the size and the keys.
+        host: in which it runs.
+        env: environment of the node.
+        note: called with lines to show.
+        node_id: of the node.
+
+    Raises:
+        ConnectError: the host is lost.
+
+    Attributes:
+        child: the node's process.
+        address: where it is reached.
+
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        host: StartingHost,
+        env: Mapping[str, str],
+        note: Callable[[str], None],
+        node_id: int = 0,
+    ) -> None:
+        self._plan = plan
+        self._host = host
+        self._node_id = node_id
+        self._env = env
+        self._note = note
+        self._name = f"run-{uuid.uuid4().hex[:12]}"
+        self._ready: dict[str, Any] = {}
+        self._restarts = 0
+        self._started_s = 0.0
+        self.child: Running = self._start(self._bind())
+
+    @property
+    def address(self) -> str:
+        """Where the node is reached; it stays the same over restarts."""
+        return str(self._ready["address"])
+
+    def await_ready(self) -> None:
+        """Wait for the node's ready line.
+
+        Raises:
+            ConfigError: the node refused its arguments.
+            ConnectError: it ended, or said nothing for READY_S.
+        """
+        deadline_s = time.monotonic() + READY_S
+        while "address" not in self._ready:
+            if self.child.reap():
+                how = described(self.child.exit_code or 0)
+                if self.child.exit_code == USAGE_ERROR:
+                    raise ConfigError(f"the memory node refused its arguments: {how}")
+                raise ConnectError(f"the memory node did not start: {how}")
+            if time.monotonic() > deadline_s:
+                raise ConnectError("the memory node is not ready", timeout_s=READY_S)
+            with selectors.DefaultSelector() as selector:
+                listen(selector, self.child)
+                selector.select(LOOK_S)
+            self.child.pipes[0].read()
+
+    def restart(self, selector: selectors.BaseSelector) -> None:
+        """Start the node again after its end, and listen to it in ``selector``.
+
+        Raises:
+            ConnectError: it died too often, or does not start.
+        """
+        forget(selector, self.child)
+        self.child.reap()
+        how = described(self.child.exit_code or 0)
+        lived_s = time.monotonic() - self._started_s
+        self._restarts = 1 if lived_s > STEADY_S else self._restarts + 1
+        if self._restarts > RESTARTS_MAX:
+            raise ConnectError(
+                f"the memory node died {self._restarts} times in a row", last=how
+            )
+        self._note(f"the memory node died ({how}); starting it again on its memory")
+        address, self._ready = self.address, {}
+        self.child = self._start(address)
+        self.await_ready()
+        listen(selector, self.child)
+
+    def _start(self, bind: str) -> Running:
+        argv = [*(self._plan.memnode or (self._host.python, "-m", "memnode"))]
+        argv += ["--bind", bind, "--name", self._name, "--json"]
+        argv += ["--parent-pid", str(self._host.pid), "--node-id", str(self._node_id)]
+        if memory := self._memory():
+            argv += ["--memory", memory]
+        if self._plan.keys is not None:
+            argv += ["--keys", self._plan.keys]
+        if self._plan.insecure:
+            argv += ["--insecure"]
+        self._started_s = time.monotonic()
+        return self._host.start(
+            argv,
+            self._env,
+            Lines(self._hear),
+            at_launchers_death=signal.SIGTERM,  # it has memory to remove
+            segments=self._segments,
+        )
+
+    @property
+    def _segments(self) -> str:
+        return f"{PREFIX}{self._name}."
+
+    def _bind(self) -> str:
+        hosts = self._plan.hosts
+        if not hosts:
+            return f"tcp://{LOOPBACK}:0"
+        return hosts[self._plan.memory_hosts[self._node_id]].bind()
+
+    def _memory(self) -> str | None:
+        hosts = self._plan.hosts
+        told = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
+        return told or self._plan.memory
+
+    def close(self) -> None:
+        """End the node; its memory goes too, even if the node could not remove it."""
+        try:
+            end_all([self.child], self._plan.grace_s)
+        finally:
+            self._host.remove(self._segments)
+
+    def _hear(self, line: str) -> None:
+        told = parse(line)
+        if told.get("event") == "ready":
+            self._ready = told
+        elif line:
+            self._note(f"memory node: {line}")

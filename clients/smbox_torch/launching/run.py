@@ -1,0 +1,192 @@
+"""``smbox run``: start workers of a training script, on this host or on several hosts."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from smbox import toml
+from smbox.errors import ConfigError
+from smbox_torch.launching.board import Board
+from smbox_torch.launching.cluster import GRACE_S, OnFailure, Plan
+from smbox_torch.launching.hosts import read
+from smbox_torch.launching.launcher import Launcher
+from smbox_torch.launching.logs import Logs
+from smbox_torch.launching.program import command_of
+
+__all__ = ["command"]
+
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="COMMAND [ARGUMENT]...",
+        help="What each worker runs: FILE.py or -m MODULE (by this Python), or any program."
+        " What comes after it is its own, options too.",
+    ),
+]
+Nodes = Annotated[int, typer.Option(help="Nodes to play.", min=1)]
+PerNode = Annotated[int, typer.Option(help="Workers of each node.", min=1)]
+Failure = Annotated[
+    OnFailure,
+    typer.Option(
+        help="After a worker has failed: end all (stop), let the others finish (continue),"
+        " start it again (restart), or end all and start all again (restart-all)."
+    ),
+]
+Restarts = Annotated[
+    int | None,
+    typer.Option(
+        help="With --on-failure restart: starts again of each worker at most; with"
+        " restart-all: of all together. 3 if not told.",
+        min=0,
+    ),
+]
+Ranks = Annotated[str | None, typer.Option(help="Show only these workers, for example 0,2.")]
+LogDir = Annotated[
+    Path | None,
+    typer.Option(help="Write what each worker prints to rank0.log, rank1.log, ... there."),
+]
+TorchrunEnv = Annotated[
+    bool,
+    typer.Option(
+        "--torchrun-env",
+        help="Set torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) as well: a"
+        " script may then set up torch.distributed.",
+    ),
+]
+Address = Annotated[str | None, typer.Option(help="Use this memory node and start none.")]
+Memory = Annotated[
+    str | None, typer.Option(help="Memory of each memory node that is started, e.g. 1GiB.")
+]
+MemoryNodes = Annotated[
+    int, typer.Option(help="Memory nodes to start, as one address space.", min=1)
+]
+Hosts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Run on the hosts that this file describes (docs/hosts.md); --nodes and"
+        " --per-node are its business then.",
+    ),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="With --hosts: folder of keys, as `smbox keygen` makes it, that memory nodes and"
+        " workers find by this path on their hosts.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="With --hosts: no keys; the network is trusted."),
+]
+Grace = Annotated[float, typer.Option(help="Seconds between SIGTERM and SIGKILL.", min=0.0)]
+
+
+def command(
+    words: Words,
+    *,
+    nodes: Nodes = 1,
+    per_node: PerNode = 1,
+    on_failure: Failure = OnFailure.STOP,
+    restarts: Restarts = None,
+    ranks: Ranks = None,
+    log_dir: LogDir = None,
+    torchrun_env: TorchrunEnv = False,
+    address: Address = None,
+    memory: Memory = None,
+    memory_nodes: MemoryNodes = 1,
+    hosts: Hosts = None,
+    keys: Keys = None,
+    insecure: Insecure = False,
+    grace_s: Grace = GRACE_S,
+) -> None:
+    """Start a memory node and NODES x PER_NODE workers of a script, module or program.
+
+    With --hosts, the hosts and their workers are those of a file.
+
+    Each worker is told its place by SMBOX_RANK, SMBOX_WORLD_SIZE and so on, and the memory by
+    SMBOX_ADDRESS. Torchrun's variables are not set, so a script that looks for them runs as in
+    one process. Rank 0 reads standard input. With more than one node, memory is reached over
+    tcp. The exit code is that of the worker that failed first. Options go before the command.
+    """
+    if words[0].startswith("-") and words[0] != "-m":
+        raise typer.BadParameter(f"no such option: {words[0]} (see --help)")
+    plan = Plan(
+        words if hosts else command_of(words, os.environ),
+        nodes=nodes,
+        per_node=per_node,
+        on_failure=on_failure,
+        restarts=restarts,
+        torchrun_env=torchrun_env,
+        address=address,
+        memory=memory,
+        memory_nodes=memory_nodes,
+        grace_s=grace_s,
+        hosts=toml.read(hosts, read) if hosts else (),
+        keys=None if keys is None else str(keys),
+        key=None if keys is None else _key_of(keys, os.environ),
+        insecure=insecure,
+    )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # workers may print what its encoding lacks
+    board = Board(
+        [plan.hosts[at.host].name if hosts else at.group for at in plan.places],
+        Console(highlight=False),
+        ranks=None if ranks is None else ranks_of(ranks, plan.workers),
+        logs=None if log_dir is None else Logs(log_dir, range(plan.workers)),
+    )
+    try:
+        code = Launcher(plan, board, os.environ).run()
+    finally:
+        board.close()
+    raise typer.Exit(code)
+
+
+command.context_settings = {  # type: ignore[attr-defined]
+    "allow_interspersed_args": False,
+    "ignore_unknown_options": True,
+}
+"""What comes after the command is the command's; -m begins one."""
+
+
+def _key_of(folder: Path, env: Mapping[str, str]) -> str:
+    """Return the file of the workers' key: SMBOX_KEY, or the only one of the folder.
+
+    Raises:
+        ConfigError: there are none or several.
+    """
+    if told := env.get("SMBOX_KEY"):
+        return told
+    found = sorted(folder.glob("*.key"))
+    if len(found) != 1:
+        raise ConfigError(
+            "name the workers' key in SMBOX_KEY: the folder of --keys has none or several",
+            folder=str(folder),
+            found=", ".join(path.name for path in found),
+        )
+    return str(found[0])
+
+
+def ranks_of(text: str, workers: int) -> list[int]:
+    """Read ranks such as ``0,2``.
+
+    Raises:
+        ConfigError: they are no numbers, or there is no such worker.
+    """
+    words = [word.strip() for word in text.split(",")]
+    ranks = sorted({int(word) for word in words if word.isdecimal()})
+    if not all(word.isdecimal() for word in words) or ranks[-1] >= workers:
+        raise ConfigError(
+            f"--ranks takes ranks from 0 to {workers - 1} with commas, such as 0,2", ranks=text
+        )
+    return ranks

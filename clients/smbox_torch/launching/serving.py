@@ -1,0 +1,85 @@
+"""Hosts of a run, entered, and its memory nodes in them; all end together."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from smbox_torch.launching.children import Child, forget
+from smbox_torch.launching.cluster import Plan
+from smbox_torch.launching.far_host import FarHost
+from smbox_torch.launching.hosts import travelling
+from smbox_torch.launching.interrupts import held
+from smbox_torch.launching.node_keeper import NodeKeeper
+from smbox_torch.launching.this_host import StartingHost, ThisHost
+
+
+@dataclass
+class Serving:
+    """What stands while workers run.
+
+    Attributes:
+        hosts: of the plan, in its order; one where all is played on this host.
+        agents: through which hosts are entered.
+        nodes: memory nodes that were started.
+        address: of all memory nodes.
+    """
+
+    hosts: Sequence[StartingHost]
+    agents: Sequence[Child]
+    nodes: list[NodeKeeper] = field(default_factory=list)
+    address: str = ""
+
+    def take_ends(self, ended: Sequence[Any], selector: selectors.BaseSelector) -> None:
+        """Start memory nodes again that have ended; take note of hosts that are lost.
+
+        Raises:
+            ConnectError: a node died too often, or its host is lost.
+        """
+        for agent in self.agents:
+            if agent in ended:  # so has all that it started
+                forget(selector, agent)
+                agent.reap()
+        for node in self.nodes:
+            if node.child in ended:
+                node.restart(selector)
+
+
+@contextmanager
+def serving(
+    plan: Plan, env: Mapping[str, str], note: Callable[[str], None]
+) -> Iterator[Serving]:
+    """Enter all hosts and start the memory nodes; they end in the end.
+
+    Args:
+        plan: of the run.
+        env: environment of the memory nodes.
+        note: called with lines to show.
+
+    Raises:
+        ConnectError: a host cannot be entered, or a memory node did not start.
+        ConfigError: a host lacks the folder or command, or a node refused its arguments.
+            Nothing is left in either case.
+    """
+    with ExitStack() as ends:  # each, whatever another one does
+        far = []
+        for host in plan.hosts:
+            words = plan.command if host.workers else ()
+            with held():  # an interrupt in between would leave the host entered
+                far.append(FarHost(host, words, travelling(env), plan.grace_s, note))
+                ends.callback(far[-1].close)
+        for each in far:
+            each.await_ready()
+        hosts: Sequence[StartingHost] = far or [ThisHost(plan.command)]
+        told = Serving(hosts, [each.agent for each in far], address=plan.address or "")
+        for node_id, index in enumerate(plan.memory_hosts):
+            told.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
+            ends.callback(told.nodes[-1].close)
+        for node in told.nodes:
+            node.await_ready()
+        if told.nodes:
+            told.address = ",".join(node.address for node in told.nodes)
+        yield told

@@ -1,0 +1,191 @@
+"""The workers of one start of a run, watched to their end; what happens when one fails."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from smbox_torch.launching.board import REFRESH_S, Board
+from smbox_torch.launching.children import (
+    Lines,
+    Pipe,
+    Running,
+    described,
+    end_all,
+    forget,
+    listen,
+)
+from smbox_torch.launching.cluster import OnFailure, Plan, Run, worker_env
+from smbox_torch.launching.serving import Serving
+from smbox_torch.workers.reporter import parse
+
+STDIN: Final = 0
+
+
+@dataclass
+class Workers:
+    """All workers, by rank.
+
+    Args:
+        plan: what to start.
+        board: where to show it.
+        env: environment that they inherit.
+        serving: the hosts and memory nodes.
+        run: what they share.
+        restart: how often all have been started again.
+
+    Attributes:
+        failed: the rank that failed first and was not started again, or None.
+        exit_code: of that worker as Child tells it, or 0.
+    """
+
+    plan: Plan
+    board: Board
+    env: Mapping[str, str]
+    serving: Serving
+    run: Run
+    restart: int
+    failed: int | None = None
+    exit_code: int = 0
+    _children: list[Running] = field(default_factory=list)
+    _again: list[int] = field(default_factory=list)
+    """How often each worker has been started again by itself."""
+
+    def watch(self) -> None:
+        """Start all and wait: until all have ended, or one has failed that ends all.
+
+        A memory node that dies is started again.
+
+        Raises:
+            ConnectError: a memory node cannot be started again, or the host is lost in which a
+                worker is to start.
+        """
+        for rank in range(self.plan.workers):
+            self._again.append(0)
+            self._children.append(self._start(rank))
+        with selectors.DefaultSelector() as selector:
+            for agent in self.serving.agents:
+                listen(selector, agent)
+            for child in self._children:
+                listen(selector, child)
+            for node in self.serving.nodes:
+                listen(selector, node.child)
+            self._watch(selector)
+        if self.failed is not None:
+            self._end_others(self.failed)
+
+    def end(self) -> None:
+        """End those that still run."""
+        end_all(self._children, self.plan.grace_s)
+
+    def _start(self, rank: int) -> Running:
+        host = self.serving.hosts[self.plan.places[rank].host]
+        env = worker_env(
+            self.plan,
+            self.env,
+            rank,
+            run=self.run,
+            restart=self.restart,
+            worker_restart=self._again[rank],
+        )
+        child = host.start(
+            host.command,
+            self.board.env(rank) | env,
+            self.board.output(rank),
+            Lines(lambda line: self.board.report(rank, parse(line))),
+            stdin=subprocess.DEVNULL if rank else readable_stdin(),
+        )
+        self.board.state(rank, "running")
+        return child
+
+    def _watch(self, selector: selectors.BaseSelector) -> None:
+        alive = set(range(self.plan.workers))
+        while alive and (self.failed is None or self._continues):
+            ready = selector.select(REFRESH_S)
+            for key, _ in ready:
+                if isinstance(key.data, Pipe) and not key.data.read():
+                    selector.unregister(key.fd)
+            ended = [key.data for key, _ in ready if not isinstance(key.data, Pipe)]
+            self.serving.take_ends(ended, selector)
+            gone = [rank for rank in sorted(alive) if self._children[rank] in ended]
+            for rank in gone:
+                self._reap(rank, selector)
+            alive -= set(gone)
+            # A worker that a signal killed did not fail because another one had gone.
+            for rank in sorted(gone, key=lambda rank: self._code(rank) >= 0):
+                if self._code(rank) and self._take_failure(rank, selector, len(alive)):
+                    alive.add(rank)
+            self.board.refresh()
+
+    @property
+    def _continues(self) -> bool:
+        return self.plan.on_failure in {OnFailure.CONTINUE, OnFailure.RESTART}
+
+    def _code(self, rank: int) -> int:
+        return self._children[rank].exit_code or 0
+
+    def _reap(self, rank: int, selector: selectors.BaseSelector) -> None:
+        child = self._children[rank]
+        forget(selector, child)
+        child.reap()
+        code = self._code(rank)
+        self.board.state(rank, f"failed: {described(code)}" if code else "done")
+
+    def _take_failure(self, rank: int, selector: selectors.BaseSelector, others: int) -> bool:
+        """Do what the plan says of a failed worker; tell whether it runs again."""
+        left = self.plan.restarts_max - self._again[rank]
+        is_lost = self.serving.hosts[self.plan.places[rank].host].is_lost
+        if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:
+            self._tell(rank, f"starting it again ({left} restarts left)")
+            self._again[rank] += 1
+            self._children[rank] = self._start(rank)
+            listen(selector, self._children[rank])
+            return True
+        if self.failed is None:
+            self.failed, self.exit_code = rank, self._code(rank)
+        elif not self._continues:
+            return False  # it ended together with the one that is to blame
+        self._tell(rank, self._outcome(others))
+        return False
+
+    def _outcome(self, others: int) -> str:
+        """Word what becomes of the others."""
+        if self._continues:
+            return "the others continue" if others else "no worker is left"
+        left = self.plan.restarts_max - self.restart
+        return f"starting all again ({left} restarts left)" if left else "all workers are ended"
+
+    def _tell(self, rank: int, then: str) -> None:
+        place = self.plan.places[rank]
+        where = f"{self.plan.named(place)}, local rank {place.local_rank}"
+        self.board.note(f"rank {rank} ({where}): {described(self._code(rank))}; {then}")
+
+    def _end_others(self, failed: int) -> None:
+        """End who still runs, and show how they ended."""
+        running = [rank for rank, child in enumerate(self._children) if child.exit_code is None]
+        self.end()
+        for rank in running:
+            if rank != failed and self._code(rank):
+                self.board.state(rank, f"ended: {described(self._code(rank))}")
+
+
+def readable_stdin() -> int:
+    """Return this process's standard input, or DEVNULL where it must not be read.
+
+    That is where it is closed, or a terminal that belongs to another job of the shell. Where it
+    was closed when this process began, its number is that of another file by now.
+    """
+    if sys.__stdin__ is None:
+        return subprocess.DEVNULL
+    try:
+        if os.isatty(STDIN) and os.tcgetpgrp(STDIN) != os.getpgrp():
+            return subprocess.DEVNULL
+        os.fstat(STDIN)
+    except OSError:
+        return subprocess.DEVNULL
+    return STDIN

@@ -1,0 +1,26 @@
+"""A worker's own values, set to those of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from smbox_torch.model.flat import FlatParameters
+
+__all__ = ["restore"]
+
+
+def restore(
+    state_dict: dict[str, Any],
+    parameters: FlatParameters,
+    statistics: FlatParameters | None,
+    counts: Sequence[torch.Tensor],
+) -> None:
+    """Set a model's parameters and buffers to those of a checkpoint."""
+    parameters.set(state_dict["parameters"])
+    if statistics is not None and state_dict.get("buffers"):
+        statistics.set(state_dict["buffers"])
+    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
+        count.copy_(saved)

@@ -1,0 +1,160 @@
+"""The center: regions of a memory box that hold what the workers share.
+
+One region per dtype of the worker's values, ``NAME.DTYPE``, whose elements have the center's
+dtype (``precision``). It is initialised once: of workers that race to create it one wins, and
+all begin with the winner's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox_torch.adapter import as_array, dtype_name
+from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers
+from smbox_torch.model.precision import Precision, Sender
+
+__all__ = ["Center", "Shared", "center_of_buffers"]
+
+
+class Shared(Protocol):
+    """What workers share and a checkpoint holds."""
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Return a copy of it."""
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        """Overwrite it by what :meth:`values` returned."""
+
+
+class Center:
+    """Flat buffers of a worker and the regions that go with them.
+
+    Args:
+        box: the memory.
+        name: prefix of the regions.
+        flat: the worker's values, which give the layout. They initialise the regions if
+            these are new, and are overwritten by the regions' values if not.
+        init: initialise with this number instead of the worker's values.
+        leads: False leaves the worker's values alone: velocities and averages, which are
+            kept beside a center, do.
+
+    Attributes:
+        regions: one per buffer.
+        senders: one per buffer: they make operands for the region.
+
+    Raises:
+        LayoutMismatchError: regions of this name belong to another model.
+    """
+
+    def __init__(
+        self,
+        box: BoxLike,
+        name: str,
+        flat: FlatParameters,
+        *,
+        init: float | None = None,
+        leads: bool = True,
+    ) -> None:
+        self.name = name
+        self.flat = flat
+        self.regions: tuple[RegionLike, ...] = tuple(
+            box.create(
+                f"{name}.{buffer.dtype}",
+                shape=buffer.host.shape,
+                dtype=dtype_name(buffer.wide.dtype),
+                init=buffer.load() if init is None else init,
+                exist_ok=True,
+            )
+            for buffer in flat.buffers
+        )
+        self.senders = tuple(Sender(b.size, b.wide.dtype, b.wire) for b in flat.buffers)
+        for buffer, region in self if leads else ():
+            region.get(out=buffer.host)
+            buffer.store()
+        self._seen = self._version()
+
+    def __iter__(self) -> Iterator[tuple[FlatBuffer, RegionLike]]:
+        """Iterate over the pairs of buffer and region."""
+        return iter(zip(self.flat.buffers, self.regions, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the center."""
+        return self.flat.nbytes
+
+    @property
+    def sent_nbytes(self) -> int:
+        """Bytes of an operand for each region, in the wire's dtype."""
+        return sum(sender.nbytes for sender in self.senders)
+
+    def fetch(self) -> None:
+        """Overwrite the worker's values by the center's, in the wire's dtype."""
+        for (buffer, region), sender in zip(self, self.senders, strict=True):
+            sender.fetch(region, buffer.host)
+            buffer.store()
+
+    def take(self) -> None:
+        """Overwrite the worker's values by the center's, exact whatever the wire."""
+        self.flat.set(self.values())
+
+    def elastic(self, moving_rate: float) -> None:
+        """Pull the worker's values and the center together; both move by the same bits."""
+        for (buffer, region), sender in zip(self, self.senders, strict=True):
+            x = buffer.load()
+            if sender.is_exact:
+                region.elastic(x, moving_rate)
+            else:
+                x -= region.elastic(sender.operand(x), moving_rate, delta=np.empty_like(x))
+            buffer.store()
+
+    def operands(self, values: Iterable[Array]) -> list[Array]:
+        """Return ``[P]`` per buffer in the wire's dtype; see :meth:`Sender.operand`."""
+        return [s.operand(each) for s, each in zip(self.senders, values, strict=True)]
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """Return a copy of the center: dtype of the worker's values -> ``[P]`` on the CPU."""
+        copies = {}
+        for buffer, region in self:
+            copies[buffer.dtype] = torch.empty_like(buffer.wide, device="cpu")
+            region.get(out=as_array(copies[buffer.dtype]))
+        return copies
+
+    def put(self, values: dict[str, torch.Tensor]) -> None:
+        """Overwrite the center by values as :meth:`values` returned them."""
+        for buffer, region in self:
+            region.put(as_array(values[buffer.dtype].to(buffer.wide.dtype)))
+        self._seen = self._version()
+
+    def behind(self, *, mine: int = 1) -> int:
+        """Return how many changes others made since I asked last, not counting ``mine``."""
+        version, seen = self._version(), self._seen
+        self._seen = version
+        return round((version - seen) / self._stripes()) - mine
+
+    def _stripes(self) -> int:
+        return max(1, -(-self.regions[0].nbytes // STRIPE_NBYTES))
+
+    def _version(self) -> int:
+        return self.regions[0].version
+
+
+def center_of_buffers(
+    box: BoxLike, name: str, model: torch.nn.Module | None, precision: Precision
+) -> Center | None:
+    """Make the center ``NAME.buffers`` of a model's floating-point buffers; None: it has none.
+
+    They are sent exactly: what rounding left out of a large variance could make a small one
+    negative.
+    """
+    tensors = float_buffers(model) if model is not None else []
+    if not tensors:
+        return None
+    flat = FlatParameters(tensors, precision=replace(precision, is_exact=True))
+    return Center(box, f"{name}.buffers", flat)

@@ -1,0 +1,222 @@
+"""An optimizer around an optimizer: what every wrapper is to schedulers, scalers and users."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+
+from smbox.errors import ConfigError
+from smbox_torch.model.digest import digest
+from smbox_torch.model.own_values import OwnValues
+from smbox_torch.optimizer.torch_group import warn_if_both_communicate
+from smbox_torch.world import World
+
+__all__ = ["WrappedOptimizer", "is_plain"]
+
+
+def is_plain(state_dict: Mapping[str, Any]) -> bool:
+    """Tell whether a state is that of a ``torch.optim`` optimizer."""
+    return {"state", "param_groups"} <= state_dict.keys()
+
+
+class WrappedOptimizer(torch.optim.Optimizer):
+    """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
+
+    A subclass says in ``_advance`` what one step is, and in ``close`` how it ends. Once it has
+    given the model its first values it calls ``_remember``: ``step`` then refuses a model that
+    was changed before the first step. One whose model others may change does not call it.
+
+    Args:
+        optimizer: does the local steps; its ``step`` must do without a closure.
+        group: the process group that a step averages over, or None.
+
+    Attributes:
+        inner: the optimizer inside.
+        rank: of this worker, as the launcher tells; 0 without one.
+
+    Raises:
+        ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
+    """
+
+    _given: int | None = None
+    """Digest of the values that the model was given, until the first step."""
+
+    _own: OwnValues | None = None
+    """The worker's values while :meth:`eval` lends its model; None: that model is evaluated."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, *, group: dist.ProcessGroup | None = None
+    ) -> None:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise ConfigError(
+                "one step here is one gradient: take an optimizer whose step needs no closure",
+                optimizer=type(optimizer).__name__,
+            )
+        self.inner = optimizer
+        self._may_warn = group is None  # until the first step
+        self.rank = World.from_env(os.environ).rank
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take groups and state of the optimizer inside; they are the same objects."""
+        inner = self.inner
+        super().__setstate__(
+            {
+                "defaults": inner.defaults,
+                "state": inner.state,
+                "param_groups": inner.param_groups,
+            }
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse copy and pickle: a worker's place among the others cannot be doubled."""
+        raise ConfigError(
+            "a wrapped optimizer is neither copied nor pickled: save its state_dict(), and "
+            "load it into an optimizer that is wrapped there",
+            optimizer=type(self).__name__,
+        )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do one step.
+
+        Args:
+            closure: evaluates the model once and returns the loss; optional.
+
+        Returns:
+            What the closure returned.
+
+        Raises:
+            ConfigError: the model was changed after the optimizer was wrapped, holds the
+                center since :meth:`eval`, or a gradient is sparse that the optimizer inside
+                needs dense; nothing was exchanged, and the model stays as it is.
+        """
+        if self._own is not None:
+            self._own.check()
+        if self._may_warn:
+            self._may_warn = False
+            warn_if_both_communicate()
+        self._demand_unchanged()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._demand_gradients()
+        with torch.no_grad():
+            self._advance()
+        return loss
+
+    def _members(self) -> Iterator[torch.Tensor]:
+        return (p for group in self.param_groups for p in group["params"])
+
+    def _remember(self) -> None:
+        """Note the model's values as those that the first step is to find."""
+        self._given = digest(self._members())
+
+    def _remember_filled(self, model: torch.nn.Module) -> None:
+        """Note the values again, before the first step, if the filled model is the own one."""
+        own = {id(parameter) for parameter in self._members()}
+        if self._given is not None and any(id(p) in own for p in model.parameters()):
+            self._remember()
+
+    def _demand_unchanged(self) -> None:
+        """Raise ConfigError, before the first step, if the model is not what it was given."""
+        if self._given is None:
+            return
+        if digest(self._members()) != self._given:
+            raise ConfigError(
+                "the model was changed after the optimizer was wrapped: load the model before. "
+                "To go on with a run use the optimizer's load_state_dict",
+                optimizer=type(self).__name__,
+            )
+        self._given = None
+
+    def _demand_gradients(self) -> None:
+        """Raise ConfigError if the gradients are none that a step can be made along."""
+
+    def _advance(self) -> None:
+        """Do one step; gradients are in place."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def eval(self) -> None:
+        """Put the center into the model, to evaluate or save it; the worker's values are kept.
+
+        The model keeps what it was given until :meth:`train`; ``step`` and exchanges raise
+        ConfigError meanwhile, and ``state_dict`` tells the worker's own values as ever. Where
+        all workers have one model, nothing changes.
+
+        Raises:
+            SmboxError: the center cannot be read; the model is as it was.
+        """
+        if self._own is not None:
+            self._own.replace(self._take_center)
+
+    @torch.no_grad()
+    def train(self) -> None:
+        """Put the worker's own values back into the model; harmless if they are there."""
+        if self._own is not None:
+            self._own.give_back()
+
+    def _take_center(self) -> None:
+        """Set the worker's own model to the center."""
+        raise NotImplementedError
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
+        """Clear the gradients."""
+        self.inner.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:  # noqa: ARG002 - torch's
+        """Refuse: what is shared is fixed when the optimizer is wrapped."""
+        raise ConfigError("wrap the optimizer after all parameter groups have been added")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the optimizer inside."""
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of the optimizer inside, and take the model as it is now.
+
+        Raises:
+            ConfigError: it does not fit the optimizer inside; nothing was changed.
+        """
+        self._load_inner(state_dict)
+        if self._given is not None:
+            self._remember()
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of a plain optimizer into the one inside."""
+        if not is_plain(state_dict):
+            raise ConfigError(
+                "this is no state of a torch.optim optimizer: no 'state' and 'param_groups'",
+                keys=sorted(map(str, state_dict)),
+            )
+        try:
+            self.inner.load_state_dict(state_dict)
+        except ValueError as error:
+            raise ConfigError(
+                "this state is of an optimizer with other parameter groups: build the model "
+                f"and its groups as they were when it was saved ({error})",
+                optimizer=type(self.inner).__name__,
+            ) from error
+        self._adopt()
+
+    def close(self) -> None:
+        """Leave the other workers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

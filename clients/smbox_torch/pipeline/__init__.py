@@ -1,0 +1,1 @@
+"""Pipeline: the stages of a model in different processes."""

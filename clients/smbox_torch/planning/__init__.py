@@ -1,0 +1,1 @@
+"""The command ``smbox plan``: predictions of the speed of each way of training."""

@@ -1,0 +1,79 @@
+"""``smbox plan``: images per second of each way of training, before a network is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smbox import toml
+from smbox.cli.output import print_json, print_table
+from smbox_torch.planning import models
+from smbox_torch.planning.drawing import draw
+from smbox_torch.planning.file import FLOAT32, read
+from smbox_torch.planning.rates import Prediction, predict
+
+__all__ = ["command"]
+
+COLUMNS = ("way", "workers", "images/s", "speed-up", "utilisation", "s/iteration", "saturates")
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="MODEL.toml", help="See docs/planner.md.")],
+    *,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure the computation on this processor.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Where to draw the rates (PNG).")] = None,
+) -> None:
+    """Predict images per second of each way of training, and what saturates."""
+    told = toml.read(file, partial(read, is_measured=measure))
+    model = told.model
+    parameters = (
+        models.count_parameters(model.name)
+        if model.name is not None
+        else int(model.parameters or 0)
+    )
+    compute_s = (
+        models.measure_compute_s(str(model.name), model.batch)
+        if measure
+        else float(model.compute_s or 0.0)
+    )
+    rates = told.rates()
+    setups = told.setups(parameters, compute_s)
+    found = [
+        predict(way, setup, rates, batch=model.batch)
+        for way in told.plan.ways
+        for setup in setups
+    ]
+    name = model.name or f"{parameters} parameters"
+    title = (
+        f"{name}: {FLOAT32 * parameters / 2**20:.1f} MiB, batch {model.batch} in"
+        f" {compute_s:.3f} s ({'measured' if measure else 'given'}), links of"
+        f" {rates.link_mbit:g} Mbit/s"
+    )
+    if plot is not None:
+        draw(found, title, plot)
+    if json:
+        facts = {"model": name, "parameters": parameters, "compute_s": compute_s}
+        print_json({**facts, "predictions": [asdict(each) for each in found]})
+        return
+    print(title)
+    print_table(COLUMNS, [_cells(each) for each in found])
+
+
+def _cells(each: Prediction) -> Sequence[object]:
+    return (
+        each.way,
+        each.workers,
+        f"{each.images_per_s:.1f}",
+        f"{each.speed_up:.2f}",
+        f"{each.utilisation:.0%}",
+        f"{each.iteration_s:.3f}",
+        str(each.saturates),
+    )

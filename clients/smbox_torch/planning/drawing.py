@@ -1,0 +1,49 @@
+"""The picture of a plan: images per second over the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from smbox.errors import ConfigError
+from smbox_torch.planning.rates import Prediction
+
+__all__ = ["draw"]
+
+
+def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
+    """Write the picture (PNG, by the path's ending).
+
+    Args:
+        found: predictions, of each way by growing numbers of workers.
+        title: above the picture.
+        path: of the picture; PNG if it has no ending.
+
+    Raises:
+        ConfigError: matplotlib is missing, or cannot write such a file there.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ConfigError("--plot needs matplotlib: pip install 'smbox[demo]'") from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for way in dict.fromkeys(each.way for each in found):
+        mine = sorted((each for each in found if each.way == way), key=lambda one: one.workers)
+        rates = [each.images_per_s for each in mine]
+        axes.plot([each.workers for each in mine], rates, marker="o", markersize=3, label=way)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("workers")
+    axes.set_ylabel("images/s of all workers, predicted")
+    axes.set_title(title, fontsize="medium")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize="small")
+    try:
+        figure.savefig(path, dpi=110, format=path.suffix[1:] or "png")
+    except ValueError as error:
+        raise ConfigError("matplotlib writes no such file: use .png", file=str(path)) from error
+    except OSError as error:
+        raise ConfigError(
+            f"the picture cannot be written: {error.strerror}", file=str(path)
+        ) from error

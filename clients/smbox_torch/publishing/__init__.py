@@ -1,0 +1,1 @@
+"""Publisher and Subscriber: weights of a trainer, in versions that readers pull."""

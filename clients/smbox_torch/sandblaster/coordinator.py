@@ -1,0 +1,87 @@
+"""The place of a run's coordinator: the coordinator holds it, and the workers watch it.
+
+The place is rank 0 of the run ``NAME.coordinator`` (``smbox.join``), which nobody else joins.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from smbox import Member, join
+from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
+from smbox.lease import LEFT, RENEWALS, numbers
+from smbox.roster import LEASE, Roster, regions_of
+from smbox_torch.workers.team import LEASE_S
+
+__all__ = ["Place", "Watch"]
+
+
+def _run_of(name: str) -> str:
+    return f"{name}.coordinator"
+
+
+class Place:
+    """The coordinator's place, held until ``leave``.
+
+    Args:
+        box: the memory.
+        name: of the run.
+        lease_s: seconds without renewal after which workers count the coordinator as dead.
+
+    Raises:
+        ConfigError: the lease cannot be kept.
+        RankTakenError: another living process coordinates a run of this name.
+    """
+
+    def __init__(self, box: Any, name: str, lease_s: float) -> None:
+        run = _run_of(name)
+        self._home = box.home_of(run)
+        self._member: Member = join(box, run, rank=0, expected=1, lease_s=lease_s)
+        self._regions = regions_of(run)
+
+    def leave(self) -> None:
+        """Leave the place and free its regions. Idempotent."""
+        self._member.leave()
+        for region in self._regions:
+            with suppress(RegionFreedError, RegionNotFoundError):
+                self._home.free(region)
+
+
+class Watch:
+    """A worker's view of the coordinator.
+
+    Args:
+        box: the worker's own.
+        name: of the run.
+
+    Raises:
+        RegionNotFoundError: the run has ended.
+    """
+
+    def __init__(self, box: Any, name: str) -> None:
+        run = _run_of(name)
+        self._roster = Roster(box.home_of(run), run, LEASE_S, must_exist=True)
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two looks."""
+        return self._roster.lease_s(0) / RENEWALS
+
+    def lost(self) -> WorkerLostError | None:
+        """Look; return the error if the coordinator died, or left without ending the run.
+
+        Raises:
+            RegionFreedError: the run has ended.
+        """
+        view = self._roster.watch(0)
+        if not view.is_free(0):
+            return None
+        found = view.of(0)
+        has_left = int(numbers(view.words[:1, LEASE])[0]) == LEFT
+        return WorkerLostError(
+            f"the coordinator {'left without ending the run' if has_left else 'died'}: begin"
+            " another run, under another name",
+            host=found.host,
+            pid=found.pid,
+        )

@@ -1,0 +1,168 @@
+"""NodeLBFGS: the vectors of L-BFGS as regions; its commands travel and no element does.
+
+Two-loop recursion of Nocedal and Wright, Numerical Optimization, algorithm 7.4, as the
+coordinator of Sandblaster L-BFGS runs it (Dean et al., NIPS 2012, section 4.2). n = number of
+parameters, m = pairs kept:
+
+    x     parameters           base    x before the step
+    g     gradient at x        last    gradient at base
+    d     H g, the direction   s, y    differences of x and of g: m regions each
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from smbox.errors import ConfigError
+from smbox_torch.sandblaster.made import Made
+from smbox_torch.whole import whole
+
+__all__ = ["NodeLBFGS"]
+
+VECTORS: Final = ("x", "gradient", "base", "last", "direction")
+
+
+class Pair(NamedTuple):
+    """One of the last steps.
+
+    Attributes:
+        s: region ``[n]``, the move of x.
+        y: region ``[n]``, the change of the gradient.
+        rho: 1 / s.y
+        gamma: s.y / y.y, the scale of the first H.
+    """
+
+    s: Any
+    y: Any
+    rho: float
+    gamma: float
+
+
+class NodeLBFGS:
+    """The vectors of one minimisation and what is done with them; nothing evaluates here.
+
+    Args:
+        box: where the regions are made: ``name.x``, ``name.gradient``, ``name.s0`` and so on,
+            2 m + 5 vectors in all.
+        name: of the run.
+        size: n.
+        dtype: "float32" or "float64".
+        history: m.
+
+    Attributes:
+        x: region ``[n]``: whoever evaluates reads it.
+        gradient: region ``[n]``: whoever evaluates leaves the gradient at x there.
+        pairs: those kept, the oldest first.
+
+    Raises:
+        ConfigError, TypeError: another dtype, or m is no whole number from 1; nothing was made.
+        RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
+            is left.
+    """
+
+    def __init__(self, box: Any, name: str, size: int, dtype: str, history: int = 10) -> None:
+        if dtype not in {"float32", "float64"}:
+            raise ConfigError("L-BFGS computes in float32 or float64", dtype=dtype)
+        history = whole("history", history)
+        pairs = [f"{kind}{index}" for index in range(history) for kind in "sy"]
+        self._made = Made(box, name)
+        with self._made.all_or_none():
+            regions = {
+                word: self._made.region(word, shape=(size,), dtype=dtype, layout="striped")
+                for word in (*VECTORS, *pairs)
+            }
+        self.x, self.gradient, self._base, self._last, self._direction = (
+            regions[word] for word in VECTORS
+        )
+        self._free = [(regions[f"s{index}"], regions[f"y{index}"]) for index in range(history)]
+        limits = np.finfo(dtype)
+        self._eps, self._min, self._max = map(float, (limits.eps, limits.tiny, limits.max))
+        self._slope = 0.0
+        self.pairs: deque[Pair] = deque()
+
+    def direct(self) -> float:
+        """Compute ``d = H g``, and return ``g . d``: x falls along -d where that is positive.
+
+        Without pairs H is the identity. The result is not finite where the gradient is not, or
+        where its square or H g are beyond the numbers of the dtype.
+        """
+        d, alphas = self._direction, []
+        d.accumulate_from(self.gradient, op="replace")
+        for pair in reversed(self.pairs):
+            alpha = pair.rho * pair.s.dot(d)
+            if not self._can_take(alpha):
+                return math.nan
+            alphas.append(alpha)
+            d.accumulate_from(pair.y, -alpha)
+        if self.pairs:
+            d.scale(self.pairs[-1].gamma)
+        for pair in self.pairs:
+            factor = alphas.pop() - pair.rho * pair.y.dot(d)
+            if not self._can_take(factor):
+                return math.nan
+            d.accumulate_from(pair.s, factor)
+        self._slope = float(self.gradient.dot(d))
+        return self._slope
+
+    def _can_take(self, factor: float) -> bool:
+        """Tell whether a region may be multiplied by so much; no NaN."""
+        return abs(factor) <= self._max
+
+    def begin(self) -> None:
+        """Note x and its gradient: the next moves begin there."""
+        self._base.accumulate_from(self.x, op="replace")
+        self._last.accumulate_from(self.gradient, op="replace")
+
+    def move(self, step: float) -> None:
+        """Set ``x = base - step * d``."""
+        self.x.accumulate_from(self._base, op="replace")
+        self.x.accumulate_from(self._direction, -step)
+
+    def learn(self, step: float) -> bool:
+        """Keep the pair of the last move, whose gradient is there; tell whether it is kept.
+
+        The oldest pair goes where m are kept. A pair is left out unless s.y is above the
+        rounding error of step g.d (Byrd, Lu, Nocedal and Zhu's L-BFGS-B does so, whatever the
+        scale of f), and where 1 / s.y or s.y / y.y is beyond the numbers of the dtype.
+        """
+        if not self._free:
+            oldest = self.pairs.popleft()
+            self._free.append((oldest.s, oldest.y))
+        s, y = self._free[-1]
+        s.accumulate_from(self._direction, op="replace")
+        s.scale(-step)
+        y.accumulate_from(self.gradient, op="replace")
+        y.accumulate_from(self._last, -1.0)
+        curvature, square = s.dot(y), y.dot(y)
+        least = self._eps * step * self._slope
+        if not max(0.0, least) < curvature < math.inf or square == 0.0:
+            return False  # of small gradients y.y is 0 before s.y is
+        pair = Pair(s, y, 1.0 / curvature, curvature / square)
+        if pair.rho == math.inf or not self._min <= pair.gamma <= self._max:
+            return False
+        self._free.pop()
+        self.pairs.append(pair)
+        return True
+
+    def undo(self) -> None:
+        """Go back to where ``begin`` was, and forget all pairs."""
+        self.x.accumulate_from(self._base, op="replace")
+        self.gradient.accumulate_from(self._last, op="replace")
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all pairs: the next direction is the gradient."""
+        self._free += [(pair.s, pair.y) for pair in self.pairs]
+        self.pairs.clear()
+
+    def close(self) -> None:
+        """Free all vectors but x. Idempotent."""
+        self._made.free(but="x")
+
+    def free(self) -> None:
+        """Free all vectors. Idempotent."""
+        self._made.free()

@@ -1,0 +1,145 @@
+"""A worker's side of portions: it draws tickets and delivers gradients; see ``portions.py``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
+from smbox_torch.sandblaster.coordinator import Watch
+from smbox_torch.sandblaster.work_board import (
+    HEAD,
+    POSITION,
+    ROUND_SHIFT,
+    Ticket,
+    WorkBoard,
+    add_to,
+)
+from smbox_torch.whole import whole
+
+__all__ = ["Tickets"]
+
+
+class Tickets:
+    """A worker's side.
+
+    Args:
+        box: the worker's own.
+        name: of the run.
+        rank: of this worker; no other process has it at the same time. A process that takes
+            the place of a dead one has its rank.
+        timeout_s: how long the coordinator may be silent, or not be there yet.
+
+    Attributes:
+        slot: region ``[n]`` for the gradient.
+
+    Raises:
+        ConfigError, TypeError: the run has no worker of this rank.
+        RegionNotFoundError: the coordinator has not made the regions in time, or has ended the
+            run.
+    """
+
+    def __init__(self, box: Any, name: str, rank: int, timeout_s: float) -> None:
+        self._box = box
+        self._shared = box.attach(f"{name}.board", timeout_s=timeout_s)
+        self._reports = box.attach(f"{name}.reports", timeout_s=0.0)
+        workers = self._reports.shape[0]
+        if not 0 <= whole("rank", rank, least=0) < workers:
+            raise ConfigError("the run has no worker of this rank", rank=rank, workers=workers)
+        self._tickets = box.attach(f"{name}.tickets", timeout_s=0.0)
+        self.slot = box.attach(f"{name}.slot{rank}", timeout_s=0.0)
+        self._coordinator = Watch(box, name)
+        self._rank = rank
+        self._timeout_s = timeout_s
+        self._portions = self._shared.shape[0] - HEAD - workers
+        self._label = int(self._reports[rank : rank + 1].get()[0, 0])
+
+    def draw(self) -> Ticket | None:
+        """Return a portion to do, waiting for a round that has some; None: the run is over.
+
+        Raises:
+            WorkerLostError: the coordinator died.
+            RequestTimeoutError: the coordinator was silent for too long.
+        """
+        try:
+            return self._draw()
+        except RegionFreedError:
+            self._demand_node()
+            return None
+
+    def _draw(self) -> Ticket | None:
+        while True:
+            value = add_to(self._tickets, 1)
+            round_, position = value >> ROUND_SHIFT, value & POSITION
+            board = self._await_round(max(1, round_))
+            if board.is_over:
+                return None
+            if board.round > round_:
+                continue
+            if position - board.first < board.portions:
+                return Ticket(round_, position - board.first)
+            mine = Ticket(*divmod(self._label, 1 << ROUND_SHIFT))
+            left = [p for p in board.missing() if Ticket(round_, p) != mine]
+            if left:
+                return Ticket(round_, left[position % len(left)])
+            self._await_round(round_ + 1)
+
+    def deliver(self, ticket: Ticket, gradient: Any, loss: float) -> bool:
+        """Put a portion's gradient into the slot, once that is free, and then report it.
+
+        Returns:
+            False: the run is over.
+
+        Raises:
+            WorkerLostError: the coordinator died.
+            RequestTimeoutError: the coordinator was silent for too long.
+        """
+        try:
+            if self._await(lambda board: int(board.taken[self._rank]) == self._label).is_over:
+                return False
+            self.slot.put(gradient)
+            row = np.array([[ticket.label, np.float64(loss).view(np.int64)]])
+            self._reports[self._rank : self._rank + 1].put(row)
+        except RegionFreedError:
+            self._demand_node()
+            return False
+        self._label = ticket.label
+        return True
+
+    def _demand_node(self) -> None:
+        """Raise unless the node answers: a node that stops frees its regions, too."""
+        self._box.stats()
+
+    def _await_round(self, least: int) -> WorkBoard:
+        return self._await(lambda board: board.round >= least)
+
+    def _await(self, is_met: Callable[[WorkBoard], bool]) -> WorkBoard:
+        """Return the board as soon as it meets a condition, or the run is over."""
+        while True:
+            version = self._shared.version
+            board = self._look()
+            if board.is_over or is_met(board):
+                return board
+            self._await_change(version)
+
+    def _await_change(self, version: int) -> None:
+        """Return when the board has changed; look now and again for the coordinator."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            limit_s = min(self._coordinator.look_s, max(0.0, deadline_s - time.monotonic()))
+            try:
+                self._shared.wait(version + 1, timeout_s=limit_s)
+            except RequestTimeoutError:
+                lost = self._coordinator.lost()
+                if lost is not None and not self._look().is_over:
+                    raise lost from None
+                if time.monotonic() >= deadline_s:
+                    raise
+            else:
+                return
+
+    def _look(self) -> WorkBoard:
+        return WorkBoard(self._shared.get(), self._portions)

@@ -1,0 +1,120 @@
+"""Clocks of workers, side by side in one region, and waiting until none is too far behind."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.errors import ConfigError, RequestTimeoutError
+from smbox_torch.boxes import BoxLike
+from smbox_torch.workers.team import Team
+
+__all__ = ["Clocks"]
+
+LEFT: Final = np.iinfo(np.int64).max
+"""Clock of a worker that left: nobody waits for it."""
+
+RANKS_MAX: Final = 1024
+"""Ranks that have a clock, as many as a run has members."""
+
+
+class Clocks:
+    """The clocks of all workers; this worker advances one of them.
+
+    Clocks of workers that died are skipped, see docs/membership.md.
+
+    Args:
+        box: the memory.
+        name: of the region, ``i64[RANKS_MAX]``.
+        team: who works. This worker's clock goes on where that of its rank stopped; where it
+            left, or joined a run at work, not before the slowest of the others.
+
+    Raises:
+        ConfigError: there are more workers than clocks; nothing was created.
+    """
+
+    def __init__(self, box: BoxLike, name: str, team: Team) -> None:
+        if max(team.rank + 1, team.size) > RANKS_MAX:
+            raise ConfigError(f"at most {RANKS_MAX} workers have clocks", workers=team.size)
+        self._team = team
+        self._has_left = False
+        self._all = box.create(name, shape=RANKS_MAX, dtype="int64", init=0, exist_ok=True)
+        self._mine = self._all[team.rank : team.rank + 1]
+        before = 0 if self.mine == LEFT else self.mine
+        if team.is_late or self.mine == LEFT:
+            others = [clock for rank, clock in self.present().items() if rank != team.rank]
+            self._set(max(before, min(others, default=0)))
+
+    @property
+    def mine(self) -> int:
+        """This worker's clock."""
+        return int(self._mine.get()[0])
+
+    def read(self) -> NDArray[np.int64]:
+        """Return the clocks of all ranks as they are now, ``i64[RANKS_MAX]``."""
+        return self._all.get()
+
+    def present(self) -> dict[int, int]:
+        """Return the clocks of those who are there, by rank: neither dead nor left."""
+        clocks = self.read()
+        ranks = [rank for rank in self._team.present() if rank < RANKS_MAX]
+        return {rank: int(clocks[rank]) for rank in ranks if clocks[rank] != LEFT}
+
+    def slowest(self) -> int:
+        """Return the lowest clock of those who are there; this worker's if it is alone."""
+        return min(self.present().values(), default=self.mine)
+
+    def tick(self) -> int:
+        """Advance this worker's clock; return it.
+
+        Raises:
+            ConfigError: this worker has left.
+        """
+        if self._has_left:
+            raise ConfigError(
+                "this worker has left: its clock stands still", rank=self._team.rank
+            )
+        self._mine.accumulate(np.ones(1, np.int64))
+        return self.mine
+
+    def leave(self) -> None:
+        """Let nobody wait for this worker any more."""
+        self._has_left = True
+        self._set(LEFT)
+
+    def wait(self, at_least: int, timeout_s: float) -> int:
+        """Wait until no clock is below ``at_least``; return the slowest.
+
+        Raises:
+            RequestTimeoutError: one stayed behind or never came; the error names it. Nothing
+                changed.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            version = self._all.version
+            clocks = self.present()
+            behind = [rank for rank, clock in clocks.items() if clock < at_least]
+            if not behind:
+                return min(clocks.values(), default=at_least)
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0.0:
+                rank = min(behind, key=clocks.__getitem__)
+                found = self._team.describe(rank)
+                raise RequestTimeoutError(
+                    f"rank {rank} never came: start as many workers as workers= says"
+                    if found.get("pid", ...) is None
+                    else f"rank {rank} stays behind: is it alive?",
+                    **found,
+                    clock=clocks[rank],
+                    awaited=at_least,
+                    timeout_s=timeout_s,
+                )
+            with suppress(RequestTimeoutError):
+                self._all.wait(version + 1, timeout_s=min(left_s, self._team.look_s))
+
+    def _set(self, clock: int) -> None:
+        self._mine.put(np.array([clock], np.int64))

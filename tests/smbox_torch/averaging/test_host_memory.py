@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from smbox.errors import ConfigError, SegmentError, WorkerLostError
+from smbox.memory import segment
+from smbox.memory.layout import PREFIX
+from smbox.memory.segment import Segment
+from smbox_torch.averaging.host_memory import HOST_PREFIX, HostMemory, remove_leftovers
+from smbox_torch.world import World
+
+LONG_S = 60.0
+
+GATHER_AND_WAIT = """
+import sys
+from smbox_torch.averaging.host_memory import HostMemory
+from smbox_torch.world import World
+world = World(world_size=2, local_world_size=2, run_id=sys.argv[1])
+HostMemory.join("orphan", world, 8, timeout_s=600)
+"""
+
+
+def worlds(ranks: int) -> list[World]:
+    run_id = uuid.uuid4().hex
+    return [
+        World(
+            rank=rank,
+            local_rank=rank,
+            world_size=ranks,
+            local_world_size=ranks,
+            run_id=run_id,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def named(token: str) -> list[str]:
+    return [name for name in segment.listing(HOST_PREFIX) if token in name]
+
+
+def join(world: World, nbytes: int = 100, *, layout: str = "", timeout_s: float = LONG_S):
+    return HostMemory.join("t", world, nbytes, layout=layout, timeout_s=timeout_s)
+
+
+def test_all_ranks_see_the_same_bytes_and_the_name_is_gone():
+    three = worlds(3)
+    with ThreadPoolExecutor(3) as pool:
+        memories = list(pool.map(join, three))
+    assert named(three[0].host_token) == []
+    for rank, memory in enumerate(memories):
+        memory.data[rank] = rank + 1
+    assert [memory.data.tolist()[:4] for memory in memories] == [[1, 2, 3, 0]] * 3
+    assert [len(memory.data) for memory in memories] == [100] * 3
+    view = memories[0].data
+    for memory in memories:
+        memory.close()
+        memory.close()
+    assert view[2] == 3
+
+
+def test_a_name_may_be_used_again_one_after_the_other():
+    two = worlds(2)
+
+    def twice(world: World) -> list[int]:
+        found = []
+        for number in (1, 2):
+            memory = join(world)
+            if world.is_group_root:
+                memory.data[0] = number
+                memory.rendezvous.raise_to(0, 1)
+            else:
+                memory.rendezvous.raise_to(0, 1)
+                memory.rendezvous.wait(0, 1)
+                found.append(int(memory.data[0]))
+            memory.close()
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(twice, two)) == [[], [1, 2]]
+
+
+@pytest.mark.parametrize("other", [{"nbytes": 99}, {"layout": "another model"}])
+def test_ranks_that_disagree_learn_it(other):
+    two = worlds(2)
+    with ThreadPoolExecutor(2) as pool:
+        root, member = pool.submit(join, two[0]), pool.submit(join, two[1], **other)
+    assert isinstance(member.exception(), ConfigError)
+    assert isinstance(root.exception(), WorkerLostError)
+    assert root.exception().facts["rank"] == 1
+    assert named(two[0].host_token) == []
+
+
+def test_a_rank_that_never_comes_is_named_and_nothing_is_left():
+    two = worlds(2)
+    with pytest.raises(WorkerLostError, match="rank 1 never came"):
+        join(two[0], timeout_s=0.1)
+    with pytest.raises(WorkerLostError, match="local rank 0"):
+        join(two[1], timeout_s=0.1)
+    assert named(two[0].host_token) == []
+
+
+@pytest.fixture
+def leftover():
+    """The run id of a run whose root was killed while it gathered."""
+    run_id = uuid.uuid4().hex
+    token = World(world_size=2, local_world_size=2, run_id=run_id).host_token
+    child = subprocess.Popen([sys.executable, "-c", GATHER_AND_WAIT, run_id])
+    done = threading.Event()
+    while not any(name.endswith(token) for name in named(token)):
+        assert child.poll() is None
+        done.wait(0.01)
+    child.kill()
+    child.wait()
+    assert named(token)
+    return run_id
+
+
+def test_what_a_dead_run_left_is_removed_by_the_next(leftover: str):
+    join(World(run_id=uuid.uuid4().hex)).close()
+    assert named(World(world_size=2, local_world_size=2, run_id=leftover).host_token) == []
+
+
+def test_a_member_does_not_join_a_dead_root(leftover: str):
+    member = World(rank=1, local_rank=1, world_size=2, local_world_size=2, run_id=leftover)
+    with pytest.raises(WorkerLostError, match="never came"):
+        HostMemory.join("orphan", member, 8, timeout_s=0.1)
+    remove_leftovers()  # unless another test's group has
+    assert named(member.host_token) == []
+
+
+def test_a_root_that_died_before_its_header_was_whole_is_found_by_its_name():
+    left = f"{HOST_PREFIX}t.0123.building.{2**22 + 1}.77"
+    Segment.create(left, 4096).close()
+    assert left in remove_leftovers()
+    assert left not in segment.listing(HOST_PREFIX)
+
+
+def test_a_memory_node_may_have_any_name():
+    """Not even one called "host" is taken for a group that died as it gathered."""
+    of_a_node = f"{PREFIX}host.region.{uuid.uuid4().hex[:12]}"
+    Segment.create(of_a_node, 4096).close()
+    try:
+        join(World(run_id=uuid.uuid4().hex)).close()
+        assert of_a_node in segment.listing(PREFIX)
+    finally:
+        segment.unlink(of_a_node)
+
+
+def test_what_others_left_is_theirs_to_remove(leftover: str, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+    assert remove_leftovers() == []
+    monkeypatch.undo()
+    remove_leftovers()  # unless another test's group has
+    assert named(World(world_size=2, local_world_size=2, run_id=leftover).host_token) == []
+
+
+def test_two_living_groups_of_one_name_are_refused():
+    two = worlds(2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(join, two[0])
+        while not any(name.endswith(two[0].host_token) for name in named(two[0].host_token)):
+            assert not first.done()
+        with pytest.raises(SegmentError, match="its own name"):
+            join(two[0])
+        join(two[1]).close()
+        first.result().close()

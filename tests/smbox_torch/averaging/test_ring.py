@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zmq
+
+from smbox.errors import ConfigError, RemoteProtocolError, WorkerLostError
+from smbox_torch.averaging.ring import HEADER, Ring
+
+LONG_S = 60.0
+
+
+def exchange(size: int) -> Callable[[int], Callable[[str], list[str]]]:
+    """Addresses of workers that are threads."""
+    addresses: list[str] = [""] * size
+    met = threading.Barrier(size)
+
+    def of(rank: int) -> Callable[[str], list[str]]:
+        def tell(address: str) -> list[str]:
+            addresses[rank] = address
+            met.wait(LONG_S)
+            return addresses
+
+        return tell
+
+    return of
+
+
+def run(size: int, work, *, timeout_s: float = LONG_S) -> list:
+    of = exchange(size)
+
+    def one(rank: int):
+        ring = Ring(rank, size, of(rank), timeout_s=timeout_s)
+        try:
+            return work(ring)
+        finally:
+            ring.close()
+
+    with ThreadPoolExecutor(size) as pool:
+        return [each.result() for each in [pool.submit(one, rank) for rank in range(size)]]
+
+
+def drawn(rank: int, n: int, dtype: object = np.float32) -> np.ndarray:
+    return np.random.default_rng(rank).standard_normal(n).astype(dtype)
+
+
+def replay(arrays: list[np.ndarray]) -> np.ndarray:
+    """The sum in the ring's order: part p is summed from rank p on."""
+    size = len(arrays)
+    split = [np.array_split(array, size) for array in arrays]
+    parts = []
+    for p in range(size):
+        total = split[p][p].copy()
+        for turn in range(1, size):
+            total = total + split[(p + turn) % size][p]
+        parts.append(total)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "dtype"),
+    [
+        (1, 5, np.float32),
+        (2, 1000, np.float32),
+        (3, 100_003, np.float64),
+        (4, 2, np.float32),
+        (3, 50, ml_dtypes.bfloat16),
+    ],
+)
+def test_the_sum_is_the_replays_bit_for_bit(size: int, n: int, dtype: object):
+    def work(ring: Ring) -> np.ndarray:
+        array = drawn(ring.rank, n, dtype)
+        ring.sum(array)
+        return array
+
+    results = run(size, work)
+    expected = replay([drawn(rank, n, dtype) for rank in range(size)])
+    assert {each.tobytes() for each in results} == {expected.tobytes()}
+
+
+def test_many_rounds_do_not_mix():
+    def work(ring: Ring) -> list[float]:
+        found = []
+        for number in range(20):
+            array = np.full(7, ring.rank + number, np.float32)
+            ring.sum(array)
+            array += 1000  # what was sent must not change any more
+            found.append(float(array[0]) - 1000)
+        return found
+
+    assert run(3, work) == [[3.0 * number + 3.0 for number in range(20)]] * 3
+
+
+@pytest.mark.parametrize("source", [0, 1, 2])
+def test_broadcast_gives_everybody_the_sources(source: int):
+    def work(ring: Ring) -> bytes:
+        array = drawn(ring.rank, 33)
+        ring.broadcast(array, source)
+        return array.tobytes()
+
+    assert set(run(3, work)) == {drawn(source, 33).tobytes()}
+
+
+def test_a_worker_that_left_is_named_by_all_others():
+    def work(ring: Ring) -> str:
+        if ring.rank == 1:
+            return ""
+        with pytest.raises(WorkerLostError) as caught:
+            ring.sum(np.ones(9, np.float32))
+        assert caught.value.facts["rank"] == 1
+        return str(caught.value)
+
+    found = run(4, work)
+    assert "died or left" in found[2]
+    assert "given up" in found[3]
+    assert "given up" in found[0]
+
+
+def test_a_worker_that_says_nothing_is_named_by_all_others():
+    done = threading.Barrier(3)
+
+    def work(ring: Ring) -> int:
+        if ring.rank == 2:
+            done.wait(LONG_S)
+            return 2
+        with pytest.raises(WorkerLostError) as caught:
+            ring.sum(np.ones(9, np.float32))
+        done.wait(LONG_S)
+        return caught.value.facts["rank"]
+
+    assert run(3, work, timeout_s=1.0) == [2, 2, 2]
+
+
+def test_workers_with_different_models_are_an_error():
+    def work(ring: Ring) -> None:
+        with pytest.raises((RemoteProtocolError, WorkerLostError)):
+            ring.sum(np.ones(10 + 10 * ring.rank, np.float32))
+
+    run(2, work)
+
+
+@pytest.mark.parametrize("frames", [[b"hello"], [b"x" * HEADER.size] * 3, [b"", b""]])
+def test_a_stranger_is_refused(frames: list[bytes]):
+    addresses = []
+
+    def tell(address: str) -> list[str]:
+        addresses.append(address)
+        return [address, address]
+
+    ring = Ring(0, 2, tell, timeout_s=LONG_S)
+    with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+        stranger.connect(addresses[0])
+        stranger.send_multipart(frames)
+        with pytest.raises(RemoteProtocolError):
+            ring._receive(np.ones(1, np.float32))
+    ring.close()
+
+
+def test_impossible_places_are_refused():
+    with pytest.raises(ConfigError):
+        Ring(2, 2, lambda address: [address])

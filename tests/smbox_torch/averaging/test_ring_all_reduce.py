@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing.quadratic import LR, SIZE, Descent, noise, start
+from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+from smbox_torch.launching.this_host import free_port
+from smbox_torch.world import World
+
+STEPS = 6
+LONG_S = 60.0
+
+PROCESS = """
+import sys, torch
+from smbox.errors import WorkerLostError
+from smbox_torch.averaging.ring_all_reduce import RingAllReduce
+torch.set_num_threads(1)
+weight = torch.nn.Parameter(torch.zeros(5))
+optimizer = RingAllReduce(torch.optim.SGD([weight], lr=1.0))
+(weight.sum() * (1 + int(sys.argv[1]))).backward()
+optimizer.step()
+print(weight[0].item(), flush=True)
+sys.stdin.readline()
+try:
+    optimizer.step()
+except WorkerLostError as error:
+    print(error.facts["rank"], flush=True)
+optimizer.close()
+"""
+
+
+def train(world: World, exchange=None) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start() + np.float32(world.rank)))
+    sgd = torch.optim.SGD([x], lr=LR, momentum=0.5)
+    with RingAllReduce(sgd, world=world, exchange=exchange, timeout_s=LONG_S) as optimizer:
+        one = Descent(world.rank, x, optimizer)
+        one.run(STEPS)
+    return one
+
+
+def replayed(size: int) -> np.ndarray:
+    """SGD with momentum on the mean gradient, summed in the ring's order."""
+    x, velocity = start(), np.zeros(SIZE, np.float32)
+    for t in range(STEPS):
+        gradients = [np.array_split(x - noise(rank, t), size) for rank in range(size)]
+        means = []
+        for p in range(size):
+            total = gradients[p][p]
+            for turn in range(1, size):
+                total = total + gradients[(p + turn) % size][p]
+            means.append(total / np.float32(size))
+        velocity = np.float32(0.5) * velocity + np.concatenate(means)
+        x = x - np.float32(LR) * velocity
+    return x
+
+
+def test_one_worker_is_plain_sgd_bit_for_bit():
+    one = train(World())
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    plain = Descent(0, x, torch.optim.SGD([x], lr=LR, momentum=0.5))
+    plain.run(STEPS)
+    assert one.values().tobytes() == plain.values().tobytes()
+
+
+def test_a_frozen_parameter_is_not_decayed():
+    p, q = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    p.requires_grad_(False)
+    sgd = torch.optim.SGD([p, q], lr=0.5, weight_decay=0.5)
+    with RingAllReduce(sgd, world=World()) as optimizer:
+        q.sum().backward()
+        optimizer.step()
+    assert p.tolist() == [1, 1]
+    assert q.tolist() == [0.25, 0.25]
+
+
+def test_workers_equal_the_replay_and_each_other():
+    addresses, met = [""] * 3, threading.Barrier(3)
+
+    def work(rank: int) -> Descent:
+        def exchange(address: str) -> list[str]:
+            addresses[rank] = address
+            met.wait(LONG_S)
+            return addresses
+
+        return train(World(rank, rank, world_size=3, local_world_size=3), exchange)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(work, range(3)))
+    assert {one.values().tobytes() for one in found} == {found[0].values().tobytes()}
+    np.testing.assert_allclose(found[0].values(), replayed(3), rtol=0, atol=1e-6)
+    stats = found[0].optimizer.stats()
+    assert (stats.steps, stats.exchanges) == (STEPS, STEPS)
+    assert stats.nbytes == STEPS * (
+        2 * 2 * 2 * 4 * SIZE // 3
+    )  # both directions, two thirds twice
+
+
+def test_models_that_differ_in_shape_alone_are_refused_on_all_workers():
+    met, addresses = threading.Barrier(2), ["", ""]
+
+    def refused(rank: int) -> torch.Tensor:
+        def exchange(address: str) -> list[str]:
+            addresses[rank] = address
+            met.wait(LONG_S)
+            return addresses
+
+        weight = torch.nn.Parameter(torch.full((2 + rank, 3 - rank), float(rank)))
+        sgd, world = torch.optim.SGD([weight], lr=LR), World(rank, rank, 2, 2)
+        with pytest.raises(ConfigError, match="models differ"):
+            RingAllReduce(sgd, world=world, exchange=exchange, timeout_s=LONG_S)
+        return weight
+
+    with ThreadPoolExecutor(2) as pool:
+        weights = list(pool.map(refused, range(2)))
+    assert [float(weight.detach().mean()) for weight in weights] == [0.0, 1.0]
+
+
+def test_workers_that_nobody_told_a_master_are_told_what_to_do():
+    with pytest.raises(ConfigError, match="exchange="):
+        train(World(world_size=2), None)
+
+
+@pytest.mark.parametrize("prefix", ["SMBOX_", ""])
+def test_processes_find_each_other_by_the_store_and_miss_the_one_that_dies(
+    preloaded: str, prefix: str
+):
+    env = os.environ | {
+        f"{prefix}WORLD_SIZE": "2",
+        f"{prefix}MASTER_ADDR": "127.0.0.1",
+        f"{prefix}MASTER_PORT": str(free_port()),
+        f"{prefix or 'TORCHELASTIC_'}RUN_ID": uuid.uuid4().hex,
+    }
+    children = [
+        subprocess.Popen(
+            [preloaded, "-c", PROCESS, str(rank)],
+            env=env | {f"{prefix}RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        assert [child.stdout.readline() for child in children] == ["-1.5\n"] * 2
+        children[1].kill()
+        told, _ = children[0].communicate("\n", timeout=LONG_S)
+        assert told == "1\n"
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            child.stdin.close()
+            child.stdout.close()

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing import oracles
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, gradient, start
+from smbox_torch.downpour.mdownpour import MDownpour
+
+torch.set_num_threads(1)
+
+
+def worker(number: int, box: ModelBox, momentum: float = 0.9) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    client = box.client(f"w{number}")
+    return Descent(number, x, MDownpour(sgd, client, "run", momentum=momentum, workers=1))
+
+
+def replayed(order: list[str], count: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    xs, c, v = [start() for _ in range(count)], start(), np.zeros_like(start())
+    runs = {
+        f"w{i}": oracles.mdownpour(x, c, v, gradient(i), steps=8, lr=LR, momentum=0.9)
+        for i, x in enumerate(xs)
+    }
+    oracles.replay(runs, order)
+    return xs, c, v
+
+
+def test_one_worker_is_the_sequential_algorithm():
+    box = ModelBox()
+    one = worker(0, box)
+    one.run(8)
+    (x,), c, v = replayed(["w0"] * 16, 1)
+    np.testing.assert_array_equal(one.values(), x)
+    np.testing.assert_array_equal(box.attach("run.float32").get(), c)
+    np.testing.assert_array_equal(box.attach("run.velocity.float32").get(), v)
+
+
+def test_several_workers_equal_the_replay_of_their_order():
+    box = ModelBox()
+    workers = [worker(i, box) for i in range(3)]
+    began = len(box.log)
+    for turn in np.random.default_rng(5).permutation(np.repeat(np.arange(3), 8)):
+        workers[turn].run()
+    xs, c, v = replayed([entry.client for entry in box.log[began:]], 3)
+    np.testing.assert_allclose(box.attach("run.float32").get(), c, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(box.attach("run.velocity.float32").get(), v, rtol=0, atol=1e-6)
+    for one, x in zip(workers, xs, strict=True):
+        np.testing.assert_allclose(one.values(), x, rtol=0, atol=1e-6)
+
+
+def test_one_worker_is_torchs_nesterov():
+    box = ModelBox()
+    one = worker(0, box)
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    torchs = Descent(0, x, torch.optim.SGD([x], lr=LR, momentum=0.9, nesterov=True))
+    one.run(20)
+    torchs.run(20)
+    np.testing.assert_allclose(one.values(), torchs.values(), rtol=0, atol=1e-5)
+
+
+def test_a_checkpoint_holds_the_velocity():
+    box, again = ModelBox(), ModelBox()
+    whole = worker(0, box)
+    whole.run(5)
+    saved = whole.optimizer.state_dict()
+    whole.run(5)
+    rest = worker(0, again)
+    rest.optimizer.load_state_dict(saved)
+    rest.t = 5
+    rest.run(5)
+    np.testing.assert_array_equal(rest.values(), whole.values())
+
+
+def test_who_joins_late_begins_ahead_of_the_center_by_the_shared_velocity():
+    box = ModelBox()
+    one = worker(0, box)
+    one.run(5)
+    late = worker(1, box)
+    c, v = (box.attach(name).get() for name in ("run.float32", "run.velocity.float32"))
+    assert np.abs(v).max() > 0.1
+    np.testing.assert_allclose(late.values(), c + np.float32(0.9) * v, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(late.values(), one.values(), rtol=0, atol=1e-6)
+    late.run(1)  # its lead is no step of its own
+    expected = np.float32(0.9) * v - np.float32(LR) * gradient(1)(one.values(), 0)
+    np.testing.assert_allclose(
+        box.attach("run.velocity.float32").get(), expected, rtol=0, atol=1e-6
+    )
+
+
+def test_momentum_is_below_one():
+    with pytest.raises(ConfigError):
+        worker(0, ModelBox(), momentum=1.0)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import RequestTimeoutError
+from smbox.testing import oracles
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, noise, start
+from smbox_torch.elastic.easgd_sync import SyncEASGD
+from smbox_torch.elastic.stability import StabilityWarning
+
+torch.set_num_threads(1)
+
+
+def worker(number: int, box: ModelBox, workers: int, **settings) -> Descent:
+    x = torch.nn.Parameter(torch.from_numpy(start()))
+    sgd = torch.optim.SGD([x], lr=LR)
+    wrapped = SyncEASGD(
+        sgd, box.client(f"w{number}"), "run", period=2, workers=workers, **settings
+    )
+    return Descent(number, x, wrapped)
+
+
+def replayed(workers: int, steps: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Gradients differ by worker: the oracle calls it for each worker in turn."""
+    xs, c = [start() for _ in range(workers)], start()
+    turn = iter(range(workers * steps))
+    oracles.sync_easgd(
+        xs,
+        c,
+        lambda x, t: x - noise(next(turn) % workers, t),
+        steps=steps,
+        lr=LR,
+        moving_rate=0.9 / workers,
+        period=2,
+    )
+    return xs, c
+
+
+def test_one_worker_is_the_sequential_algorithm():
+    box = ModelBox()
+    one = worker(0, box, 1)
+    one.run(9)
+    (x,), c = replayed(1, 9)
+    np.testing.assert_array_equal(one.values(), x)
+    np.testing.assert_array_equal(box.attach("run.float32").get(), c)
+
+
+def test_three_workers_move_in_lockstep():
+    box = ModelBox()
+    workers = [worker(i, box, 3) for i in range(3)]
+    threads = [threading.Thread(target=one.run, args=(9,)) for one in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    xs, c = replayed(3, 9)
+    np.testing.assert_allclose(box.attach("run.float32").get(), c, rtol=0, atol=1e-6)
+    for one, x in zip(workers, xs, strict=True):
+        np.testing.assert_allclose(one.values(), x, rtol=0, atol=1e-6)
+    assert workers[0].optimizer.stats().staleness == {0: 5}
+
+
+def test_a_worker_that_is_missing_times_out_the_others():
+    one = worker(0, ModelBox(), 2, timeout_s=0.01)
+    with pytest.raises(RequestTimeoutError):
+        one.run()
+
+
+def test_a_moving_rate_beyond_the_bound_is_warned_of():
+    """At p = 4 and 0.5 it diverges: the bound of p * moving_rate is 4 / 2.5."""
+    with pytest.warns(StabilityWarning, match="above 1.6"):
+        worker(0, ModelBox(), 4, moving_rate=0.5)
+    worker(0, ModelBox(), 4, moving_rate=0.39)
+    assert diverges(4, 0.5)
+    assert not diverges(4, 0.39)
+
+
+def diverges(workers: int, moving_rate: float) -> bool:
+    """Whether synchronous EASGD grows without gradients."""
+    xs, c = [np.full(1, 1.0, np.float32) for _ in range(workers)], np.zeros(1, np.float32)
+    oracles.sync_easgd(
+        xs,
+        c,
+        lambda x, t: 0.0 * x,
+        steps=60,
+        lr=LR,
+        moving_rate=moving_rate,
+        period=1,
+    )
+    return bool(abs(xs[0] - c) > 1.0)

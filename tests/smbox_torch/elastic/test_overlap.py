@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import WorkerLostError
+from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
+from smbox_torch.hybrid.moves import HostMoves
+from smbox_torch.model.flat import FlatParameters
+from smbox_torch.optimizer.stats import Recorder
+from smbox_torch.world import World
+
+
+class Worker:
+    """Its x is one tensor of three; the center answers with the x that it saw."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.flat = FlatParameters([torch.ones(3)])
+        (self.buffer,) = self.flat.buffers
+        self.exchange_nbytes = 2 * self.buffer.host.nbytes
+        self.gate = threading.Event()
+        self.prepared = 0
+
+    def prepare(self) -> None:
+        self.prepared += 1
+
+    def ask(self, xs, moves) -> None:
+        self.gate.wait()
+        moves[0].copy_(torch.from_numpy(xs[0]))
+
+    @property
+    def x(self) -> list[float]:
+        return self.buffer.flat.tolist()
+
+
+class Clock:
+    """Stands still unless it is told."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class Told(OwnMoves):
+    """Notes what is called."""
+
+    def __init__(self, flat) -> None:
+        super().__init__(flat)
+        self.calls: list[str] = []
+        self.fails = False
+
+    def ready(self) -> None:
+        self.calls.append("ready")
+
+    def tell(self) -> None:
+        self.calls.append("tell")
+
+    def hear(self) -> None:
+        self.calls.append("hear")
+        if self.fails:
+            raise ConnectionError("lost")
+
+    def used(self) -> None:
+        self.calls.append("used")
+
+
+def overlapped(worker: Worker, moves: OwnMoves | None = None) -> Overlap:
+    flat = [worker.buffer]
+    exchange = ThreadedExchange(worker)
+    return Overlap(flat, moves or OwnMoves(flat), worker.recorder, exchange)
+
+
+def test_the_x_of_the_beginning_goes_out_and_its_move_comes_late():
+    worker = Worker()
+    overlap = overlapped(worker)
+    overlap.begin()
+    worker.buffer.flat.fill_(5.0)
+    worker.gate.set()
+    assert worker.x == [5.0] * 3
+    overlap.settle()
+    assert worker.x == [4.0] * 3
+    overlap.settle()
+    assert worker.x == [4.0] * 3
+    assert worker.prepared == 1
+    stats = worker.recorder.snapshot()
+    assert (stats.exchanges, stats.nbytes) == (1, 2 * 12)
+    assert stats.waited_ms > 0
+    overlap.close()
+
+
+def test_time_that_passes_behind_the_caller_is_hidden(monkeypatch):
+    worker, clock, done = Worker(), Clock(), threading.Event()
+    monkeypatch.setattr("smbox_torch.elastic.update_thread.time", clock)
+    monkeypatch.setattr("smbox_torch.elastic.overlap.time", clock)
+
+    def ask(xs, moves) -> None:
+        clock.now_s += 2.0
+
+    overlap = overlapped(worker)
+    worker.ask = ask
+    overlap.begin()
+    overlap._exchange._thread._future.add_done_callback(lambda _: done.set())
+    done.wait()
+    clock.now_s += 10.0
+    overlap.settle()
+    stats = worker.recorder.snapshot()
+    assert (stats.exchange_ms, stats.waited_ms, stats.hidden_share) == (2000.0, 0.0, 1.0)
+    overlap.close()
+
+
+def test_moves_are_ready_told_heard_and_used_in_this_order():
+    worker = Worker()
+    moves = Told([worker.buffer])
+    overlap = overlapped(worker, moves)
+    worker.gate.set()
+    overlap.begin()
+    overlap.begin()
+    overlap.settle()
+    assert moves.calls == ["ready", "tell", "hear", "used"] * 2
+    assert worker.x == [0.0] * 3
+    overlap.close()
+
+
+def test_a_rank_that_only_hears_counts_what_it_waited_for():
+    worker = Worker()
+    moves = Told([worker.buffer])
+    overlap = Overlap([worker.buffer], moves, worker.recorder, None)
+    overlap.begin()
+    moves.tensors[0].fill_(0.25)
+    overlap.settle()
+    assert worker.x == [0.75] * 3
+    assert moves.calls == ["hear", "used"]
+    stats = worker.recorder.snapshot()
+    assert (stats.exchanges, stats.nbytes, stats.hidden_ms) == (1, 0, 0.0)
+    overlap.close()
+
+
+def test_moves_that_do_not_come_are_forgotten():
+    worker = Worker()
+    moves = Told([worker.buffer])
+    overlap = Overlap([worker.buffer], moves, worker.recorder, None)
+    moves.fails = True
+    overlap.begin()
+    with pytest.raises(ConnectionError):
+        overlap.settle()
+    overlap.settle()
+    assert worker.x == [1.0] * 3
+    assert moves.calls == ["hear", "used"]
+
+
+def test_a_wait_that_is_interrupted_forgets_nothing(monkeypatch):
+    worker = Worker()
+    moves = Told([worker.buffer])
+    overlap = Overlap([worker.buffer], moves, worker.recorder, None)
+    overlap.begin()
+    moves.tensors[0].fill_(1.0)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moves, "hear", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            overlap.settle()
+    assert worker.x == [1.0] * 3
+    overlap.settle()
+    assert worker.x == [0.0] * 3
+
+
+def test_a_state_holds_the_moves_and_leaves_them_pending():
+    worker, other = Worker(), Worker()
+    overlap, later = overlapped(worker), overlapped(other)
+    assert overlap.state() is None
+    worker.gate.set()
+    overlap.begin()
+    saved = overlap.state()
+    assert saved is not None
+    np.testing.assert_array_equal(saved[0], np.ones(3))
+    overlap.settle()
+    later.load_state(saved)
+    saved[0].fill_(9.0)
+    later.settle()
+    assert worker.x == other.x == [0.0] * 3
+    for each in (overlap, later):
+        each.close()
+
+
+def test_loading_replaces_the_exchange_under_way():
+    worker = Worker()
+    moves = Told([worker.buffer])
+    overlap = overlapped(worker, moves)
+    worker.gate.set()
+    overlap.begin()
+    overlap.load_state(None)
+    overlap.settle()
+    assert worker.x == [1.0] * 3
+    assert moves.calls == ["ready", "tell", "used"]
+    overlap.close()
+
+
+def group(world: World, timeout_s: float = 60.0) -> tuple[Overlap, Worker, HostMoves]:
+    """One rank of a group; the root exchanges."""
+    worker = Worker()
+    flat = [worker.buffer]
+    moves = HostMoves("moves", world, flat, timeout_s, sets=2)
+    exchange = ThreadedExchange(worker) if world.is_group_root else None
+    return Overlap(flat, moves, worker.recorder, exchange), worker, moves
+
+
+def test_a_group_moves_together_however_fast_its_exchanges_come(run_ranks):
+    """Nothing but the moves keeps its ranks together here."""
+
+    def work(world: World) -> list[float]:
+        overlap, worker, moves = group(world)
+        worker.buffer.flat.fill_(1.0)
+        worker.ask = lambda xs, told: told[0].copy_(0.375 * torch.from_numpy(xs[0]))
+        for _ in range(50):
+            overlap.begin()
+        overlap.settle()
+        overlap.close()
+        moves.close()
+        return worker.x
+
+    first, second, third = run_ranks(3, work)
+    assert first == second == third
+    assert 0 < first[0] < 1e-9
+
+
+def test_a_root_that_does_not_answer_is_given_up(run_ranks):
+    answers = threading.Event()
+
+    def work(world: World) -> list[float]:
+        overlap, worker, moves = group(world, timeout_s=0.3)
+        worker.gate = answers
+        overlap.begin()
+        if not world.is_group_root:
+            with pytest.raises(WorkerLostError, match="rank 0 does not answer"):
+                overlap.settle()
+            answers.set()
+        overlap.settle()
+        overlap.close()
+        moves.close()
+        return worker.x
+
+    assert run_ranks(2, work) == [[0.0] * 3, [1.0] * 3]

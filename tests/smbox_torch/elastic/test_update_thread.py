@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from smbox.errors import ConfigError
+from smbox_torch.elastic.update_thread import UpdateThread
+
+
+def test_work_runs_beside_the_caller_until_finish():
+    thread, gate, done = UpdateThread(), threading.Event(), []
+    thread.begin(lambda: (gate.wait(), done.append(threading.get_ident()))[0])
+    assert thread.busy
+    assert done == []
+    gate.set()
+    thread.finish()
+    assert not thread.busy
+    assert done
+    assert done[0] != threading.get_ident()
+    assert thread.took_s > 0
+    thread.close()
+
+
+def test_what_the_work_raises_is_raised_by_finish_once():
+    thread = UpdateThread()
+    thread.begin(lambda: int("none"))
+    with pytest.raises(ValueError, match="none"):
+        thread.finish()
+    thread.finish()
+    thread.close()
+
+
+def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch):
+    thread, gate, done = UpdateThread(), threading.Event(), []
+    thread.begin(lambda: (gate.wait(), done.append(1))[0])
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smbox_torch.elastic.update_thread.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            thread.finish()
+    assert thread.busy
+    gate.set()
+    thread.finish()
+    assert done == [1]
+    thread.close()
+
+
+def test_after_its_end_nothing_begins():
+    thread, done = UpdateThread(), []
+    thread.begin(lambda: done.append(1))
+    thread.close()
+    thread.finish()
+    with pytest.raises(ConfigError, match="closed"):
+        thread.begin(lambda: done.append(2))
+    assert not thread.busy
+    assert done == [1]
+
+
+def test_there_is_room_for_one():
+    thread = UpdateThread()
+    thread.begin(lambda: None)
+    with pytest.raises(AssertionError):
+        thread.begin(lambda: None)
+    thread.close()

@@ -1,0 +1,71 @@
+"""Dogwild's workers as members of a run, and their models' dtypes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import smbox
+from smbox import heartbeat
+from smbox.errors import ConfigError, LeaseLostError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.hogwild.dogwild import Dogwild
+
+LONG_S = 60.0
+
+
+def test_a_worker_that_died_is_followed_at_the_steps_that_it_streamed():
+    def alone(box: smbox.Box) -> Dogwild:
+        x = torch.nn.Parameter(torch.ones(3))
+        sgd = torch.optim.SGD([x], lr=0.5)
+        return Dogwild(sgd, box, "run", pause_s=None, workers=1, lease_s=0.3)
+
+    with smbox.local("32MiB") as box:
+        one = alone(box)
+        for steps in (3, 2):  # the last two are lost with their worker
+            for _ in range(steps):
+                one.zero_grad()
+                one.step()
+            if steps == 3:
+                one.stream()
+        heartbeat.drop(one.member)
+        deadline_s = time.monotonic() + LONG_S
+        watcher = smbox.join(box, "run", rank=1, lease_s=LONG_S)
+        while watcher.count > 1:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        with alone(box) as successor:
+            assert (successor.rank, successor.steps, successor.is_master) == (0, 3, True)
+            with pytest.raises(LeaseLostError):
+                one.stream()
+
+
+def test_a_wire_is_refused():
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.5)
+    with pytest.raises(ConfigError, match="wire"):
+        Dogwild(sgd, ModelBox(), "run", workers=1, wire="bfloat16")
+
+
+def test_a_narrow_model_streams_in_float32():
+    box = ModelBox()
+
+    def narrow(number: int) -> tuple[torch.nn.Parameter, Dogwild]:
+        x = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+        sgd, options = torch.optim.SGD([x], lr=0.5), {"pause_s": None, "workers": 2}
+        return x, Dogwild(sgd, box, "run", is_master=number == 0, **options)
+
+    (x, master), (y, one) = narrow(0), narrow(1)
+    y.grad = torch.ones_like(y)
+    for optimizer in (one, one, master):
+        optimizer.step()
+        optimizer.stream()
+    master.step()
+    for optimizer in (master, one):
+        optimizer.stream()
+    one.step()
+    assert x.tolist() == y.tolist() == [0.0] * 3
+    assert box.attach("run.bfloat16").dtype == np.float32
+    assert box.attach("run.bfloat16").get().tolist() == [0.0] * 3

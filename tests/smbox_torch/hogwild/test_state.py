@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from smbox.box import Box
+from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.testing.solo import solo_box, solo_boxes
+from smbox_torch.hogwild.state import SharedState, share
+
+KINDS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, initial_accumulator_value=0.5),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+}
+
+
+@pytest.fixture
+def box() -> Iterator[Box]:
+    with solo_boxes(32 << 20) as opener, solo_box(opener) as made:
+        yield made
+
+
+def weights() -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.full((4,), 2.0))]
+
+
+def step(
+    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], t: int
+) -> None:
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, float(t + 1))
+    optimizer.step()
+
+
+def test_tensors_are_shared_by_name_whatever_their_dtype(box: Box):
+    tensors = [torch.ones(2, 3), torch.ones(4, dtype=torch.bfloat16), torch.zeros(())]
+    mine = share(box, "t", tensors)
+    others = share(box, "t", [torch.full_like(tensor, 9) for tensor in tensors])
+    for view, other, tensor in zip(mine, others, tensors, strict=True):
+        assert torch.equal(view, tensor)
+        assert view.dtype == tensor.dtype
+        other.fill_(5)
+        assert view.unique().tolist() == [5]
+        assert view.untyped_storage().nbytes() == view.nbytes
+    assert {info.name for info in box.regions()} == {"t.float32", "t.bfloat16"}
+
+
+def test_another_layout_is_refused(box: Box):
+    share(box, "t", [torch.ones(2)])
+    with pytest.raises(LayoutMismatchError):
+        share(box, "t", [torch.ones(3)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_optimizers_on_one_state_are_one_optimizer(box: Box, kind: str):
+    alone = weights()
+    plain = KINDS[kind](alone)
+    both = weights()
+    pair = [KINDS[kind](both) for _ in range(2)]
+    for each in pair:
+        SharedState(box, "s", each)
+    for t in range(6):
+        step(plain, alone, t)
+        step(pair[t % 2], both, t)
+    for mine, expected in zip(both, alone, strict=True):
+        assert torch.equal(mine, expected)
+        for key, values in plain.state[expected].items():
+            assert torch.equal(pair[0].state[mine][key], values), key
+
+
+def test_a_loaded_state_goes_to_the_shared_tensors(box: Box):
+    saved = KINDS["adam"](weights())
+    step(saved, saved.param_groups[0]["params"], 3)
+    first, second = (KINDS["adam"](weights()) for _ in range(2))
+    states = [SharedState(box, "s", each) for each in (first, second)]
+    first.load_state_dict(saved.state_dict())
+    states[0].store()
+    states[0].install()
+    for optimizer in (first, second):
+        parameter = optimizer.param_groups[0]["params"][0]
+        assert optimizer.state[parameter]["step"].item() == 1
+        assert optimizer.state[parameter]["exp_avg"].max().item() > 0
+    states[1].detach()
+    step(first, first.param_groups[0]["params"], 0)
+    assert second.state[parameter]["step"].item() == 1
+
+
+def test_plain_sgd_shares_nothing(box: Box):
+    SharedState(box, "s", torch.optim.SGD(weights(), lr=0.1))
+    assert box.regions() == []
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        torch.optim.RMSprop(weights()),
+        torch.optim.SGD(weights(), lr=0.1, momentum=0.9, dampening=0.1),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(box: Box, optimizer: torch.optim.Optimizer):
+    with pytest.raises(ConfigError, match="private"):
+        SharedState(box, "s", optimizer)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from smbox.testing.model_box import ModelBox
+from smbox_torch.hogwild.statistics_stream import StatisticsStream
+from smbox_torch.model.flat import FlatParameters, float_buffers
+from smbox_torch.optimizer.center import Center
+
+RATE = 0.45
+
+
+class Member:
+    """A worker with one batch norm, streamed by hand."""
+
+    def __init__(self, box: ModelBox) -> None:
+        self.norm = nn.BatchNorm1d(3, affine=False)
+        flat = FlatParameters(float_buffers(self.norm))
+        center = Center(box, "run.buffers", flat)
+        self.stream = StatisticsStream(center, box, "run", self.norm)
+
+    def forward(self, mean: float) -> None:
+        """What a batch norm does to its statistics, without its rounding."""
+        with torch.no_grad():
+            self.norm.running_mean.fill_(mean)
+            self.norm.num_batches_tracked.add_(1)
+
+
+def test_who_ran_a_forward_is_averaged_and_who_did_not_takes_the_average():
+    box = ModelBox()
+    one, other = Member(box), Member(box)
+    one.forward(2.0)
+    one.stream.stream(RATE)
+    shared = box.attach("run.buffers.float32").get()
+    assert shared[:3].tolist() == pytest.approx([2 * RATE] * 3)
+    assert one.norm.running_mean.tolist() == pytest.approx([2 - 2 * RATE] * 3)
+    other.stream.stream(RATE)
+    other.stream.stream(RATE)
+    assert other.norm.running_mean.tolist() == shared[:3].tolist()
+    assert box.attach("run.buffers.float32").get().tolist() == shared.tolist()
+    assert other.norm.running_var.tolist() == [1, 1, 1]
+
+
+def test_counts_are_the_most_that_anybody_counted_and_never_fall():
+    box = ModelBox()
+    one, other = Member(box), Member(box)
+    for _ in range(3):
+        one.forward(0.0)
+    other.forward(0.0)
+    for member in (one, other):
+        member.stream.hand_over()
+        member.stream.stream(RATE)
+    other.stream.hand_over()
+    assert other.norm.num_batches_tracked.item() == 3
+    other.forward(0.0)
+    other.stream.hand_over()
+    other.stream.stream(RATE)
+    assert box.attach("run.counts").get().tolist() == [4]
+
+
+def test_the_bytes_are_those_that_travelled():
+    one = Member(ModelBox())
+    assert one.stream.stream(RATE) == 6 * 4 + 2 * 8
+    one.forward(1.0)
+    assert one.stream.stream(RATE) == 2 * 6 * 4 + 2 * 8
+
+
+def test_a_model_without_buffers_streams_nothing():
+    box = ModelBox()
+    stream = StatisticsStream(None, box, "run", nn.Linear(2, 1))
+    stream.hand_over()
+    assert stream.stream(RATE) == 0
+    assert box.regions() == []

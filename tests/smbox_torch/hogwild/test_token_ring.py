@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError
+from smbox.memory import process
+from smbox_torch.hogwild.token_ring import LOOK_S, TokenRing, ring_words
+
+
+class Ring:
+    """Leaders of one ring, whose time is ours."""
+
+    def __init__(self, clusters: int) -> None:
+        self.now_s = 0.0
+        self.words = np.zeros(ring_words(clusters), np.int64)
+        self.clusters = clusters
+        self.leaders: dict[int, TokenRing] = {}
+
+    def enter(self, *clusters: int) -> None:
+        for cluster in clusters:
+            self.leaders[cluster] = TokenRing(
+                self.words, cluster, self.clusters, clock=lambda: self.now_s
+            )
+
+    def holders(self) -> list[int]:
+        return [number for number, each in self.leaders.items() if each.has_token()]
+
+
+def test_the_token_goes_around():
+    ring = Ring(3)
+    ring.enter(0, 1, 2)
+    seen = []
+    for _ in range(7):
+        (holder,) = ring.holders()
+        seen.append(holder)
+        ring.leaders[holder].pass_on()
+    assert seen == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_a_cluster_that_has_not_come_is_waited_for():
+    ring = Ring(3)
+    ring.enter(0, 2)
+    ring.leaders[0].pass_on()
+    ring.now_s += 10 * LOOK_S
+    assert ring.holders() == []
+    ring.enter(1)
+    assert ring.holders() == [1]
+
+
+def test_a_cluster_that_left_is_passed_over_and_takes_no_token_along():
+    ring = Ring(4)
+    ring.enter(0, 1, 2, 3)
+    ring.leaders.pop(1).leave()
+    ring.leaders.pop(0).leave()  # with the token
+    assert ring.holders() == [2]
+    ring.leaders[2].pass_on()
+    assert ring.holders() == [3]
+    ring.leaders[3].pass_on()
+    assert ring.holders() == [2]
+
+
+def test_the_last_one_keeps_the_token():
+    ring = Ring(2)
+    ring.enter(0, 1)
+    ring.leaders.pop(0).leave()
+    for _ in range(3):
+        assert ring.holders() == [1]
+        ring.leaders[1].pass_on()
+
+
+def test_a_dead_leader_is_noticed_after_a_while_and_may_come_back():
+    ring = Ring(2)
+    ring.enter(0, 1)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    ring.words[1:3] = child.pid, process.started(child.pid)
+    del ring.leaders[0]
+    ring.now_s += 2 * LOOK_S
+    assert ring.holders() == []  # it lives
+    child.kill()
+    child.communicate()
+    assert ring.holders() == []  # nobody looks again so soon
+    ring.now_s += 2 * LOOK_S
+    assert ring.holders() == [1]
+    ring.enter(0)
+    ring.leaders[1].pass_on()
+    assert ring.holders() == [0]
+
+
+def test_a_number_that_is_no_cluster_is_refused():
+    with pytest.raises(ConfigError, match="numbered"):
+        TokenRing(np.zeros(ring_words(2), np.int64), 2, 2)

@@ -1,0 +1,77 @@
+"""The end of a run of HybridSGD: what the period has left, and the center in every model."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.testing.model_box import ModelBox
+from smbox.testing.quadratic import LR, Descent, start
+from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.world import World
+
+STEPS = 3
+
+
+def run(
+    members: list[World], box: ModelBox, overlap: bool, end, exchange: str = "elastic"
+) -> list[np.ndarray]:
+    """Train two groups of two for fewer steps than a period; return all models at the end."""
+
+    def work(world: World) -> np.ndarray:
+        x = torch.nn.Parameter(torch.from_numpy(start()))
+        client = box.client(f"w{world.group_rank}") if world.is_group_root else None
+        sgd = torch.optim.SGD([x], lr=LR)
+        settings = {"period": 10, "overlap": overlap, "timeout_s": 30.0, "world": world}
+        settings["exchange"] = exchange
+        one = Descent(world.rank, x, HybridSGD(sgd, client, "run", **settings))
+        one.run(STEPS)
+        end(one.optimizer)
+        return one.values()
+
+    with ThreadPoolExecutor(4) as pool:
+        return [each.result() for each in [pool.submit(work, w) for w in members]]
+
+
+def center(box: ModelBox) -> np.ndarray:
+    return box.attach("run.float32").get()
+
+
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
+    worlds, overlap: bool, exchange: str
+):
+    box = ModelBox()
+    ended = run(
+        worlds(2, 2), box, overlap, lambda optimizer: optimizer.finish(timeout_s=30.0), exchange
+    )
+    assert not np.array_equal(center(box), start())
+    for x in ended:
+        np.testing.assert_array_equal(x, center(box))
+
+
+@pytest.mark.parametrize("exchange", ["elastic", "seasgd"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_closing_shares_the_rest(worlds, overlap: bool, exchange: str):
+    box, met = ModelBox(), threading.Barrier(4)
+
+    def end(optimizer: HybridSGD) -> None:
+        optimizer.close()
+        met.wait(30.0)
+
+    ended = run(worlds(2, 2), box, overlap, end, exchange)
+    assert not np.array_equal(center(box), start())
+    assert ended[0].tobytes() == ended[1].tobytes()
+    assert ended[2].tobytes() == ended[3].tobytes()
+
+
+def test_on_demand_nothing_is_shared(worlds):
+    box = ModelBox()
+    run(worlds(2, 2), box, False, lambda optimizer: optimizer.close(exchange=False))
+    once = center(box)  # the exchange of the first step, of x that had not moved
+    np.testing.assert_array_equal(once, start())

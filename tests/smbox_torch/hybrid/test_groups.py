@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.world import World
+
+
+def test_the_number_of_hosts_sets_the_moving_rate_even_where_hosts_differ():
+    box = ModelBox()
+    x = torch.nn.Parameter(torch.ones(3))
+    world = World(world_size=5, local_world_size=1, group_world_size=3, run_id=uuid.uuid4().hex)
+    with HybridSGD(torch.optim.SGD([x], lr=1.0), box, "run", period=1, world=world) as opt:
+        for _ in range(2):
+            x.grad = torch.ones(3)
+            opt.step()
+        np.testing.assert_allclose(box.attach("run.float32").get(), 1 - 0.9 / 3, rtol=1e-6)
+
+
+def test_hosts_whose_number_nobody_tells_are_an_error():
+    world = World(world_size=5, local_world_size=2)
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
+    with pytest.raises(ConfigError, match="groups="):
+        HybridSGD(sgd, ModelBox(), "run", world=world)

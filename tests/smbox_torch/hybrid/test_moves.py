@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import torch
+
+from smbox.errors import WorkerLostError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.hybrid.hybrid import HybridSGD
+from smbox_torch.hybrid.moves import TOLD, USED, HostMoves
+from smbox_torch.model.flat import FlatBuffer
+from smbox_torch.world import World
+
+LONG_S = 60.0
+
+
+def flat() -> list[FlatBuffer]:
+    return [FlatBuffer([torch.zeros(5)]), FlatBuffer([torch.zeros(3, dtype=torch.float64)])]
+
+
+def test_ranks_of_a_host_find_what_the_root_told(run_ranks):
+    def work(world: World) -> list[list[float]]:
+        moves = HostMoves("moves", world, flat(), LONG_S)
+        if world.is_group_root:
+            for number, tensor in enumerate(moves.tensors):
+                tensor.fill_(number + 0.5)
+            moves.tell()
+        moves.hear()
+        found = [tensor.tolist() for tensor in moves.tensors]
+        moves.close()
+        return found
+
+    assert run_ranks(3, work) == [[[0.5] * 5, [1.5] * 3]] * 3
+
+
+def test_a_root_that_left_without_telling_is_named(run_ranks):
+    def work(world: World) -> None:
+        moves = HostMoves("moves", world, flat(), LONG_S)
+        if not world.is_group_root:
+            with pytest.raises(WorkerLostError, match="rank 0 has left"):
+                moves.hear()
+        moves.close()
+
+    run_ranks(2, work)
+
+
+def test_an_exchange_is_due_for_those_who_have_not_come_to_it(run_ranks):
+    def work(world: World) -> list[bool]:
+        moves = HostMoves("moves", world, flat(), LONG_S)
+        meeting, found = moves._memory.rendezvous, []
+        for turn in (1, 2):
+            if turn == 2 and world.rank == 1:
+                moves.due()
+            meeting.raise_to(USED, turn)
+            meeting.wait(USED, turn)
+            found.append(moves.is_due())
+            meeting.raise_to(TOLD, turn)
+            meeting.wait(TOLD, turn)  # all have looked
+        moves.close()
+        return found
+
+    assert run_ranks(2, work) == [[False, True], [False, False]]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_root_without_batches_exchanges_for_the_others(run_ranks, overlap):
+    """Its group would wait for its move while it waits for their step."""
+    box = ModelBox()
+
+    def work(world: World) -> tuple[bytes, int]:
+        x = torch.nn.Parameter(torch.ones(4))
+        client = box.client("w") if world.is_group_root else None
+        options = {"period": 1, "moving_rate": 0.5, "overlap": overlap, "timeout_s": 20.0}
+        sgd = torch.optim.SGD([x], lr=0.1)
+        with HybridSGD(sgd, client, "run", world=world, **options) as optimizer:
+            with optimizer.join():
+                for _ in range(0 if world.is_group_root else 3):
+                    optimizer.zero_grad()
+                    x.square().sum().backward()
+                    optimizer.step()
+            return x.detach().numpy().tobytes(), optimizer.steps
+
+    first, second = run_ranks(2, work)
+    assert first == second
+    assert first[1] == 3
+
+
+def test_a_move_stays_until_all_have_used_it(run_ranks):
+    """The root is up to one exchange ahead with two sets, never more."""
+    own = threading.Event()
+
+    def tell(moves: HostMoves, value: float) -> list[int]:
+        moves.ready()
+        used = moves._memory.rendezvous.counters(USED)
+        moves.tensors[0].fill_(value)
+        moves.tell()
+        moves.hear()
+        moves.used()
+        return used
+
+    def work(world: World) -> list:
+        moves = HostMoves("moves", world, flat(), LONG_S, sets=2)
+        if world.is_group_root:
+            found = [tell(moves, 1.0), tell(moves, 2.0)]
+            own.set()
+            found.append(tell(moves, 3.0))
+        else:
+            moves.hear()
+            own.wait(LONG_S)
+            found = [moves.tensors[0][0].item()]
+            for _ in range(2):
+                moves.used()
+                moves.hear()
+                found.append(moves.tensors[0][0].item())
+            moves.used()
+        moves.close()
+        return found
+
+    (first, second, third), member = run_ranks(2, work)
+    assert member == [1.0, 2.0, 3.0]
+    assert first == [0, 0]
+    assert second[0] == 1
+    assert third[1] >= 1
+
+
+def test_a_root_does_not_wait_for_a_rank_that_has_left(run_ranks):
+    def work(world: World) -> None:
+        moves = HostMoves("moves", world, flat(), LONG_S)
+        if world.is_group_root:
+            moves.tell()
+            moves.used()
+            with pytest.raises(WorkerLostError, match="rank 1 has left"):
+                moves.ready()
+        moves.close()
+
+    run_ranks(2, work)
+
+
+SCRIPT = """
+import json
+from smbox_torch.model.flat import FlatBuffer
+from smbox_torch.hybrid.moves import TorchMoves
+
+flat = [FlatBuffer([torch.zeros(5)]), FlatBuffer([torch.zeros(3, dtype=torch.float64)])]
+moves = TorchMoves(dist.group.WORLD, flat, 60.0)
+found = []
+for turn in range(2):
+    if rank == 0:
+        for number, tensor in enumerate(moves.tensors):
+            tensor.fill_(turn + number + 0.5)
+        moves.tell()
+    moves.hear()
+    found.append([tensor.tolist() for tensor in moves.tensors])
+moves.close()
+print(json.dumps(found))
+"""
+
+LATE = """
+from smbox.errors import WorkerLostError
+from smbox_torch.model.flat import FlatBuffer
+from smbox_torch.hybrid.moves import TorchMoves
+
+moves = TorchMoves(dist.group.WORLD, [FlatBuffer([torch.zeros(5)])], 0.2)
+gate = sys.argv[1] + ".gate"
+if rank == 0:
+    os.mkfifo(gate)
+dist.barrier()
+if rank == 0:
+    open(gate).read()  # until the other one has given up
+else:
+    try:
+        moves.hear()
+    except WorkerLostError:
+        print("given up", flush=True)
+    open(gate, "w").close()
+os._exit(0)
+"""
+
+
+def test_ranks_of_a_process_group_hear_what_the_root_tells(run_gloo):
+    expected = [[[turn + 0.5] * 5, [turn + 1.5] * 3] for turn in range(2)]
+    assert [json.loads(lines[-1]) for lines in run_gloo(SCRIPT)] == [expected, expected]
+
+
+def test_a_broadcast_that_the_root_does_not_make_is_given_up(run_gloo):
+    assert run_gloo(LATE) == [[], ["given up"]]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from smbox_torch.launching.children import Child, Lines, Pipe, described, end_all
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def start():
+    """``start(code)``: a child that runs Python code, and the lines it prints."""
+    children: list[Child] = []
+
+    def begin(
+        code: str, *, reports: list[str] | None = None, stdin: int = subprocess.DEVNULL
+    ) -> tuple[Child, list[str]]:
+        lines: list[str] = []
+        report = Lines(reports.append) if reports is not None else None
+        command = [sys.executable, "-c", code]
+        child = Child(command, os.environ, Lines(lines.append), report, stdin=stdin)
+        children.append(child)
+        return child, lines
+
+    yield begin
+    end_all(children, 0.0)
+
+
+def wait(child: Child) -> None:
+    assert select.select([child.pidfd], [], [], LONG_S)[0]
+    assert child.reap()
+
+
+def first_line(child: Child, lines: list[str]) -> str:
+    while not lines:
+        assert select.select([child.pipes[0].fd], [], [], LONG_S)[0]
+        child.pipes[0].read()
+    return lines[0]
+
+
+def test_lines_of_both_streams_and_the_exit_code_arrive(start):
+    child, lines = start(
+        "import os, sys\nprint('out')\nsys.stdout.flush()\n"
+        "os.write(2, b'err\\nno end')\nsys.exit(3)"
+    )
+    wait(child)
+    assert lines == ["out", "err", "no end"]
+    assert child.exit_code == 3
+    assert child.reap()
+
+
+class Refill:
+    """Writes what it takes to the pipe again, as a process does that never stops printing."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.taken = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self.taken += 1
+        assert self.taken < 1000, "one pipe keeps the launcher from everything else"
+        os.write(self._fd, chunk)
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_pipe_that_never_runs_dry_leaves_others_their_turn():
+    read_end, write_end = os.pipe()
+    refill = Refill(write_end)
+    pipe = Pipe(read_end, refill)
+    os.write(write_end, b"more")
+    assert pipe.read()
+    assert refill.taken
+    pipe.close()
+    os.close(write_end)
+
+
+def test_reports_come_on_a_pipe_of_their_own(start):
+    reports: list[str] = []
+    child, lines = start(
+        "import os\nos.write(int(os.environ['SMBOX_REPORT_FD']), b'{\"step\": 1}\\n')",
+        reports=reports,
+    )
+    wait(child)
+    assert (lines, reports) == ([], ['{"step": 1}'])
+
+
+def test_standard_input_is_what_it_is_given_or_empty(start):
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"yes\n")
+    os.close(write_end)
+    answered, lines = start("print(input())", stdin=read_end)
+    wait(answered)
+    os.close(read_end)
+    alone, none = start("import sys\nprint(repr(sys.stdin.read()))")
+    wait(alone)
+    assert (lines, none) == (["yes"], ["''"])
+
+
+def test_a_child_that_ends_takes_its_own_children_along(start):
+    child, lines = start(
+        "import os, subprocess, sys\n"
+        "argv = [sys.executable, '-c', 'input()']\n"
+        "print(subprocess.Popen(argv, stdin=subprocess.PIPE).pid, flush=True)\n"
+        "os.read(0, 1)\nos._exit(0)"
+    )
+    grandchild = psutil.Process(int(first_line(child, lines)))
+    wait(child)
+    assert psutil.wait_procs([grandchild], timeout=LONG_S)[1] == []
+
+
+def test_one_that_heeds_sigterm_is_not_killed(start):
+    child, lines = start(
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\nsignal.pause()"
+    )
+    assert first_line(child, lines) == "ready"
+    end_all([child], LONG_S)
+    assert child.exit_code == 9
+
+
+@pytest.mark.parametrize("state", ["deaf", "stopped"])
+def test_one_that_does_not_is(start, state: str):
+    child, lines = start(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\nwhile True: signal.pause()"
+    )
+    first_line(child, lines)
+    if state == "stopped":
+        child.send(signal.SIGSTOP)
+    end_all([child], 0.2)
+    assert child.exit_code == -signal.SIGKILL
+
+
+def test_one_that_prints_much_while_it_ends_is_listened_to(start):
+    child, lines = start(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('x' * 300000), sys.exit(0)))\n"
+        "print('ready', flush=True)\nsignal.pause()"
+    )
+    first_line(child, lines)
+    end_all([child], LONG_S)
+    assert child.exit_code == 0
+    assert sum(map(len, lines[1:])) == 300000
+
+
+def test_a_command_that_cannot_be_started_leaves_nothing():
+    with pytest.raises(FileNotFoundError):
+        Child(["/nowhere/at-all"], {}, Lines(print))
+
+
+def test_ends_are_worded():
+    assert described(3) == "exit code 3"
+    assert described(-9) == "signal SIGKILL"
+    assert described(-99) == "signal 99"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import psutil
+import pytest
+
+import smbox
+from smbox.errors import ConnectError
+from smbox.memory.layout import PREFIX
+from smbox.memory.segment import listing
+from smbox_torch.launching.access import Access, made_keys
+from smbox_torch.launching.detached_node import DetachedNode
+
+BIND = "tcp://127.0.0.1:0"
+SOON_S = 60.0
+
+
+@contextmanager
+def serving(node: DetachedNode) -> Iterator[str]:
+    """Serve a node in a thread; gives its address."""
+    address = node.start()
+    thread = threading.Thread(target=node.serve)
+    thread.start()
+    try:
+        yield address
+    finally:
+        node.stop()
+        thread.join(SOON_S)
+        assert not thread.is_alive()
+
+
+def segments(node: DetachedNode) -> list[str]:
+    return listing(f"{PREFIX}{node._name}.")
+
+
+def test_it_serves_clients_with_the_key_and_leaves_nothing(capsys):
+    files, key = made_keys()
+    node = DetachedNode(3, "16MiB", files, BIND)
+    with serving(node) as address:
+        assert node._pid not in {child.pid for child in psutil.Process().children()}
+        with Access(address, key).entered(), smbox.connect() as box:
+            assert box.create("a", shape=(4,), init=1.0).parts[0].node == 3
+        assert segments(node)
+    assert segments(node) == []
+    assert not os.path.exists(node._folder.name)
+
+
+def test_a_node_that_is_killed_goes_on_with_its_memory(capsys):
+    files, key = made_keys()
+    node = DetachedNode(0, "16MiB", files, BIND)
+    with (
+        serving(node) as address,
+        Access(address, key).entered(TRANSPORT="tcp"),
+        smbox.connect() as box,
+    ):
+        region = box.create("a", shape=(4,), init=1.0)
+        first = node._pid
+        os.kill(first, signal.SIGKILL)
+        region.accumulate(np.ones(4, np.float32), timeout_s=SOON_S)
+        assert region.get(timeout_s=SOON_S).tolist() == [2.0] * 4
+        assert node._pid != first
+    assert "died; starting it again" in capsys.readouterr().out
+
+
+def test_a_node_that_does_not_start_says_why():
+    node = DetachedNode(0, "plenty", made_keys()[0], BIND)
+    with pytest.raises(ConnectError, match=r"it said: .*plenty"):
+        node.start()
+    assert not os.path.exists(node._folder.name)
+
+
+def test_a_launcher_that_is_killed_takes_it_along():
+    code = f"""
+from smbox_torch.launching.access import made_keys
+from smbox_torch.launching.detached_node import DetachedNode
+node = DetachedNode(0, "16MiB", made_keys()[0], {BIND!r})
+node.start()
+print(node._pid, node._name, node._folder.name, flush=True)
+input()
+"""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        pid, name, keys = launcher.stdout.readline().split()
+        node = psutil.Process(int(pid))
+        assert listing(f"{PREFIX}{name}.")
+        launcher.kill()
+        psutil.wait_procs([node], timeout=SOON_S)
+    assert listing(f"{PREFIX}{name}.") == []
+    deadline_s = time.monotonic() + SOON_S
+    while os.path.exists(keys):  # the shell is nobody's child either
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smbox_torch.model.flat import FlatParameters
+from smbox_torch.model.master import Master
+from smbox_torch.model.precision import Precision
+
+
+def test_where_the_dtypes_are_equal_the_values_are_the_tensor_itself():
+    flat = torch.ones(2)
+    master = Master(flat, torch.float32)
+    assert master.wide is flat
+    assert master.values() is flat
+    master.subtract(torch.full((2,), 0.25))
+    assert flat.tolist() == [0.75] * 2
+
+
+def test_what_rounding_leaves_out_is_kept_until_a_value_is_set():
+    x = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    flat = FlatParameters([x], precision=Precision())
+    (buffer,) = flat.buffers
+    for _ in range(10):
+        buffer.load()[:] += 1e-3
+        buffer.store()
+    assert buffer.load().tolist() == pytest.approx([1.01] * 2, abs=1e-6)
+    assert x.tolist() == [1.0078125] * 2
+    x.data.add_(2.0**-7)  # a local step adds to it
+    assert flat.values()["bfloat16"].tolist() == pytest.approx([1.01 + 2.0**-7] * 2, abs=1e-6)
+    saved = flat.values()
+    x.data.zero_()
+    assert flat.values()["bfloat16"].tolist() == [0.0] * 2
+    flat.set(saved)
+    assert torch.equal(flat.values()["bfloat16"], saved["bfloat16"])
+    buffer.master.subtract(torch.full((2,), 1.0))
+    assert x.float().tolist() == pytest.approx([0.01 + 2.0**-7] * 2, rel=0.01)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.optimizer.wrapped import WrappedOptimizer
+
+
+class Twice(WrappedOptimizer):
+    """Steps twice, and notes its end."""
+
+    is_closed = False
+
+    def _advance(self) -> None:
+        self.inner.step()
+        self.inner.step()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def weight() -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.ones(2))
+
+
+def test_groups_and_state_are_those_inside_for_schedulers_too(weight: torch.nn.Parameter):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0, momentum=0.5))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    assert optimizer.step(lambda: weight.sum().backward() or 7.0) == 7.0
+    scheduler.step()
+    assert optimizer.inner.param_groups[0]["lr"] == 0.5
+    assert weight.tolist() == [1 - 1 - 1.5] * 2
+    assert optimizer.state[weight] is optimizer.inner.state[weight]
+    optimizer.zero_grad()
+    assert weight.grad is None
+
+
+def test_a_scheduler_from_before_the_wrapping_goes_on(weight: torch.nn.Parameter):
+    inner = torch.optim.SGD([weight], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, step_size=1, gamma=0.5)
+    optimizer = Twice(inner)
+    weight.sum().backward()
+    optimizer.step()
+    scheduler.step()  # warns unless it has seen a step
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_modes_of_a_worker_with_the_model_that_is_evaluated_change_nothing(
+    weight: torch.nn.Parameter,
+):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    weight.sum().backward()
+    optimizer.eval()
+    optimizer.step()
+    optimizer.train()
+    assert weight.tolist() == [-1.0, -1.0]
+    assert optimizer.rank == 0
+
+
+def test_a_loaded_state_is_seen_by_both(weight: torch.nn.Parameter):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0, momentum=0.5))
+    weight.sum().backward()
+    optimizer.step()
+    saved = optimizer.state_dict()
+    other = Twice(torch.optim.SGD([weight], lr=0.1))
+    other.load_state_dict(saved)
+    assert other.param_groups is other.inner.param_groups
+    assert other.inner.param_groups[0]["lr"] == 1.0
+    assert other.state[weight]["momentum_buffer"].tolist() == [1.5, 1.5]
+
+
+def test_groups_are_fixed_and_the_end_is_called(weight: torch.nn.Parameter):
+    with Twice(torch.optim.SGD([weight], lr=1.0)) as optimizer:
+        with pytest.raises(ConfigError, match="groups"):
+            optimizer.add_param_group({"params": []})
+        assert not optimizer.is_closed
+    assert optimizer.is_closed
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_neither_copied_nor_pickled(weight: torch.nn.Parameter, duplicate):
+    optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
+    with pytest.raises(ConfigError, match=r"state_dict\(\)"):
+        duplicate(optimizer)
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused(weight: torch.nn.Parameter):
+    with pytest.raises(ConfigError, match="LBFGS"):
+        Twice(torch.optim.LBFGS([weight]))
+    inner = torch.optim.SGD([weight], lr=1.0)
+    torch.optim.lr_scheduler.StepLR(inner, step_size=1)  # puts a step of its own in its place
+    assert Twice(inner).inner is inner

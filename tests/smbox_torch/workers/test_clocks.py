@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.workers.clocks import RANKS_MAX, Clocks
+from smbox_torch.workers.team import FixedTeam
+
+
+def clocks_of(box: ModelBox, rank: int, workers: int) -> Clocks:
+    return Clocks(box, "clocks", FixedTeam(box, "run", rank, workers))
+
+
+def test_a_wait_ends_when_the_slowest_is_there():
+    box = ModelBox()
+    fast, slow = (clocks_of(box, rank, 2) for rank in range(2))
+    assert fast.tick() == 1
+    waiter = threading.Thread(target=fast.wait, args=(2, 30.0))
+    waiter.start()
+    fast.tick()
+    slow.tick()
+    slow.tick()
+    waiter.join()
+    assert fast.present() == {0: 2, 1: 2}
+
+
+def test_a_timeout_names_the_slowest():
+    box = ModelBox()
+    clocks_of(box, 0, 3).tick()
+    clocks_of(box, 2, 3).tick()
+    with pytest.raises(RequestTimeoutError) as caught:
+        clocks_of(box, 0, 3).wait(1, 0.01)
+    assert caught.value.facts["rank"] == 1
+
+
+def test_who_left_is_not_waited_for_and_returns_beside_the_slowest():
+    box = ModelBox()
+    clocks = [clocks_of(box, rank, 2) for rank in range(2)]
+    clocks[1].leave()
+    for _ in range(4):
+        clocks[0].tick()
+    assert clocks[0].wait(4, 1.0) == 4
+    assert clocks_of(box, 1, 2).mine == 4
+
+
+def test_a_restarted_worker_goes_on_with_its_clock():
+    box = ModelBox()
+    clocks_of(box, 0, 1).tick()
+    assert clocks_of(box, 0, 1).mine == 1
+
+
+def test_more_workers_than_clocks_are_refused():
+    with pytest.raises(ConfigError):
+        clocks_of(ModelBox(), 0, RANKS_MAX + 1)
+
+
+def test_who_left_does_not_tick():
+    clocks = clocks_of(ModelBox(), 0, 1)
+    clocks.leave()
+    with pytest.raises(ConfigError, match="has left"):
+        clocks.tick()

@@ -1,0 +1,80 @@
+"""Who works in a run: what a user says, what a launcher says, and who is really there."""
+
+from __future__ import annotations
+
+import pytest
+
+import smbox
+from smbox.errors import ConfigError
+from smbox.testing.model_box import ModelBox
+from smbox_torch.workers.team import FixedTeam, JoinedTeam, check_workers, team_of
+
+LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4"}
+
+
+def test_a_number_a_launcher_or_a_member_say_how_many_workers_there_are():
+    assert check_workers(3, {}) == 3
+    assert check_workers(None, LAUNCHED) == 4
+    assert check_workers(2, LAUNCHED) == 2
+
+
+def test_nobody_says_it_is_an_error_that_names_the_cures():
+    for call in (
+        lambda: check_workers(None, {}),
+        lambda: team_of(ModelBox(), "r", None, env={}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            call()
+        for cure in ("smbox run", "workers=N", "smbox.join"):
+            assert cure in str(caught.value)
+
+
+def test_impossible_numbers_are_refused():
+    with pytest.raises(ConfigError):
+        check_workers(0, {})
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE.*two"):
+        check_workers(None, {"RANK": "0", "WORLD_SIZE": "two"})
+    for rank in (-1, 2):
+        with pytest.raises(ConfigError, match="rank"):
+            team_of(ModelBox(), "run", 2, rank=rank, env={})
+
+
+def test_a_team_on_another_memory_is_fixed():
+    team = team_of(ModelBox(), "run", None, env=LAUNCHED)
+    assert isinstance(team, FixedTeam)
+    assert (team.rank, team.size, team.workers, team.begins_at) == (2, 4, 4, 0)
+    assert team.present() == [0, 1, 2, 3]
+    team.tell(5)
+    team.leave()
+
+
+@pytest.fixture
+def box():
+    with smbox.local("32MiB") as box:
+        yield box
+
+
+def test_a_launched_worker_joins_under_its_rank_and_finds_the_steps_of_the_dead(box):
+    team = team_of(box, "run", None, env=LAUNCHED)
+    assert isinstance(team, JoinedTeam)
+    assert (team.rank, team.size, team.workers, team.member.expected) == (2, 4, 4, 4)
+    team.tell(11)
+    team.leave()
+    assert team_of(box, "run", None, env=LAUNCHED).begins_at == 11
+    another = LAUNCHED | {"RANK": "1", "TORCHELASTIC_RUN_ID": "another"}
+    assert team_of(box, "run", 4, rank=3, env=another).begins_at == 0
+
+
+def test_a_number_that_is_not_the_launchers_gives_the_lowest_rank(box):
+    team = team_of(box, "run", 2, env=LAUNCHED)
+    assert (team.rank, team.size) == (0, 2)
+    assert team_of(box, "run", 2, env=LAUNCHED).rank == 1
+
+
+def test_a_member_of_the_users_is_not_left(box):
+    with smbox.join(box, "run") as member:
+        team = team_of(box, "run", member, env={})
+        assert (team.rank, team.size, team.workers) == (0, 1, 1)
+        team.tell(3)
+        team.leave()
+        assert (member.count, member.progress) == (1, 3)
