@@ -42,9 +42,9 @@ run, and no interval. A goal is **met** where the whole interval meets it,
 
 SETTINGS = """\
 The moving rate is EASGD's share of the distance between worker and center; "default" is
-0.9 / workers, or 0.9 / nodes of HybridSGD. Momentum is that of the `torch.optim.SGD` inside;
-"own" is the algorithm's. A row's baseline is one process with as many samples; of rows without
-momentum, one process without."""
+0.9 / workers (of HybridSGD: nodes), and at least 0.45 unless read and add are separate.
+Momentum is that of the `torch.optim.SGD` inside; "own" is the algorithm's. A row's baseline is
+one process with as many samples; of rows without momentum, one process without."""
 
 TIMES = """\
 The first of {looks} looks at which the center, or the common model, had {mark:.0%} of 1000

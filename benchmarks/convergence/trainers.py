@@ -15,11 +15,13 @@ from torch import nn
 
 import smbox
 import smbox_torch
+from smbox_torch.optimizer.moving_rate import default_moving_rate, unfused_moving_rate
 
 NAME = "run"
 WARM_UP = 0.05
-BETA = 0.9
-"""Workers x default moving rate (arXiv:1412.6651)."""
+"""Share of a run in which the learning rate rises."""
+UNFUSED = {"seasgd", "easgd_sync"}
+"""Algorithms that read first and add later: their default moving rate is another."""
 
 
 @dataclass
@@ -103,7 +105,10 @@ def moving_rate_of(row: Row) -> float | None:
         return None
     members = row.nodes if row.kind == "hybrid" else row.workers
     given = row.options.get("moving_rate")
-    return BETA / members if given is None else float(given)
+    if given is not None:
+        return float(given)
+    default = unfused_moving_rate if row.kind in UNFUSED else default_moving_rate
+    return default(members)
 
 
 def own_momentum_of(row: Row) -> float | None:

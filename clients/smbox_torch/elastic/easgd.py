@@ -46,7 +46,7 @@ class EASGD(BoxOptimizer):
         name: of the run.
         period: local steps between two exchanges.
         moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
-            of those who are there at the exchange.
+            of those who are there at the exchange, but at least 0.45.
         overlap: hide the exchange behind the next gradient, on an update thread.
         options: model, workers: see BoxOptimizer. Buffers never move late.
     """

@@ -22,6 +22,7 @@ from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
+from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 
@@ -68,6 +69,9 @@ class SyncEASGD(BoxOptimizer):
     def moving_rate(self) -> float:
         """Share of the distance that worker and center move at an exchange now."""
         return self._default_rate() if self._moving_rate is None else self._moving_rate
+
+    def _default_rate(self) -> float:
+        return unfused_moving_rate(self.team.workers)
 
     def _advance(self) -> None:
         if self.steps % self.period == 0:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 
 from smbox.errors import ConfigError
-from smbox_torch.optimizer.moving_rate import default_moving_rate
+from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 
 __all__ = [
     "StabilityWarning",
@@ -57,7 +57,7 @@ def warn_if_unstable(moving_rate: float, workers: int) -> None:
         warnings.warn(
             f"workers * moving_rate = {workers * moving_rate:.3g} is above {bound:.3g}, "
             f"the bound of separate read and add: this may diverge. Use a moving_rate of "
-            f"{default_moving_rate(workers):.3g} (0.9 / workers), or EASGD, whose fused "
+            f"{unfused_moving_rate(workers):.3g} (0.9 / workers), or EASGD, whose fused "
             f"exchange is stable up to {fused_bound():.3g} for any number of workers",
             StabilityWarning,
             stacklevel=3,

@@ -16,7 +16,7 @@ With ``model=`` the streamers carry the statistics of batch norms as well. They 
 gradients and a master may see no data, so they are averaged: r those of master or worker, q
 those in the memory, n and m their counts of batches:
 
-    streamer, a forward changed r since:  d = 0.9 / workers (r - q);  q = q + d;  r = r - d
+    streamer, a forward changed r since:  d = moving_rate (r - q);  q = q + d;  r = r - d
     streamer, none did:                   r = q
     both:                                 m = n = max(m, n)             (each one atomic op)
 

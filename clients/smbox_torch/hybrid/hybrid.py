@@ -57,7 +57,7 @@ class HybridSGD(SyncGroup):
             without one connects to the root's when it first reads the center.
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
-        moving_rate: share of the distance that group and center move; None: 0.9 / groups.
+        moving_rate: of group and center; None: 0.9 / groups, fused at least 0.45.
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
             by measured links (``topology``), or a Topology; all ranks need a box then.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.

@@ -74,7 +74,7 @@ class JoinedOptimizer(WrappedOptimizer):
         return super().step(closure)
 
     def _default_rate(self) -> float:
-        """Return 0.9 / workers, of those who are there now."""
+        """Return the default moving rate for as many workers as are there now."""
         return default_moving_rate(self.team.workers)
 
     def _note_shared(self, steps: int | None = None) -> None:

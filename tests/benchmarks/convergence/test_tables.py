@@ -14,7 +14,7 @@ def test_a_row_shows_its_settings_mean_and_interval(made):
         shown[2] == "| one process | 1 x 32 |  | 0.9 | 0.02 |  | 71.0 ± 0.0 |  | 3 | 20 | 16 |"
     )
     assert shown[3] == (
-        "| EASGD, defaults | 4 x 8 | 4 | 0.9 | 0.02 | 0.225 (default) "
+        "| EASGD, defaults | 4 x 8 | 4 | 0.9 | 0.02 | 0.45 (default) "
         "| 70.0 ± 2.5 | -1.0 ± 2.5 | 3 | 20 | 16 |"
     )
 

@@ -20,7 +20,7 @@ def test_the_number_of_hosts_sets_the_moving_rate_even_where_hosts_differ():
         for _ in range(2):
             x.grad = torch.ones(3)
             opt.step()
-        np.testing.assert_allclose(box.attach("run.float32").get(), 1 - 0.9 / 3, rtol=1e-6)
+        np.testing.assert_allclose(box.attach("run.float32").get(), 1 - 0.45, rtol=1e-6)
 
 
 def test_hosts_whose_number_nobody_tells_are_an_error():
