@@ -66,7 +66,7 @@ def _defaults() -> list[Row]:
         row("easgd", "EASGD", ELASTIC_LR, version=LEAST_RATE),
         row("easgd_sync", "SyncEASGD", ELASTIC_LR, version=PERIOD_4),
         row("seasgd", "SEASGD", ELASTIC_LR),
-        row("eamsgd", "EAMSGD", 0.002, momentum=0.0, version=LEAST_RATE),
+        row("eamsgd", "EAMSGD", ELASTIC_LR, momentum=0.0, version=LEAST_RATE),
         row("downpour", "Downpour", PUSHING_LR),
         row("adownpour", "ADownpour", PUSHING_LR),
         row("mvadownpour", "MVADownpour", PUSHING_LR),
