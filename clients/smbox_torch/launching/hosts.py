@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from collections import Counter
@@ -44,7 +45,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         name: by which messages name it.
-        address: IP address at which the other hosts reach it.
+        address: IP address at which the other hosts reach it; loopback only of a single host.
         workers: that it runs; hosts may differ.
         enter: words in front of a command that run it there; none: this host.
         memory: size of the memory node that it runs, as "8GiB"; "": see ``--memory-nodes``.
@@ -94,6 +95,7 @@ def check(hosts: tuple[Host, ...]) -> None:
                 "names of hosts differ and hold letters, digits, '.', '_' and '-'",
                 name=host.name,
             )
+        _check_address(host, is_alone=len(hosts) == 1)
         _check_host(host)
     workers = sum(host.workers for host in hosts)
     if not workers:
@@ -102,9 +104,31 @@ def check(hosts: tuple[Host, ...]) -> None:
         raise ConfigError(f"a run has at most {WORKERS_MAX} workers")
 
 
+def _check_address(host: Host, *, is_alone: bool) -> None:
+    """Raise ConfigError for an address at which no other host could reach this one."""
+    try:
+        address = ipaddress.ip_address(host.address)
+    except ValueError as error:
+        raise ConfigError(
+            "the address of a host is an IP address, not a name: its memory node listens there",
+            host=host.name,
+            key="address",
+            address=host.address,
+        ) from error
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    is_own = address.is_loopback and not is_alone
+    if is_own or address.is_unspecified or address.is_multicast:
+        raise ConfigError(
+            "other hosts cannot reach an unspecified, loopback or multicast address: give that"
+            " of the host's network interface",
+            host=host.name,
+            key="address",
+            address=host.address,
+        )
+
+
 def _check_host(host: Host) -> None:
-    if not host.address:
-        raise ConfigError("a host has an address that the others reach", host=host.name)
     if host.workers < 0 or not 0 <= host.port <= PORT_MAX:
         raise ConfigError(
             f"workers are not negative, a port is from 0 to {PORT_MAX}", host=host.name
@@ -117,7 +141,6 @@ def _check_host(host: Host) -> None:
         )
     _check_env(host)
     texts = {
-        "address": [host.address],
         "enter": host.enter,
         "memory": [host.memory],
         "folder": [host.folder],

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from smbox import toml
 from smbox.errors import ConfigError
 from smbox_torch.launching.cluster import Plan, Run, worker_env
 from smbox_torch.launching.hosts import Host, read, travelling
@@ -73,32 +76,51 @@ def test_what_is_about_a_login_or_a_host_does_not_travel():
     [
         (b"[[host]", "describes no hosts"),
         (b"", "host"),
-        (b'[[host]]\nname = "a"\naddress = "x"\ncolour = "red"', "colour"),
-        (b'[[host]]\nname = "a b"\naddress = "x"\nworkers = 1', "names of hosts"),
-        (b'[[host]]\nname = "a"\naddress = ""\nworkers = 1', "an address"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nworkers = -1', "not negative"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nport = 65536', "65535"),
-        (b'[[host]]\nname = "a"\naddress = "x"', "workers = 1"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\npython = "a b"', "shell"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {SMBOX_RANK = "7"}', "set by the run"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nworkers = 20000', "at most 10000"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {"A=B" = "7"}', "env"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {"" = "7"}', "env"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nenv = {A = "\\u0000"}', "NUL.*keys=.'env'"),
-        (b'[[host]]\nname = "a"\naddress = "x\\u0000"', "NUL.*keys=.'address'"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nenter = ["\\u0000"]', "NUL.*keys=.'enter'"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nfolder = "\\u0000"', "NUL.*keys=.'folder'"),
-        (b'[[host]]\nname = "a"\naddress = "x"\nmemory = "\\u0000"', "NUL.*keys=.'memory'"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\ncolour = "red"', "colour"),
+        (b'[[host]]\nname = "a b"\naddress = "::1"\nworkers = 1', "names of hosts"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = -1', "not negative"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nport = 65536', "65535"),
+        (b'[[host]]\nname = "a"\naddress = "::1"', "workers = 1"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = 1\npython = "a b"', "shell"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nenv = {SMBOX_RANK = "7"}', "set by the run"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nworkers = 20000', "at most 10000"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nenv = {"A=B" = "7"}', "env"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nenv = {"" = "7"}', "env"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nenv = {A = "\\u0000"}', "NUL.*keys=.'env'"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nenter = ["\\u0000"]', "NUL.*keys=.'enter'"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nfolder = "\\u0000"', "NUL.*keys=.'folder'"),
+        (b'[[host]]\nname = "a"\naddress = "::1"\nmemory = "\\u0000"', "NUL.*keys=.'memory'"),
         (b'[[host]]\nname = "a"\nworkers = "x"', r"host\[0\]\.workers"),
         (b"\xff", "UTF-8"),
         (b"host = " + 3000 * b"[", "nested too deeply"),
         (b"workers = 1" + 5000 * b"0", "5001 digits"),
-        (2 * b'[[host]]\nname = "a"\naddress = "x"\nworkers = 1\n', "differ"),
+        (2 * b'[[host]]\nname = "a"\naddress = "::1"\nworkers = 1\n', "differ"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused(text: bytes, says: str):
     with pytest.raises(ConfigError, match=says):
         read(text)
+
+
+UNREACHABLE = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "::ffff:0.0.0.0"]
+LOOPBACK = ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"]
+NO_ADDRESS = ["", "localhost", "a.example", "10.0.0", "10.0.0.1:7070", "\\u0000"]
+
+
+@pytest.mark.parametrize("address", [*UNREACHABLE, *LOOPBACK, *NO_ADDRESS])
+def test_an_address_that_no_other_host_reaches_is_refused(tmp_path: Path, address: str):
+    path = tmp_path / "lab.toml"
+    path.write_bytes(FILE.replace(b"10.0.0.3", address.encode()))
+    with pytest.raises(ConfigError) as caught:
+        toml.read(path, read)
+    facts = caught.value.facts
+    assert (facts["file"], facts["host"], facts["key"]) == (str(path), "b", "address")
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_a_single_host_may_be_at_a_loopback_address(address: str):
+    text = f"[[host]]\nname = 'a'\naddress = '{address}'\nworkers = 1\n"
+    assert [host.address for host in read(text.encode())] == [address]
 
 
 @pytest.mark.parametrize(

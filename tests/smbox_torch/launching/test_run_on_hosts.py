@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -69,13 +70,24 @@ def ssh(tmp_path: Path, mark: str) -> str:
 
 
 @pytest.fixture
-def file(tmp_path: Path, ssh: str) -> str:
+def address() -> str:
+    """The address of an interface of this machine that is not the loopback interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has only loopback addresses")
+        return str(probe.getsockname()[0])
+
+
+@pytest.fixture
+def file(tmp_path: Path, ssh: str, address: str) -> str:
     """Host a with one worker and the memory node, host b with two workers."""
     hosts = [("a", 1), ("b", 2)]
     path = tmp_path / "lab.toml"
     path.write_text(
         "".join(
-            f'[[host]]\nname = "{name}"\naddress = "127.0.0.1"\nworkers = {workers}\n'
+            f'[[host]]\nname = "{name}"\naddress = "{address}"\nworkers = {workers}\n'
             f"enter = {json.dumps([ssh, name])}\n"
             for name, workers in hosts
         )
@@ -112,7 +124,16 @@ def script(folder: Path, code: str) -> str:
 
 
 def test_environment_folder_arguments_and_output_pass_to_all_hosts(tmp_path: Path, file: str):
-    words = ["--hosts", file, "--memory", "64MiB", script(tmp_path, TELL), "a b", "$HOME;'"]
+    words = [
+        "--hosts",
+        file,
+        "--insecure",
+        "--memory",
+        "64MiB",
+        script(tmp_path, TELL),
+        "a b",
+        "$HOME;'",
+    ]
     code, shown, errors = run(*words, cwd=tmp_path)
     assert code == 0, shown + errors
     told = [json.loads((tmp_path / f"told{rank}").read_text()) for rank in range(3)]
@@ -155,7 +176,7 @@ def test_a_killed_worker_of_a_host_starts_again(tmp_path: Path, file: str):
 def test_nothing_stays_on_any_host(
     having, tmp_path, file: str, mark: str, sign: signal.Signals
 ):
-    words = ["--hosts", file, "--memory", "64MiB", script(tmp_path, HANG)]
+    words = ["--hosts", file, "--insecure", "--memory", "64MiB", script(tmp_path, HANG)]
     process = start(*words, cwd=tmp_path, mark=mark)
     try:
         deadline_s = time.monotonic() + TIMEOUT_S
@@ -197,7 +218,7 @@ def test_a_run_ends_when_the_host_of_its_memory_is_lost(tmp_path: Path, file: st
         "if os.environ['SMBOX_RANK'] == '0': psutil.Process(os.getppid()).kill()\n"
         "signal.pause()\n"
     )
-    words = ["--hosts", file, "--memory", "64MiB", "--on-failure", "restart"]
+    words = ["--hosts", file, "--insecure", "--memory", "64MiB", "--on-failure", "restart"]
     done, shown, errors = run(*words, script(tmp_path, code), cwd=tmp_path)
     assert done == 3, shown + errors
     assert "smbox run: host a: its connection has ended" in shown
@@ -223,11 +244,11 @@ def test_a_missing_script_is_refused_by_the_host_that_lacks_it(tmp_path: Path, f
     ],
 )
 def test_a_host_that_cannot_be_entered_is_named_with_its_words(
-    tmp_path: Path, file: str, enter: list[str], says: str
+    tmp_path: Path, file: str, address: str, enter: list[str], says: str
 ):
     with open(file, "a") as hosts:
         hosts.write(
-            f'[[host]]\nname = "c"\naddress = "127.0.0.1"\nenter = {json.dumps(enter)}\n'
+            f'[[host]]\nname = "c"\naddress = "{address}"\nenter = {json.dumps(enter)}\n'
         )
     (tmp_path / "train.py").write_text("open('started', 'w')")
     code, _, errors = run("--hosts", file, "train.py", cwd=tmp_path)
@@ -238,9 +259,9 @@ def test_a_host_that_cannot_be_entered_is_named_with_its_words(
     assert not (tmp_path / "started").exists()
 
 
-def test_a_node_that_other_hosts_reach_needs_keys(tmp_path: Path, ssh: str):
+def test_a_node_that_other_hosts_reach_needs_keys(tmp_path: Path, address: str):
     path = tmp_path / "lab.toml"
-    path.write_text('[[host]]\nname = "a"\naddress = "0.0.0.0"\nworkers = 1\n')
+    path.write_text(f'[[host]]\nname = "a"\naddress = "{address}"\nworkers = 1\n')
     words = ["--hosts", str(path), "--memory", "64MiB"]
     code, shown, errors = run(*words, script(tmp_path, TELL), cwd=tmp_path)
     assert code == 2
