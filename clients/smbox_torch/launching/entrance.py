@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from smbox.errors import RemoteProtocolError
-from smbox_torch.launching.children import Child, Pipe, await_end, described, end_all
+from smbox_torch.launching.children import Child, Pipe, described
 from smbox_torch.launching.frames import Frames, Take
 from smbox_torch.launching.screen import Screen
 
@@ -133,21 +133,10 @@ class Entrance:
             self._fault = self._fault or why
             self.process.send(signal.SIGKILL)
 
-    def close(self, grace_s: float, *, is_ready: bool) -> None:
-        """End the words.
-
-        Args:
-            grace_s: from SIGTERM to SIGKILL, in seconds.
-            is_ready: its agent may have started processes, and gets the time to end them.
-        """
+    def end_orders(self) -> None:
+        """Send nothing more: an agent ends all that it has started, and itself."""
         self.is_closing = True
         os.close(self._orders)
-        left: Sequence[Child] = [self.process]
-        try:
-            if is_ready:
-                await_end(left, time.monotonic() + grace_s + ANSWER_S)
-        finally:
-            end_all(left, grace_s)
 
     def _write(self) -> None:
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
-from smbox_torch.launching.children import Child, Pipe, Sink, await_end
+from smbox_torch.launching.children import Child, Pipe, Sink, await_end, end_all
 from smbox_torch.launching.entrance import ANSWER_S, Entrance
 from smbox_torch.launching.frames import Kind, Ready, told, value_of
 from smbox_torch.launching.hosts import Host
@@ -87,7 +87,7 @@ class FarChild:
 class FarHost:
     """One host of a file; attributes as of StartingHost.
 
-    Its words run from here on; ``await_ready`` waits for its agent, ``close`` ends all.
+    Its words run from here on; ``await_ready`` waits for its agent, ``close_all`` ends all.
 
     Args:
         host: as the file describes it.
@@ -112,7 +112,6 @@ class FarHost:
         self.command: Sequence[str] = ()
         self.python = host.python or sys.executable
         self.pid = self.free_port = 0
-        self._grace_s = grace_s
         self._note = note
         self._said: deque[str] = deque(maxlen=WORDS_MAX)
         self._children: dict[int, FarChild] = {}
@@ -204,9 +203,10 @@ class FarHost:
             self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
         self.agent.reap()
 
-    def close(self) -> None:
-        """End the agent, and with it all that it has started."""
-        self._entrance.close(self._grace_s, is_ready=bool(self.pid or self._refused))
+    def end_orders(self) -> bool:
+        """Order nothing more; tell whether its agent ends all that it has started now."""
+        self._entrance.end_orders()
+        return bool(self.pid or self._refused)
 
     def _take(self, kind: Kind, number: int, payload: bytes) -> None:
         if kind is Kind.READY:
@@ -236,3 +236,20 @@ class FarHost:
 
     def _words(self) -> str:
         return f"`{shlex.join(self.host.enter) or self.python}`"
+
+
+def close_all(hosts: Sequence[FarHost], grace_s: float) -> None:
+    """End all agents at the same time, and with them all that they have started.
+
+    Args:
+        hosts: none is used again.
+        grace_s: from SIGTERM to SIGKILL, in seconds; another interrupt ends it.
+    """
+    deadline_s = time.monotonic() + grace_s + ANSWER_S
+    ready = [host.agent for host in hosts if host.end_orders()]
+    all_agents = [host.agent for host in hosts]
+    try:
+        end_all([agent for agent in all_agents if agent not in ready], grace_s)
+        await_end(ready, deadline_s)
+    finally:
+        end_all(all_agents, grace_s)

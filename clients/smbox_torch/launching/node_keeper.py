@@ -6,7 +6,7 @@ import selectors
 import signal
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
@@ -144,12 +144,9 @@ class NodeKeeper:
         told = hosts[self._plan.memory_hosts[self._node_id]].memory if hosts else ""
         return told or self._plan.memory
 
-    def close(self) -> None:
-        """End the node; its memory goes too, even if the node could not remove it."""
-        try:
-            end_all([self.child], self._plan.grace_s)
-        finally:
-            self._host.remove(self._segments)
+    def remove(self) -> None:
+        """Remove the memory of a node that has ended, even if the node could not."""
+        self._host.remove(self._segments)
 
     def _hear(self, line: str) -> None:
         told = parse(line)
@@ -157,3 +154,17 @@ class NodeKeeper:
             self._ready = told
         elif line:
             self._note(f"memory node: {line}")
+
+
+def close_all(keepers: Sequence[NodeKeeper], grace_s: float) -> None:
+    """End all nodes at the same time; their memory goes, too.
+
+    Args:
+        keepers: of the nodes.
+        grace_s: from SIGTERM to SIGKILL, in seconds; another interrupt ends it.
+    """
+    try:
+        end_all([keeper.child for keeper in keepers], grace_s)
+    finally:
+        for keeper in keepers:
+            keeper.remove()

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from smbox_torch.launching import far_host, node_keeper
 from smbox_torch.launching.children import Child, forget
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.far_host import FarHost
@@ -64,20 +65,20 @@ def serving(
         ConfigError: a host lacks the folder or command, or a node refused its arguments.
             Nothing is left in either case.
     """
-    with ExitStack() as ends:  # each, whatever another one does
-        far = []
+    with ExitStack() as ends:  # hosts, whatever memory nodes do
+        far: list[FarHost] = []
+        ends.callback(far_host.close_all, far, plan.grace_s)
         for host in plan.hosts:
             words = plan.command if host.workers else ()
             with held():  # an interrupt in between would leave the host entered
                 far.append(FarHost(host, words, travelling(env), plan.grace_s, note))
-                ends.callback(far[-1].close)
         for each in far:
             each.await_ready()
         hosts: Sequence[StartingHost] = far or [ThisHost(plan.command)]
         told = Serving(hosts, [each.agent for each in far], address=plan.address or "")
+        ends.callback(node_keeper.close_all, told.nodes, plan.grace_s)
         for node_id, index in enumerate(plan.memory_hosts):
             told.nodes.append(NodeKeeper(plan, hosts[index], env, note, node_id))
-            ends.callback(told.nodes[-1].close)
         for node in told.nodes:
             node.await_ready()
         if told.nodes:

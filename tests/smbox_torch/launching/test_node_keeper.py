@@ -11,9 +11,10 @@ import pytest
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.segment import Segment, listing, unlink
 from smbox_torch.launching.cluster import Plan
-from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper
+from smbox_torch.launching.node_keeper import RESTARTS_MAX, STEADY_S, NodeKeeper, close_all
 from smbox_torch.launching.this_host import ThisHost
 
+GRACE_S = 0.5
 NODE = """
 import json, signal, sys
 bind = sys.argv[sys.argv.index("--bind") + 1].replace(":0", ":1234")
@@ -29,13 +30,12 @@ def keep():
 
     def start(code: str = NODE, **options) -> tuple[NodeKeeper, list[str]]:
         notes: list[str] = []
-        plan = Plan(["x"], memnode=(sys.executable, "-c", code), grace_s=0.5, **options)
+        plan = Plan(["x"], memnode=(sys.executable, "-c", code), grace_s=GRACE_S, **options)
         kept.append(NodeKeeper(plan, ThisHost([]), os.environ, notes.append))
         return kept[-1], notes
 
     yield start
-    for keeper in kept:
-        keeper.close()
+    close_all(kept, GRACE_S)
 
 
 def kill(keeper: NodeKeeper) -> None:
@@ -102,8 +102,8 @@ def test_what_a_node_could_not_remove_is_removed_with_it(keep):
     Segment.create(left, 4096).close()
     other = f"smbox.{keeper._name}0.node"
     Segment.create(other, 4096).close()
-    keeper.close()
-    keeper.close()
+    close_all([keeper], GRACE_S)
+    close_all([keeper], GRACE_S)
     assert listing(f"smbox.{keeper._name}") == [other]
     unlink(other)
 
