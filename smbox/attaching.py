@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
+from numpy.typing import NDArray
+
 from smbox import head
-from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.memory.layout import RegionKind
+from smbox.errors import (
+    ConfigError,
+    LayoutMismatchError,
+    RegionFreedError,
+    RegionNotFoundError,
+)
+from smbox.memory.layout import Consistency, RegionKind
+from smbox.paths import creating
 from smbox.paths.pair import PathPair
+from smbox.paths.work import CreateRequest
 from smbox.region import Region
 
 
@@ -31,13 +43,45 @@ def attach(
     return region
 
 
-def check_single(region: Region) -> None:
+def find_or_create(
+    paths: PathPair,
+    request: CreateRequest,
+    values: NDArray[Any] | None,
+    timeout_s: float | None,
+) -> Region:
+    """Create a region of one node, or find one of the same layout; see ``creating.create``.
+
+    Raises:
+        LayoutMismatchError: the region of this name has another layout, or is striped.
+    """
+    try:
+        region = Region(paths, creating.create(paths, request, values, timeout_s))
+    except LayoutMismatchError:  # maybe of the head, which is no layout of the caller's
+        with suppress(RegionNotFoundError, RegionFreedError):
+            wait_s = paths.seconds(timeout_s)
+            info = paths.control().attach(request.name, request.kind, 0.0, wait_s)
+            _check_single(Region(paths, info), request)
+        raise
+    _check_single(region, request)
+    return region
+
+
+def _check_single(region: Region, wanted: CreateRequest) -> None:
     """Raise LayoutMismatchError if a region that was found is the head of a striped one."""
-    if _head_of(region) is not None:
+    found = _head_of(region)
+    if found is not None:
         raise LayoutMismatchError(
             "a region of this name is striped over several nodes: take another name, or"
             " layout='striped' on a box over all of them",
             name=region.name,
+            layout=found.layout,
+            shape=list(found.shape),
+            dtype=found.dtype,
+            consistency=Consistency.NAMES[found.consistency],
+            wanted_layout="single",
+            wanted_shape=list(wanted.shape),
+            wanted_dtype=wanted.dtype.name,
+            wanted_consistency=Consistency.NAMES[wanted.consistency],
         )
 
 

@@ -106,11 +106,10 @@ class Box:
         check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         check_no_part_name(name)
-        request = replace(request, exist_ok=exist_ok)
-        region = Region(self._paths, creating.create(self._paths, request, values, timeout_s))
         if exist_ok:
-            attaching.check_single(region)
-        return region
+            request = replace(request, exist_ok=True)
+            return attaching.find_or_create(self._paths, request, values, timeout_s)
+        return Region(self._paths, creating.create(self._paths, request, values, timeout_s))
 
     def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
         """Find a region by name; waits until somebody has created it.

@@ -157,6 +157,22 @@ def test_one_layout_is_not_the_other(box):
         box.home_of("w").create("other", shape=3, layout="diagonal")
 
 
+@pytest.mark.parametrize(
+    "wanted",
+    [{"shape": 7}, {"shape": 2, "init": X[:2]}, {"shape": 4096, "dtype": "uint8"}],
+    ids=["zeros", "filled", "as the head"],
+)
+def test_a_striped_region_that_was_found_is_told_as_it_is(box, wanted):
+    box.create("striped", shape=(6, 2), dtype="float64", layout="striped")
+    for creator in (box, box.home_of("striped")):
+        with pytest.raises(LayoutMismatchError, match="striped over several nodes") as caught:
+            creator.create("striped", exist_ok=True, **wanted)
+        facts = caught.value.facts
+        assert (facts["layout"], facts["wanted_layout"]) == ("striped", "single")
+        assert (facts["shape"], facts["dtype"]) == ([6, 2], "float64")
+        assert facts["wanted_shape"] == [wanted["shape"]]
+
+
 def test_striped_over_one_node_is_a_plain_region(team):
     alone = team.alone(0)
     region = alone.create("w", init=X, layout="striped")
