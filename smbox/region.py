@@ -89,7 +89,10 @@ class Region(Vector):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Where the rows lie: here one entry; a striped region has one for each node."""
+        """Where the rows lie: here one entry; a striped region has one for each node.
+
+        It asks nobody: of a freed region, where they lay.
+        """
         rows = self.shape[0] if self.shape else 1
         return (Part(self.address.node, self.address, 0, rows, self.is_local),)
 
@@ -100,8 +103,8 @@ class Region(Vector):
 
     @property
     def is_local(self) -> bool:
-        """Whether this process maps the region's memory."""
-        return self._paths.data(self.info).view(self.info) is not None
+        """Whether this process maps the node's memory; it asks nobody, see ``parts``."""
+        return self._paths.data(self.info).transport == "shm"
 
     def local(self) -> NDArray[Any]:
         """Return the region's memory itself, ``[shape]``.

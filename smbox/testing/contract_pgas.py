@@ -46,6 +46,17 @@ def check_affinity(box: Any) -> None:
                     rows.local()
 
 
+def check_affinity_of_a_freed_region(box: Any) -> None:
+    """Where the rows lay is told of a freed region, too."""
+    with region_of(box, values(10, F32)) as region:
+        parts, is_local = region.parts, region.is_local
+        slices = region[2:5], region[2:5].parts
+    with raises(RegionFreedError):
+        region.get()
+    assert (region.parts, region.is_local) == (parts, is_local)
+    assert slices[0].parts == slices[1]
+
+
 def check_put_signal(box: Any) -> None:
     """A put with a signal replaces the contents and counts once, of every size."""
     for count in COUNTS:
