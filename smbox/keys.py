@@ -16,6 +16,8 @@ import datetime as dt
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -88,17 +90,19 @@ def today() -> dt.date:
     return dt.datetime.now(dt.UTC).date()
 
 
-# ---------------------------------------------------------------------------- making
-
-
 def make_node_key(folder: Path) -> bool:
-    """Make a node's key pair unless the folder has one; tell whether it was made."""
-    if (folder / NODE_FILE).exists():
-        return False
-    (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
+    """Make a node's key pair unless the folder has one; tell whether it was made.
+
+    Raises:
+        ConfigError: the folder cannot be made or written to; no key was made.
+    """
     pair = _new_pair()
     text = f'# the key pair of a memory node: keep it secret\npublic = "{pair.public}"\n'
-    _write_secret(folder / NODE_FILE, f'{text}secret = "{pair.secret}"\n')
+    with _writing(folder):
+        if (folder / NODE_FILE).exists():
+            return False
+        (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
+        _write_secret(folder / NODE_FILE, f'{text}secret = "{pair.secret}"\n')
     return True
 
 
@@ -109,8 +113,8 @@ def add_client(folder: Path, client: Authorised) -> Path:
         The file to move to the client; nobody else needs it.
 
     Raises:
-        ConfigError: a client of this name exists, or the name cannot be a file's; nothing was
-            written.
+        ConfigError: a client of this name exists, the name cannot be a file's, or the folder
+            cannot be written to; nothing was written.
     """
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
@@ -127,17 +131,22 @@ def add_client(folder: Path, client: Authorised) -> Path:
             file=str(known if known.exists() else handed),
         )
     expires = "" if client.expires is None else f"expires = {client.expires.isoformat()}\n"
-    _write_secret(
-        handed,
+    secret = (
         f'# the key of an smbox client: keep it secret\nname = "{client.name}"\n'
         f'public = "{pair.public}"\nsecret = "{pair.secret}"\n'
-        f'node = "{node.public}"\n{expires}',
+        f'node = "{node.public}"\n{expires}'
     )
-    role = client.role.name.lower()
-    known.write_text(
+    authorised = (
         f'# an authorised client; without this file it is refused\npublic = "{pair.public}"\n'
-        f'role = "{role}"\nprefix = "{client.prefix}"\n{expires}'
+        f'role = "{client.role.name.lower()}"\nprefix = "{client.prefix}"\n{expires}'
     )
+    with _writing(folder):
+        _write_secret(handed, secret)
+        try:
+            known.write_text(authorised)
+        except BaseException:
+            handed.unlink()  # it would keep its name from another attempt
+            raise
     return handed
 
 
@@ -146,13 +155,23 @@ def _new_pair() -> KeyPair:
     return KeyPair(public.decode(), secret.decode())
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise ConfigError where the files of a folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"no keys can be written there: {error.strerror}; name a folder that you may write",
+            folder=str(folder),
+            file=error.filename,
+        ) from error
+
+
 def _write_secret(path: Path, text: str) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, SECRET_MODE)
     with os.fdopen(file, "w") as out:
         out.write(text)
-
-
-# ---------------------------------------------------------------------------- reading
 
 
 def read_client_key(path: str | Path) -> ClientKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smbox.cli.main import main
+from smbox.keys import make_node_key
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "3000000", "1000000000"])
@@ -14,3 +15,34 @@ def test_days_that_no_calendar_has_are_refused_and_nothing_is_made(tmp_path, cap
     assert raised.value.code == 2
     assert "days" in capsys.readouterr().err
     assert not (tmp_path / "keys").exists()
+
+
+@pytest.mark.parametrize("below", ["", "keys"])
+def test_a_file_is_no_folder_of_keys(tmp_path, capsys, below):
+    file = tmp_path / "file"
+    file.write_text("kept")
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(file / below)])
+    assert raised.value.code == 2
+    told = capsys.readouterr().err
+    assert "no keys can be written there: Not a directory" in told
+    assert str(file) in told
+    assert file.read_text() == "kept"
+
+
+def test_a_folder_that_cannot_be_made_is_named(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", "/proc/keys-of-smbox", "--client", "a"])  # nobody makes files there
+    assert raised.value.code == 2
+    assert "folder='/proc/keys-of-smbox'" in capsys.readouterr().err
+
+
+def test_a_client_that_cannot_be_authorised_has_no_key(tmp_path, capsys):
+    folder = tmp_path / "keys"
+    make_node_key(folder)
+    (folder / "clients").rmdir()
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(folder), "--client", "a"])
+    assert raised.value.code == 2
+    assert "no keys can be written there" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["node.toml"]
