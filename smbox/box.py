@@ -246,7 +246,7 @@ class Box:
             timeout_s: how long to wait for it, in seconds.
 
         Raises:
-            ConfigError: impossible arguments; nothing was acquired.
+            TypeError, LimitError, ConfigError: impossible arguments; nothing was made.
         """
         return Lock(self, name, lease_s=lease_s, timeout_s=timeout_s)
 

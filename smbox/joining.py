@@ -11,9 +11,11 @@ from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.lease import LEFT, RENEWALS, Lease, check_lease, generations, numbers
 from smbox.member_record import hash_of
 from smbox.membership import Member
-from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View
+from smbox.naming import check_prefix
+from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
 LEASE_S: Final = 10.0
+_ROOM_NBYTES: Final = max(map(len, regions_of("")))
 
 
 def join(
@@ -38,11 +40,12 @@ def join(
             the same launch; without one, from a predecessor that expired.
 
     Raises:
-        ConfigError: impossible arguments; the process did not join.
+        TypeError, ConfigError: impossible arguments; the process did not join.
         RankTakenError: a living process has this rank; the error names host and pid.
-        LimitError: all ranks are taken.
+        LimitError: all ranks are taken, or the name is empty or has more than 184 bytes.
         RequestTimeoutError: the node did not answer; a rank may be taken until a lease passes.
     """
+    check_prefix(name, _ROOM_NBYTES)
     if rank is not None and not 0 <= rank < CAPACITY:
         raise ConfigError(f"a rank is at least 0 and below {CAPACITY}", rank=rank)
     if not 0 <= expected <= CAPACITY:

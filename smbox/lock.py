@@ -20,12 +20,15 @@ from smbox import heartbeat
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.lease import RENEWALS, Lease, check_lease, generations
 from smbox.member_record import Record
-from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory
+from smbox.naming import check_prefix
+from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory, regions_of
 
 _LOG = logging.getLogger(__name__)
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
+_SUFFIX: Final = ".lock"
+_ROOM_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
 
 
 class Lock:
@@ -43,19 +46,20 @@ class Lock:
         timeout_s: how long ``acquire`` and a ``with`` block wait, in seconds.
 
     Raises:
-        ConfigError: impossible arguments; nothing was acquired.
+        TypeError, LimitError, ConfigError: impossible arguments; nothing was made.
     """
 
     def __init__(
         self, memory: SharedMemory, name: str, *, lease_s: float, timeout_s: float
     ) -> None:
+        check_prefix(name, _ROOM_NBYTES)
         if not timeout_s >= 0.0:
             raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         self.name = name
         self.timeout_s = timeout_s
         self.interval_s = check_lease(lease_s) / RENEWALS
         self.memory = memory
-        self._roster = Roster(memory, f"{name}.lock", lease_s, capacity=1)
+        self._roster = Roster(memory, f"{name}{_SUFFIX}", lease_s, capacity=1)
         self._lease = Lease(self._roster.place(_PLACE), lease_s)
         self._record = Record.own(lease_s=lease_s, launch=0)
 

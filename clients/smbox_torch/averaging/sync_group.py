@@ -20,6 +20,7 @@ from typing import Final
 
 import torch
 
+from smbox.naming import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.host_mean import HostMean
@@ -58,6 +59,7 @@ class SyncGroup(AveragingOptimizer):
             of backward; then only ``model`` counts of the arguments above.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
         WorkerLostError: a rank never came; nothing is left.
     """
@@ -76,6 +78,7 @@ class SyncGroup(AveragingOptimizer):
         timeout_s: float = TIMEOUT_S,
         group: AnyGroup | None = None,
     ) -> None:
+        check_prefix(name)
         super().__init__(optimizer, group=None if isinstance(group, BoxGroup) else group)
         self._model = model
         self.world = world_or_default(world)

@@ -63,6 +63,7 @@ class Hogwild(JoinedOptimizer):
             worker; see docs/membership.md.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConfigError: this process cannot map the memory, a tensor is on another device or of a
             dtype that regions lack, the model has none of the parameters, the state cannot be
             shared, or another algorithm uses the name; the model is as it was. From ``step``:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from smbox import Box
 from smbox.errors import ConfigError
+from smbox.naming import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.boxes import BoxLike
 from smbox_torch.hybrid.part import Way
@@ -44,6 +45,9 @@ class Run:
     world: World
     way: Way
     timeout_s: float
+
+    def __post_init__(self) -> None:
+        check_prefix(self.name)
 
 
 @dataclass(frozen=True, slots=True)

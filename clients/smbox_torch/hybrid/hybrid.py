@@ -71,8 +71,8 @@ class HybridSGD(SyncGroup):
         group: a process group that steps together instead of the ranks of this host.
 
     Raises:
-        ConfigError: impossible arguments, the number of groups is unknown and moving_rate is
-            not given, or the ranks' models differ.
+        TypeError, LimitError, ConfigError: impossible arguments, the number of groups is
+            unknown and moving_rate is not given, or the ranks' models differ.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never came; "auto": a rank died meanwhile.
         ConnectError: "auto": a link cannot be measured; no region of the model was created.

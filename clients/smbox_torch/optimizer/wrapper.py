@@ -65,6 +65,7 @@ class BoxOptimizer(JoinedOptimizer):
         own: the worker's values, also while ``eval`` lends its model.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConfigError: impossible arguments, nobody says how many workers there are, parameters
             that cannot be exchanged, or another algorithm uses the name; nothing was created.
         RankTakenError: a living process has this worker's rank; nothing was changed.

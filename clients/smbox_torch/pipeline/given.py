@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.naming import check_prefix
 from smbox_torch.adapter import dtype_name
 from smbox_torch.pipeline.agreement import Plan
 from smbox_torch.pipeline.ring import Spec
@@ -31,12 +32,14 @@ COUNT_MAX: Final = 2**31 - 1
 """More micro-batches or slots than any memory has room for."""
 
 
-def check_stages(stages: object, stage: object) -> tuple[int, int | None]:
+def check_stages(name: str, stages: object, stage: object) -> tuple[int, int | None]:
     """Return how many stages there are, and the number of this one as it was given.
 
     Raises:
-        ConfigError: no list of stages, or no number of one.
+        TypeError, LimitError: no name of a pipeline.
+        ConfigError: no name of a pipeline, no list of stages, or no number of one.
     """
+    check_prefix(name)
     if not isinstance(stages, Sequence | torch.nn.Sequential | torch.nn.ModuleList):
         raise ConfigError(
             "stages is a list: for each stage a module, or a function that makes it",

@@ -91,9 +91,9 @@ class Pipeline:
         module: what it computes; its parameters are for this process's optimizer.
 
     Raises:
-        ConfigError: impossible arguments, or stages that do not fit: one cannot take what the
-            one before gives, was told something else, or shares a parameter with another; at
-            all stages that have come, and nothing is left.
+        TypeError, LimitError, ConfigError: impossible arguments, or stages that do not fit: one
+            cannot take what the one before gives, was told something else, or shares a
+            parameter with another; at all stages that have come, and nothing is left.
         RankTakenError: a living process has this stage; nothing is left.
         RequestTimeoutError: a stage did not come; nothing is left.
         WorkerLostError: a stage that had come died, failed or left; nothing is left.
@@ -114,7 +114,7 @@ class Pipeline:
         timeout_s: float = TIMEOUT_S,
         lease_s: float = LEASE_S,
     ) -> None:
-        count, number = check_stages(stages, stage)
+        count, number = check_stages(name, stages, stage)
         self._box = box.home_of(name)
         try:
             plan = plan_of(count, micro_batches, schedule, slots)

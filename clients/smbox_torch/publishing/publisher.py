@@ -22,6 +22,7 @@ from smbox import (
     RegionNotFoundError,
     join,
 )
+from smbox.naming import check_prefix
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import Layout, Newest, Source, state_of
 from smbox_torch.publishing.term import Term
@@ -46,6 +47,7 @@ class Publisher:
             host; on its own host a dead process is seen at once.
 
     Raises:
+        TypeError, LimitError: no publication can have this name; nothing was made.
         RankTakenError: a publisher of this name lives; the error names its host and pid.
         ConfigError: an entry is no dense tensor of bools, integers or real floats; ``dtype``
             is no floating-point type; fewer than 2 buffers; nothing was changed.
@@ -60,6 +62,7 @@ class Publisher:
         keep: int = 2,
         lease_s: float = 10.0,
     ) -> None:
+        check_prefix(name)
         if keep < 2:
             raise ConfigError("a publication needs 2 buffers or more", keep=keep)
         if dtype is not None and not dtype.is_floating_point:

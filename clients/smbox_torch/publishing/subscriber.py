@@ -26,6 +26,7 @@ from smbox import (
     RequestTimeoutError,
     StaleVersionError,
 )
+from smbox.naming import check_prefix
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import (
     HEAD_NBYTES,
@@ -50,9 +51,13 @@ class Subscriber:
     Args:
         box: the memory.
         name: of the publication.
+
+    Raises:
+        TypeError, LimitError, ConfigError: no publication can have this name.
     """
 
     def __init__(self, box: Box, name: str) -> None:
+        check_prefix(name)
         self._box = box
         self._name = name
         self._counter = box.counter(publication.newest_name(name))

@@ -24,6 +24,7 @@ import torch
 from smbox.errors import SmboxError
 from smbox.handle import check_seconds
 from smbox.lease import check_lease
+from smbox.naming import check_prefix
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
 from smbox_torch.sandblaster.portions import Portions, check_counts
 from smbox_torch.sandblaster.worker import only_buffer
@@ -82,8 +83,8 @@ class Sandblaster:
         portions: the state of the work; counts who did how much.
 
     Raises:
-        ConfigError, TypeError: parameters of several dtypes or of 16 bits, or a number that is
-            not whole or below 1; nothing was made.
+        ConfigError, TypeError, LimitError: parameters of several dtypes or of 16 bits, a number
+            that is not whole or below 1, or a name that no run can have; nothing was made.
         RegionExistsError, OutOfMemoryError: the name is in use, or there is no room; nothing
             is left.
         RankTakenError: another living process coordinates a run of this name.
@@ -101,6 +102,7 @@ class Sandblaster:
         timeout_s: float = 300.0,
         lease_s: float = LEASE_S,
     ) -> None:
+        check_prefix(name)
         portions, workers = check_counts(portions, workers)
         check_lease(lease_s)
         self._flat = only_buffer(parameters)

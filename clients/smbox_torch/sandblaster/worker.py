@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
+from smbox.naming import check_prefix
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.sandblaster.tickets import Tickets
 
@@ -28,6 +29,7 @@ class SandblasterWorker:
         computed: portions that it has computed.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConfigError: parameters of several dtypes, of 16 bits, or not those of the run; or the
             run has no worker of this rank.
         RegionNotFoundError: there was no coordinator in time, or it has just ended the run.
@@ -42,6 +44,7 @@ class SandblasterWorker:
         rank: int,
         timeout_s: float = 300.0,
     ) -> None:
+        check_prefix(name)
         self.computed = 0
         self._flat = only_buffer(parameters, gradients=True)
         self._tickets = Tickets(box, name, rank, timeout_s)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from smbox import Box, Member, MemberInfo, Region, join
 from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
+from smbox.naming import check_prefix
 from smbox_torch.topology.links import COLUMNS, Links
 from smbox_torch.world import World, world_or_default
 
@@ -82,11 +83,13 @@ def measure(
         link_timeout_s: until a node that does not answer is given up.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConnectError: a link cannot be measured; it names the worker's host and the node's. All
             workers that still reach the memory raise it.
         RequestTimeoutError: a worker never came; it names the rank.
         WorkerLostError: a worker died before it had measured all its links; it names the rank.
     """
+    check_prefix(name)
     world = world_or_default(world)
     boxes = boxes_of(box)
     shape = (world.world_size, len(boxes), COLUMNS)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
+from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike
 
 __all__ = ["claim"]
@@ -30,9 +31,11 @@ def claim(box: BoxLike, name: str, algorithm: str, tensors: Sequence[torch.Tenso
         tensors: parameters, in the order of the optimizer.
 
     Raises:
-        ConfigError: another algorithm uses the name; nothing was changed.
+        TypeError, LimitError, ConfigError: no run can have the name, or another algorithm uses
+            it; nothing was changed.
         LayoutMismatchError: the same one with another model; nothing was changed.
     """
+    check_prefix(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
     ours = f"{algorithm} {zlib.crc32(repr(layout).encode()):08x}"
     record = np.frombuffer(ours.encode().ljust(RECORD_NBYTES, b"\0"), np.uint8)

@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from smbox.errors import ConfigError
+from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.clocks import RANKS_MAX
 from smbox_torch.workers.team import LEASE_S, Workers, team_of
@@ -46,6 +47,7 @@ class Stopping:
         iterations: of this worker so far; of a dead predecessor at its rank, where it began.
 
     Raises:
+        TypeError, LimitError: no run can have this name; nothing was made.
         ConfigError: an unknown rule, no iterations to do, or nobody says how many workers
             there are; this worker did not join.
         RankTakenError: a living process has this rank.
@@ -63,6 +65,7 @@ class Stopping:
         every: int = 1,
         lease_s: float = LEASE_S,
     ) -> None:
+        check_prefix(name)
         if rule not in get_args(Rule) or iterations < 1 or every < 1:
             raise ConfigError(
                 f"a rule of {get_args(Rule)}, with iterations and every from 1", rule=rule
