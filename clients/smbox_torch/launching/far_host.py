@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from smbox.errors import ConfigError, ConnectError
 from smbox_torch.launching.children import Child, Pipe, Sink, await_end, end_all
-from smbox_torch.launching.entrance import ANSWER_S, Entrance
+from smbox_torch.launching.entrance import ANSWER_S, LOOK_S, Entrance
 from smbox_torch.launching.frames import Kind, Ready, told, value_of
 from smbox_torch.launching.hosts import Host
 
@@ -68,7 +68,7 @@ class FarChild:
         """Tell whether the process has ended, ``exit_code`` is known and its output taken."""
         if self._ended is None:
             is_late = self._killed_s is not None and time.monotonic() > self._killed_s
-            self._host.look(is_late=is_late)
+            self._host.look(is_late=is_late, is_told=lambda: self._ended is not None)
         if self.exit_code is None and self._ended is not None:
             self.exit_code = self._ended
             for sink in self._sinks.values():
@@ -197,10 +197,17 @@ class FarHost:
         self._entrance.send(told(kind, number, value))
         self._entrance.await_sent()
 
-    def look(self, *, is_late: bool) -> None:
-        """Take note of the agent's end; give up a host that is late with an answer."""
+    def look(self, *, is_late: bool, is_told: Callable[[], bool]) -> None:
+        """Take note of the agent's end; give up a host that is late with an answer.
+
+        Args:
+            is_late: whether the answer should have come by now.
+            is_told: whether it has come: it may wait to be read, if we are late ourselves.
+        """
         if is_late:
-            self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
+            self._entrance.wait(is_told, LOOK_S)
+            if not is_told():
+                self._entrance.give_up(f"it has not answered for {ANSWER_S:g} s")
         self.agent.reap()
 
     def end_orders(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -195,6 +196,21 @@ def test_a_host_that_stops_reading_is_lost(monkeypatch):
         assert host.is_lost
         assert {await_end(first), await_end(second)} == {far_host.LOST}
     assert notes == ["host a: its connection has ended (it has taken no orders for 1 s)"]
+
+
+def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
+    notes: list[str] = []
+    end = told(Kind.EXIT, 1, -signal.SIGKILL)
+    code = f"{AGENT}\nos.write(1, {end!r}); os.read(0, 65536); signal.pause()"
+    with answering(monkeypatch, notes, sys.executable, "-c", code) as host:
+        monkeypatch.setattr(far_host, "ANSWER_S", -1.0)  # late as soon as it is asked
+        child = start(host)
+        assert select.select([pipe.fd for pipe in child.pipes], [], [], TIMEOUT_S)[0]
+        child.send(signal.SIGKILL)
+        assert child.reap()
+        assert child.exit_code == -signal.SIGKILL
+        assert not host.is_lost
+    assert notes == []
 
 
 def test_a_host_that_tells_no_end_is_lost(monkeypatch):
