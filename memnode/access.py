@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from smbox.errors import AccessDeniedError, RegionNotFoundError
-from smbox.keys import Authorised, Role, read_clients, today
+from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.messages import Attach, Create, Free, Publish
@@ -41,7 +41,7 @@ class Access:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._clients: dict[str, Authorised] = {}
-        self._seen: object = None
+        self._seen: dict[str, object] | None = None
         self.refresh()
 
     def refresh(self) -> None:
@@ -58,6 +58,18 @@ class Access:
         """Return the client with this public key, if it is authorised today."""
         client = self._clients.get(user)
         return client if client is not None and client.is_valid(today()) else None
+
+    def find_now(self, user: str) -> Authorised | None:
+        """Return the client with this public key as its file is now; it costs a look at it.
+
+        Keys that were not authorised before are not: strangers cost no look.
+        """
+        client = self._clients.get(user)
+        if client is not None and self._folder is not None and self._seen is not None:
+            file = self._folder / CLIENTS / f"{client.name}.toml"
+            if self._seen.get(file.name) != _file_state(file):
+                self.refresh()
+        return self.find(user)
 
     def sees(self, user: str, name: str) -> bool:
         """Tell whether a client may know of a region of this name; "" is no key's client."""
@@ -161,14 +173,14 @@ def _addresses(request: Request) -> Iterator[int]:
         yield from operands.unpack_update(request.payload, nbytes).siblings
 
 
-def _state(folder: Path) -> object:
-    """Return something that differs once a file of the folder does."""
-    found: list[tuple[object, ...]] = []
-    for path in sorted((folder / "clients").glob("*.toml")):
-        try:
-            stat = path.stat()
-        except OSError as error:  # it is just being removed, or a link that leads nowhere
-            found.append((path.name, error.errno))
-            continue
-        found.append((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    return found
+def _state(folder: Path) -> dict[str, object]:
+    """Return something that differs once a file of the folder does, by the files' names."""
+    return {path.name: _file_state(path) for path in (folder / CLIENTS).glob("*.toml")}
+
+
+def _file_state(path: Path) -> object:
+    try:
+        stat = path.stat()
+    except OSError as error:  # it is just being removed, or a link that leads nowhere
+        return error.errno
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -64,7 +64,7 @@ class ZapHandler:
     def _judge(self, asked: list[bytes], now_s: float) -> tuple[bytes, bytes, bytes]:
         is_curve = len(asked) == FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
         user = z85.encode(asked[6]) if is_curve else b""
-        if is_curve and self._access.find(user.decode()) is not None:
+        if is_curve and self._access.find_now(user.decode()) is not None:
             return b"200", b"", user
         self._allowed = min(BURST, self._allowed + RATE * (now_s - self._filled_s))
         self._filled_s = now_s

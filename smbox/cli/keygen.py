@@ -35,8 +35,8 @@ def keygen(
     Start the node with ``memnode --bind tcp://HOST:PORT --keys DIR``. Move DIR/NAME.key to the
     client over a trusted way and connect with ``smbox.connect(address, key="NAME.key")`` or
     SMBOX_KEY. read: read regions; write: change those that exist, too; admin: create and free
-    as well. Remove DIR/clients/NAME.toml to lock a client out: within about two
-    seconds.
+    as well. Remove DIR/clients/NAME.toml to lock a client out: from new connections at once,
+    from those that stand within about two seconds.
     """
     if role.upper() not in keys.Role.__members__:
         raise ConfigError("a role is read, write or admin", role=role)

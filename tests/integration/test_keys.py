@@ -25,10 +25,11 @@ def test_a_removed_client_is_out_and_others_go_on(guarded):
     kept, gone = guarded.box(guarded.key("kept")), guarded.box(guarded.key("gone"))
     region = kept.create("a", init=ONES)
     theirs = gone.attach("a")
+    assert theirs.get().tolist() == ONES.tolist()  # its connection stands from here on
     (guarded.folder / "clients" / "gone.toml").unlink()
-    assert guarded.denies(theirs.get, "no more")
     with pytest.raises(AccessDeniedError, match="node refuses this key"):
         smbox.connect(guarded.address, key=guarded.folder / "gone.key")
+    assert guarded.denies(theirs.get, "no more")
     assert region.get().tolist() == ONES.tolist()
 
 

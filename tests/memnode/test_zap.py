@@ -44,6 +44,21 @@ def test_only_authorised_keys_are_let_in(ask):
     assert ask(b"", b"NULL") == REFUSED
 
 
+def test_a_removed_key_makes_no_new_connection(ask, tmp_path):
+    assert ask() == OK
+    (tmp_path / "clients" / "known.toml").unlink()
+    assert ask() == REFUSED
+
+
+def test_an_expired_key_makes_no_new_connection(ask, tmp_path):
+    file = tmp_path / "clients" / "known.toml"
+    text = file.read_text()
+    file.write_text(f"{text}expires = 2000-01-01\n")
+    assert ask() == REFUSED
+    file.write_text(text)  # nobody looks again for a key that was refused
+    assert ask() == OK
+
+
 def test_a_flood_of_strangers_keeps_no_authorised_client_out(ask):
     found = [ask(bytes(32)) for _ in range(int(BURST) + 10)]
     assert found.count(REFUSED) == int(BURST)
