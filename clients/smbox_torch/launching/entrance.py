@@ -18,6 +18,7 @@ from smbox_torch.launching.children import Child, Pipe, described
 from smbox_torch.launching.frames import Frames, Take
 from smbox_torch.launching.screen import Screen
 
+CLOSED: Final = -1
 LOOK_S: Final = 0.1
 ANSWER_S: Final = 10.0
 """A host is lost that takes no order, or tells no end of a killed process, for so long."""
@@ -93,6 +94,7 @@ class Entrance:
         """Take note that nothing more comes."""
         self._frames.end()
         if self.process.exit_code is not None:
+            self._close_orders()  # an agent that outlives the words would wait for more
             self._ended()
         elif self._frames.is_begun and not self.is_closing:
             self.give_up("its output has ended")
@@ -136,7 +138,12 @@ class Entrance:
     def end_orders(self) -> None:
         """Send nothing more: an agent ends all that it has started, and itself."""
         self.is_closing = True
-        os.close(self._orders)
+        self._close_orders()
+
+    def _close_orders(self) -> None:
+        if self._orders != CLOSED:
+            os.close(self._orders)
+            self._orders = CLOSED
 
     def _write(self) -> None:
         try:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+import psutil
 import pytest
 
 from smbox.errors import ConnectError
@@ -211,6 +212,19 @@ def test_an_answer_that_came_in_time_counts_though_it_is_read_late(monkeypatch):
         assert child.exit_code == -signal.SIGKILL
         assert not host.is_lost
     assert notes == []
+
+
+@pytest.mark.parametrize("killed", ["the agent", "the words that entered"])
+def test_no_process_of_a_lost_host_runs_on(killed: str):
+    with entered([], "setsid", "-w") as served:  # the agent has a session of its own, as by ssh
+        child = start(served.hosts[0])
+        words = psutil.Process(served.agents[0].pid)
+        while len(below := words.children(recursive=True)) < 2:
+            assert not child.reap()
+        agent = psutil.Process(served.hosts[0].pid)
+        (agent if killed == "the agent" else words).kill()
+        assert await_end(child) == far_host.LOST
+        assert not psutil.wait_procs(below, TIMEOUT_S)[1]
 
 
 def test_a_host_that_tells_no_end_is_lost(monkeypatch):
