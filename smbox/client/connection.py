@@ -124,13 +124,12 @@ class Connection:
         transport, self.transport = self.transport, None
         if transport is not None:
             transport.close()
-            self.is_released()  # forgets those that are
+            self._left = [left for left in self._left if not left.is_released()]
             self._left.append(transport)
 
     def is_released(self) -> bool:
         """Tell whether dropped sockets read no memory, or only for what the node refuses."""
-        self._left = [left for left in self._left if not left.is_released()]
-        return not self._left
+        return all(left.is_released() for left in self._left)
 
     def welcome(self, reply: Reply, *, is_known: bool, is_needed: bool) -> Welcome | None:
         """Judge the answer to a greeting; None: it is no answer to the last one, or a delay.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import ORDER_NBYTES, Block, address_of, write_order
+from smbox.memory.orders import ORDER_NBYTES, Back, Block, address_of, write_order
 from smbox.paths.work import Operation
 
 
@@ -62,7 +63,16 @@ def pack(
 
 
 def unaliased(region: MappedRegion, operation: Operation) -> Operation:
-    """Copy an operand that lies in the region itself: parts of it change before their turn."""
-    if operation.kernel == KernelCode.ELASTIC or not region.may_hold(operation.source):
+    """Copy an operand that lies in the region itself: parts of it change before their turn.
+
+    Raises:
+        ConfigError: an exchange would move it, and write to the region outside a commit.
+    """
+    if not region.may_hold(operation.source):
         return operation
+    if operation.sink is not None and operation.sink.back == Back.MOVED:
+        raise ConfigError(
+            "x lies in the region it is exchanged with: exchange a copy, or pass delta=",
+            name=region.spec.name,
+        )
     return operation._replace(source=operation.source.copy())

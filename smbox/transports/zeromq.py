@@ -186,7 +186,8 @@ class ZmqTransport:
 
     def _lend(self, frame: Frame, flags: int) -> None:
         tracker = self._socket.send(frame, flags, copy=False, track=True)
-        self.is_released()  # forgets those that are
+        while self._lent and self._lent[0].done:
+            self._lent.popleft()
         self._lent.append(tracker)
 
     def receive(self, timeout_s: float) -> list[Frame] | None:
@@ -214,9 +215,7 @@ class ZmqTransport:
 
     def is_released(self) -> bool:
         """Tell whether ZeroMQ has let go of all frames that were sent without a copy."""
-        while self._lent and self._lent[0].done:
-            self._lent.popleft()
-        return not self._lent
+        return all(tracker.done for tracker in self._lent)
 
     def abandon(self) -> None:
         """Forget the socket in a forked child; pyzmq leaves the parent's alone."""

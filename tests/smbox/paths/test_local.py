@@ -266,3 +266,27 @@ def test_an_operand_in_the_region_itself_is_copied_first(box, verb):
     wanted = before[:-1] if verb in {"put", "put_nb", "batch"} else before[1:] + before[:-1]
     assert np.array_equal(view[1:], wanted)
     assert view[0] == before[0]
+
+
+def overlapping(box):
+    """Return a region of more than two stripes, its contents, and its own view one row lower."""
+    before = np.arange(300_000, dtype=np.float32)
+    region = box.create("r", init=before)
+    return region, before, region.local()[:-1]
+
+
+def test_an_operand_in_the_region_itself_is_copied_before_its_difference_is_taken(box):
+    region, before, source = overlapping(box)
+    delta = np.empty_like(before[1:])
+    region[1:].elastic(source, 0.5, delta=delta)
+    assert (delta == -0.5).all()
+    assert np.array_equal(region.get()[1:], before[1:] - np.float32(0.5))
+
+
+def test_a_region_is_not_exchanged_with_itself_in_place(box):
+    region, before, source = overlapping(box)
+    version = region.version
+    with pytest.raises(ConfigError, match="x lies in the region"):
+        region[1:].elastic(source, 0.5)
+    assert np.array_equal(region.get(), before)
+    assert region.version == version
