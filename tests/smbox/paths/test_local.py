@@ -269,7 +269,7 @@ def test_an_operand_in_the_region_itself_is_copied_first(box, verb):
 
 
 def overlapping(box):
-    """Return a region of more than two stripes, its contents, and its own view one row lower."""
+    """Return a region of more than two stripes, its contents, and a view one element lower."""
     before = np.arange(300_000, dtype=np.float32)
     region = box.create("r", init=before)
     return region, before, region.local()[:-1]
