@@ -3,28 +3,33 @@
  * A seqlock per stripe (Boehm, "Can seqlocks get along with programming language memory
  * models?", MSPC 2012): note the word, copy, look again; after some torn tries, take the lock.
  */
-#include "native.h"
-
-#include <string.h>
+#include "copy.h"
 
 enum {
     TORN_TRIES = 3,
-    /* Stripes copied together: glibc copies a megabyte and more at twice the speed of half a one,
-     * for which it takes `rep movsb` (measured: 2.36 on an EPYC). */
-    TOGETHER = 8
+    /* A range of so many stripes (32 MiB) is copied past the caches: by its end its beginning would
+     * be out of them. */
+    STREAMED_STRIPES = 64
 };
 
 /* What is read in one call at most, so that Ctrl-C and timeouts come through. */
 #define CALL_NBYTES ((u64)64 << 20)
 
+static int is_streamed(const struct reading *reading) {
+    u64 nbytes = reading->limit - reading->first; /* of rows: 0 */
+    return nbytes >= STREAMED_STRIPES * reading->region->stripe_nbytes;
+}
+
 /* Copy a piece to its place in ``out``, in the type that the caller wants. */
-static void copy(const struct reading *reading, u8 *out, u64 from, u64 nbytes) {
+static void copy_piece(const struct reading *reading, u8 *out, u64 from, u64 nbytes) {
     const struct region *region = reading->region;
     if (reading->operand != region->dtype)
         smbox_narrow(out, region->data + from, nbytes / smbox_itemsize(region->dtype),
                      region->dtype, reading->operand);
+    else if (is_streamed(reading))
+        copy_past_caches(out, region->data + from, nbytes);
     else
-        memcpy(out, region->data + from, nbytes);
+        copy(out, region->data + from, nbytes);
 }
 
 /* Where in ``out`` the element belongs that lies ``nbytes`` behind the first. */
@@ -44,67 +49,40 @@ static enum result copy_locked(struct reading *reading, i64 locks, u8 *out, u64 
     if (load_acquire(&region->table[stripe].sequence) & SEQUENCE_OPEN)
         result = OPEN;
     else
-        copy(reading, out, from, limit - from);
+        copy_piece(reading, out, from, limit - from);
     smbox_unlock(locks, byte);
     return result;
 }
 
-/* Note the words of the stripes from ``first`` on, up to the first open one; how many. */
-static u64 note_words(const struct region *region, u64 first, u64 limit, u64 words[]) {
-    u64 count = 0;
-    for (; (first + count) * region->stripe_nbytes < limit; count++) {
-        /* Acquire: the copy sees at least what this commit left. */
-        words[count] = load_acquire(&region->table[first + count].sequence);
-        if (words[count] & SEQUENCE_OPEN && region->consistency != WITHOUT_LOCKS)
-            break;
-    }
-    return count;
-}
-
-/* Tell whether a copy may hold half of a commit of this stripe, whose word was noted before. */
-static int is_torn(const struct region *region, u64 stripe, u64 noted) {
-    return region->consistency != WITHOUT_LOCKS &&
-           load_relaxed(&region->table[stripe].sequence) != noted;
-}
-
-/* Read bytes [from, limit) of at most TOGETHER stripes; *done counts those that are there. Stripes
- * that are torn are read once more, each by itself, and after some tries under their lock. */
-static enum result read_stripes(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit,
-                                int tries, u64 *done) {
+/* Read bytes [from, limit) of one stripe; after some torn tries under its lock. */
+static enum result read_stripe(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit) {
     const struct region *region = reading->region;
-    u64 stripe_nbytes = region->stripe_nbytes, first = from / stripe_nbytes, words[TOGETHER];
-    if (!tries)
-        return copy_locked(reading, locks, out, from, limit);
-    u64 count = note_words(region, first, limit, words);
-    if (count)
-        copy(reading, out, from, smaller(limit, (first + count) * stripe_nbytes) - from);
-    /* The copy's loads stay before the second look: a writer that changed one of them has opened
-     * the stripe before. */
-    atomic_thread_fence(memory_order_acquire);
-    u64 at = from;
-    for (u64 index = 0; at < limit; index++) {
-        u64 end = smaller(limit, (first + index + 1) * stripe_nbytes), ignored = 0;
-        enum result result = DONE;
-        if (index >= count || is_torn(region, first + index, words[index]))
-            result = read_stripes(reading, locks, place(reading, out, at - from), at, end,
-                                  tries - 1, &ignored);
-        if (result != DONE)
-            return result;
-        *done += end - at;
-        at = end;
+    const word *sequence = &region->table[from / region->stripe_nbytes].sequence;
+    int is_compared = region->consistency != WITHOUT_LOCKS;
+    for (int tries = 0; tries < TORN_TRIES; tries++) {
+        /* Acquire: the copy sees at least what this commit left. */
+        u64 noted = load_acquire(sequence);
+        if (noted & SEQUENCE_OPEN && is_compared)
+            continue;
+        copy_piece(reading, out, from, limit - from);
+        /* The copy's loads stay before the second look: a writer that changed one of them has
+         * opened the stripe before. */
+        atomic_thread_fence(memory_order_acquire);
+        if (!is_compared || load_relaxed(sequence) == noted)
+            return DONE;
     }
-    return DONE;
+    return copy_locked(reading, locks, out, from, limit);
 }
 
 static enum result read_range(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit,
                               u64 *done) {
     u64 stripe_nbytes = reading->region->stripe_nbytes, at = from;
     while (at < limit && at - from < CALL_NBYTES) {
-        u64 end = smaller(limit, (at / stripe_nbytes + TOGETHER) * stripe_nbytes);
-        u8 *to = place(reading, out, at - from);
-        enum result result = read_stripes(reading, locks, to, at, end, TORN_TRIES, done);
+        u64 end = smaller(limit, (at / stripe_nbytes + 1) * stripe_nbytes);
+        enum result result = read_stripe(reading, locks, place(reading, out, at - from), at, end);
         if (result != DONE)
             return result;
+        *done += end - at;
         at = end;
     }
     return DONE;

@@ -34,10 +34,10 @@ def test_a_range_over_two_stripes_is_copied(reader, region):
     assert reader.done == 12
 
 
-@pytest.mark.parametrize("shift", [0, 4, 60])
+@pytest.mark.parametrize("shift", [0, 1, 4, 60, 63])
 def test_a_long_read_leaves_the_caches_alone_and_is_the_same(reader, make, shift):
-    """From 64 MiB on the copy is another one; odd ends on both sides."""
-    region = make(np.arange((16 << 20) + 99, dtype=np.float32))
+    """From 32 MiB on the copy is another one; odd ends on both sides."""
+    region = make(np.arange((8 << 20) + 99, dtype=np.float32))
     space = np.zeros(region.nbytes + 64, np.uint8)
     out = space[shift : shift + region.nbytes - 4]
     reader.read(region, 4, region.nbytes, out)
