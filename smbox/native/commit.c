@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* What one order does in one call at most, so that Ctrl-C and timeouts come through. */
+/* What one call changes at most, so that Ctrl-C comes through. */
 #define CALL_NBYTES ((u64)64 << 20)
 
 /* A commit of one stripe: the part of an order that is under way. */
@@ -348,7 +348,8 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     return is_freed(region) ? FREED : DONE;
 }
 
-static enum result run_order(struct writer *writer, struct order *order) {
+/* Run an order to its end, or until ``*left`` bytes are changed. */
+static enum result run_order(struct writer *writer, struct order *order, u64 *left) {
     order->met = order->region[0];
     if (!is_good(order))
         return BAD_ORDER;
@@ -356,11 +357,10 @@ static enum result run_order(struct writer *writer, struct order *order) {
     struct commit commit = {.writer = writer, .order = order};
     commit.number = order->number + order->done / region->stripe_nbytes -
                     order->first / region->stripe_nbytes;
-    u64 pause = order->done + CALL_NBYTES;
     commit.kernel = smbox_kernel(order->kernel, region->dtype, order->operand, order->back);
     if (!commit.kernel)
         return BAD_ORDER;
-    while (order->done < order->limit && order->done < pause) {
+    while (order->done < order->limit && *left) {
         commit.first = order->done;
         commit.stripe = commit.first / region->stripe_nbytes;
         commit.limit = smaller(order->limit, (commit.stripe + 1) * region->stripe_nbytes);
@@ -370,14 +370,16 @@ static enum result run_order(struct writer *writer, struct order *order) {
         if (result != DONE)
             return result;
         order->done = commit.limit;
+        *left -= smaller(*left, commit.limit - commit.first);
         commit.number++;
     }
     return DONE;
 }
 
 u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
+    u64 left = CALL_NBYTES;
     for (u32 at = 0; at < count; at++) {
-        enum result result = run_order(writer, &orders[at]);
+        enum result result = run_order(writer, &orders[at], &left);
         orders[at].result = result;
         if (result != DONE || orders[at].done < orders[at].limit)
             return at;

@@ -53,7 +53,6 @@ class Read:
         name: for people.
         dtype: of what is read.
         run: reads it all.
-        whole: so many bytes of the region lie in one copy, and come from one commit.
         share: of its instructions that a full run looks at; it has many.
         stripes: of the region.
     """
@@ -61,7 +60,6 @@ class Read:
     name: str
     dtype: str
     run: Callable[[Reader, MappedRegion, NDArray[np.uint8]], None]
-    whole: int = STRIPE_NBYTES
     share: float = 1.0
     stripes: int = STRIPES
 
@@ -76,7 +74,7 @@ def _read_narrow(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -
 
 
 def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
-    """Read all rows in their order: the copy of a row is of one commit."""
+    """Read all rows in their order: those of a stripe are of one commit."""
     rows = np.arange(region.nbytes // ROW_NBYTES)
     reader.read_rows(region, 0, rows, ROW_NBYTES, out)
 
@@ -84,8 +82,8 @@ def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> 
 READS: Final = (
     Read("read", "float32", _read),
     Read("read past the caches", "float32", _read, share=0.002, stripes=STREAMED_STRIPES),
-    Read("read as bfloat16", "bfloat16", _read_narrow, share=0.1),
-    Read("read of rows", "float32", _read_rows, whole=ROW_NBYTES, share=0.1),
+    Read("read as bfloat16", "bfloat16", _read_narrow),
+    Read("read of rows", "float32", _read_rows),
 )
 
 
@@ -103,8 +101,9 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
     count = Counter[str]()
     kind, size = dtypes.by_name(read.dtype), read.stripes * STRIPE_NBYTES // 4
     out = np.frombuffer(
-        mmap.mmap(-1, size * kind.itemsize + 1), np.uint8
-    )  # the child shares it
+        mmap.mmap(-1, size * kind.itemsize + 1),  # the child shares it
+        np.uint8,
+    )
     case = Case(read.name, (np.zeros(size, np.float32),), ())
     with scene(case) as node:
 
@@ -123,7 +122,7 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
         try:
             with Tracee(read_for_ever) as child:
                 writes = Writes(memory, out)
-                parts = out[:-1].view(kind.numpy).reshape(-1, read.whole // 4)
+                parts = out[:-1].view(kind.numpy).reshape(-1, STRIPE_NBYTES // 4)
                 _walk(child, writes, parts, count, share * read.share, rng)
         finally:
             memory.close(keep=False)
