@@ -81,7 +81,7 @@ def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> 
 
 READS: Final = (
     Read("read", "float32", _read),
-    Read("read past the caches", "float32", _read, share=0.002, stripes=STREAMED_STRIPES),
+    Read("read past the caches", "float32", _read, share=0.02, stripes=STREAMED_STRIPES),
     Read("read as bfloat16", "bfloat16", _read_narrow),
     Read("read of rows", "float32", _read_rows),
 )
