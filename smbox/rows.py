@@ -70,7 +70,7 @@ class Rows:
         self._places: NDArray[np.int64] = _inside(places, extent).reshape(-1)
 
     def get(self, out: Any = None, *, timeout_s: float | None = None) -> Any:
-        """Read the rows; each stripe's share of them as it was between two commits.
+        """Read the rows; atomic are those of one stripe, as of a change of rows.
 
         Returns:
             ``out`` (filled), or a new array, ``[shape]``.
@@ -94,7 +94,9 @@ class Rows:
             work = data.wait_version(info, 0)
         else:
             rows = as_bytes(array).reshape(self._places.size, self._row_nbytes)
-            wanted = RowsWanted(self._extent.first, self._row_nbytes, self._places, rows)
+            order = np.argsort(self._places, kind="stable")
+            places = self._places[order]
+            wanted = RowsWanted(self._extent.first, self._row_nbytes, places, order, rows)
             work = data.gather(info, wanted)
         return Handle("get", work, lambda: result, self._paths.timeout_s)
 

@@ -12,7 +12,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted, Sums
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
-from smbox.wire.header import REQUEST_NBYTES_MAX, Buffer
+from smbox.wire.header import Buffer
 from smbox.wire.messages import Free
 from smbox.wire.ops import Op, carried_nbytes
 
@@ -54,7 +54,7 @@ class Read(ChannelWork):
 
 
 class Gather(ChannelWork):
-    """A read of rows, as many in one request as its answer holds; units are rows."""
+    """A read of rows, a portion in one request; units are rows."""
 
     has_ranges = False
 
@@ -62,12 +62,11 @@ class Gather(ChannelWork):
         super().__init__(channel, 0, wanted.places.size)
         self._address = int(info.address) + wanted.first
         self._wanted = wanted
-        self._rows = min(REQUEST_NBYTES_MAX // wanted.row_nbytes, operands.PLACES_MAX)
 
     def next_message(self) -> Message:
-        """Ask for as many rows as the answer holds."""
+        """Ask for the next portion."""
         wanted, first = self._wanted, self.cut
-        limit = min(self.limit, first + self._rows)
+        limit = wanted.portion_limit(first)
         places = wanted.places[first:limit].astype("<i8", copy=False)
         payload = operands.pack_gather(wanted.row_nbytes, places.tobytes())
         nbytes = (limit - first) * wanted.row_nbytes
@@ -84,7 +83,7 @@ class Gather(ChannelWork):
         """Store the rows."""
         first, limit = message.first, message.limit
         found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
-        self._wanted.out[first:limit] = found
+        self._wanted.fill(first, limit, found)
 
 
 class Dot(ChannelWork):

@@ -94,9 +94,11 @@ class Reader:
         out: NDArray[np.uint8],
         *,
         operand: int = 0,
-        done: int = 0,
     ) -> None:
-        """Copy rows; the Args and errors of ``read``, but ``done`` counts rows.
+        """Copy rows; neighbours in ``places`` that lie in one stripe are of one moment.
+
+        A row across two stripes is read like a range, each stripe's part of it by itself.
+        After an error begin anew.
 
         Args:
             region: the region.
@@ -105,17 +107,17 @@ class Reader:
             row_nbytes: bytes of a row in the region, at least 1.
             out: ``[count, row]``, C-contiguous.
             operand: see ``read``.
-            done: rows that an earlier call has brought.
+
+        Raises:
+            StripeBusy, RegionFreedError: as ``read``.
         """
         block, count = self._block, places.size
         code, to = operand or region.dtype_code, address_of(out)
-        rows = first, first, address_of(places), count, row_nbytes, to, code, done
+        rows = first, first, address_of(places), count, row_nbytes, to, code, 0
         orders.write_reading(block.bytes, 0, region.block.address, *rows)
         read = self._short if count * row_nbytes <= SHORT_NBYTES else self._long
-        self.done = done
-        while read(block.ref, self._locks.fd) != _DONE or block.words[READING_DONE] < count:
+        while read(block.ref, self._locks.fd) != _DONE:
             self._clear(region)
-        self.done = count
 
     def dot(
         self, region: MappedRegion, first: int, other: MappedRegion, begin: int, nbytes: int

@@ -7,12 +7,11 @@
  *     slot = COMMITTED        <- one store: before it the operation never happened, after it it did
  *     applied[channel] = number; close every stripe; slot FREE; unlock
  */
-#include "native.h"
+#include "copy.h"
 
 #include <math.h>
-#include <string.h>
 
-/* What one order does in one call at most, so that Ctrl-C and timeouts come through. */
+/* What one call changes at most, so that Ctrl-C comes through. */
 #define CALL_NBYTES ((u64)64 << 20)
 
 /* A commit of one stripe: the part of an order that is under way. */
@@ -282,9 +281,9 @@ static void save(const struct commit *commit, u64 from, u64 nbytes) {
     const struct order *order = commit->order;
     struct slot *slot = commit->writer->slot;
     u64 saved = from - commit->first;
-    memcpy(commit->old + saved, order->region[0]->data + from, nbytes);
+    copy(commit->old + saved, order->region[0]->data + from, nbytes);
     for (u64 at = 1; at < order->extents; at++)
-        memcpy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
+        copy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
     /* A recoverer that sees progress must find these old bytes. */
     store_release(&slot->progress, saved + nbytes);
     /* No store of the kernel may come before progress: it could not be undone. */
@@ -315,8 +314,8 @@ static enum result commit_locked(struct commit *commit, struct order *order) {
     arm(commit);
     change_blocks(commit, 1);
     if (order->back == BACK_OLD && order->back_to)
-        memcpy(order->back_to + (commit->first - order->first), commit->old,
-               commit->limit - commit->first);
+        copy(order->back_to + (commit->first - order->first), commit->old,
+             commit->limit - commit->first);
     close_commit(commit);
     unlock_extents(commit, ranks, order->extents);
     return DONE;
@@ -337,7 +336,7 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
         store_relaxed(&entry->nbytes, commit->limit - commit->first);
     }
     if (order->back == BACK_OLD && keep)
-        memcpy(keep, region->data + commit->first, commit->limit - commit->first);
+        copy(keep, region->data + commit->first, commit->limit - commit->first);
     change_blocks(commit, 0);
     atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
                               memory_order_release);
@@ -349,7 +348,8 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     return is_freed(region) ? FREED : DONE;
 }
 
-static enum result run_order(struct writer *writer, struct order *order) {
+/* Run an order to its end, or until ``*left`` bytes are changed. */
+static enum result run_order(struct writer *writer, struct order *order, u64 *left) {
     order->met = order->region[0];
     if (!is_good(order))
         return BAD_ORDER;
@@ -357,11 +357,10 @@ static enum result run_order(struct writer *writer, struct order *order) {
     struct commit commit = {.writer = writer, .order = order};
     commit.number = order->number + order->done / region->stripe_nbytes -
                     order->first / region->stripe_nbytes;
-    u64 pause = order->done + CALL_NBYTES;
     commit.kernel = smbox_kernel(order->kernel, region->dtype, order->operand, order->back);
     if (!commit.kernel)
         return BAD_ORDER;
-    while (order->done < order->limit && order->done < pause) {
+    while (order->done < order->limit && *left) {
         commit.first = order->done;
         commit.stripe = commit.first / region->stripe_nbytes;
         commit.limit = smaller(order->limit, (commit.stripe + 1) * region->stripe_nbytes);
@@ -371,14 +370,16 @@ static enum result run_order(struct writer *writer, struct order *order) {
         if (result != DONE)
             return result;
         order->done = commit.limit;
+        *left -= smaller(*left, commit.limit - commit.first);
         commit.number++;
     }
     return DONE;
 }
 
 u64 smbox_commit(struct writer *writer, struct order *orders, u32 count) {
+    u64 left = CALL_NBYTES;
     for (u32 at = 0; at < count; at++) {
-        enum result result = run_order(writer, &orders[at]);
+        enum result result = run_order(writer, &orders[at], &left);
         orders[at].result = result;
         if (result != DONE || orders[at].done < orders[at].limit)
             return at;
@@ -408,7 +409,7 @@ u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *cons
     if (first / region->stripe_nbytes != stripe || first > region->nbytes ||
         progress > region->nbytes - first || first % region->stripe_nbytes + progress > region->stripe_nbytes)
         return BAD_ORDER;
-    memcpy(region->data + first, old[at], progress);
+    copy(region->data + first, old[at], progress);
     u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;
     /* Readers that copied between the stores above find another word. */
     store_release(&row->sequence, (sequence & ~(u64)0xffff) | undone);

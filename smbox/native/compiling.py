@@ -33,6 +33,7 @@ FLAGS: Final = (
     "-fno-strict-aliasing",
     "-fwrapv",
     "-fvisibility=hidden",
+    "-falign-loops=64",  # a short loop across two cache lines is a tenth slower
 )
 WARNINGS: Final = (
     *("-Wall", "-Wextra", "-Wconversion", "-Wshadow"),

@@ -1,4 +1,5 @@
 /* The kernels for every processor level, as one table. */
+#include "copy.h"
 #include "elements.h"
 
 #include <math.h>

@@ -20,7 +20,7 @@
 /* ---- the same bytes ------------------------------------------------------------------------ */
 
 #define DEFINE_REPLACE(nbytes)                                                                   \
-    KERNEL(replace_##nbytes) { memcpy(at[0], operation->source, operation->count * nbytes); }
+    KERNEL(replace_##nbytes) { copy(at[0], operation->source, operation->count * nbytes); }
 DEFINE_REPLACE(1)
 DEFINE_REPLACE(2)
 DEFINE_REPLACE(4)

@@ -175,11 +175,11 @@ _Static_assert(sizeof(struct reading) == 88, "11 words: smbox/memory/orders.py p
 
 /* ---- what is exported ----------------------------------------------------------------------- */
 
-/* Run orders until the end, the first obstacle, or for 64 MiB of one of them; returns how many are
- * done entirely. */
+/* Run orders until the end, the first obstacle, or for 64 MiB; returns how many are done
+ * entirely. */
 EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 
-/* Read until the end, the first obstacle, or for 64 MiB; returns enum result. */
+/* Read until the end, the first obstacle, or of a range for 64 MiB; returns enum result. */
 EXPORT u64 smbox_read(struct reading *reading, int locks);
 
 /* Undo or close one open stripe, whose lock the caller holds, from the slot of its writer, which

@@ -3,123 +3,137 @@
  * A seqlock per stripe (Boehm, "Can seqlocks get along with programming language memory
  * models?", MSPC 2012): note the word, copy, look again; after some torn tries, take the lock.
  */
-#include "native.h"
-
-#include <string.h>
+#include "copy.h"
 
 enum {
     TORN_TRIES = 3,
-    /* Stripes copied together: glibc copies a megabyte and more at twice the speed of half a one,
-     * for which it takes `rep movsb` (measured: 2.36 on an EPYC). */
-    TOGETHER = 8
+    /* A range of so many stripes (32 MiB) is copied past the caches: by its end its beginning would
+     * be out of them. */
+    STREAMED_STRIPES = 64
 };
 
-/* What is read in one call at most, so that Ctrl-C and timeouts come through. */
+/* What is read of a range in one call at most, so that Ctrl-C comes through. */
 #define CALL_NBYTES ((u64)64 << 20)
 
-/* Copy a piece to its place in ``out``, in the type that the caller wants. */
-static void copy(const struct reading *reading, u8 *out, u64 from, u64 nbytes) {
+static int is_streamed(const struct reading *reading) {
+    u64 nbytes = reading->limit - reading->first; /* of rows: 0 */
+    return nbytes >= STREAMED_STRIPES * reading->region->stripe_nbytes;
+}
+
+/* What one look at a stripe's word covers: bytes [from, limit) of the stripe, or some rows in it. */
+struct part {
+    u64 stripe, from, limit;
+    u8 *out;
+    u64 row, rows; /* the first row and how many; none: the bytes */
+};
+
+static u64 row_begin(const struct reading *reading, u64 row) {
+    return reading->first + (u64)reading->places[row] * reading->row_nbytes;
+}
+
+/* How many bytes of ``out`` as many of the region fill, in the type that the caller wants. */
+static u64 out_nbytes(const struct reading *reading, u64 nbytes) {
+    u64 itemsize = smbox_itemsize(reading->region->dtype);
+    u64 out_itemsize = smbox_itemsize(reading->operand);
+    return itemsize == out_itemsize ? nbytes : nbytes / itemsize * out_itemsize;
+}
+
+static void copy_bytes(const struct reading *reading, u8 *out, u64 from, u64 nbytes) {
     const struct region *region = reading->region;
     if (reading->operand != region->dtype)
         smbox_narrow(out, region->data + from, nbytes / smbox_itemsize(region->dtype),
                      region->dtype, reading->operand);
+    else if (is_streamed(reading))
+        copy_past_caches(out, region->data + from, nbytes);
     else
-        memcpy(out, region->data + from, nbytes);
+        copy(out, region->data + from, nbytes);
 }
 
-/* Where in ``out`` the element belongs that lies ``nbytes`` behind the first. */
-static u8 *place(const struct reading *reading, u8 *out, u64 nbytes) {
-    u64 itemsize = smbox_itemsize(reading->region->dtype);
-    u64 out_itemsize = smbox_itemsize(reading->operand);
-    return out + (itemsize == out_itemsize ? nbytes : nbytes / itemsize * out_itemsize);
+static void copy_part(const struct reading *reading, const struct part *part) {
+    u64 row_nbytes = reading->row_nbytes, row_out = out_nbytes(reading, row_nbytes);
+    if (!part->rows)
+        copy_bytes(reading, part->out, part->from, part->limit - part->from);
+    for (u64 at = 0; at < part->rows; at++)
+        copy_bytes(reading, part->out + at * row_out, row_begin(reading, part->row + at), row_nbytes);
 }
 
-static enum result copy_locked(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit) {
+static enum result copy_locked(struct reading *reading, i64 locks, const struct part *part) {
     const struct region *region = reading->region;
-    u64 stripe = from / region->stripe_nbytes, byte = region->lock + stripe * region->stripe_nbytes;
-    reading->stripe = stripe;
+    u64 byte = region->lock + part->stripe * region->stripe_nbytes;
+    reading->stripe = part->stripe;
     enum result result = smbox_lock(locks, byte);
     if (result != DONE)
         return result;
-    if (load_acquire(&region->table[stripe].sequence) & SEQUENCE_OPEN)
+    if (load_acquire(&region->table[part->stripe].sequence) & SEQUENCE_OPEN)
         result = OPEN;
     else
-        copy(reading, out, from, limit - from);
+        copy_part(reading, part);
     smbox_unlock(locks, byte);
     return result;
 }
 
-/* Note the words of the stripes from ``first`` on, up to the first open one; how many. */
-static u64 note_words(const struct region *region, u64 first, u64 limit, u64 words[]) {
-    u64 count = 0;
-    for (; (first + count) * region->stripe_nbytes < limit; count++) {
+/* Read a part of one stripe as of one moment; after some torn tries under the stripe's lock. */
+static enum result read_part(struct reading *reading, i64 locks, const struct part *part) {
+    const word *sequence = &reading->region->table[part->stripe].sequence;
+    int is_compared = reading->region->consistency != WITHOUT_LOCKS;
+    for (int tries = 0; tries < TORN_TRIES; tries++) {
         /* Acquire: the copy sees at least what this commit left. */
-        words[count] = load_acquire(&region->table[first + count].sequence);
-        if (words[count] & SEQUENCE_OPEN && region->consistency != WITHOUT_LOCKS)
-            break;
+        u64 noted = load_acquire(sequence);
+        if (noted & SEQUENCE_OPEN && is_compared)
+            continue;
+        copy_part(reading, part);
+        /* The copy's loads stay before the second look: a writer that changed one of them has
+         * opened the stripe before. */
+        atomic_thread_fence(memory_order_acquire);
+        if (!is_compared || load_relaxed(sequence) == noted)
+            return DONE;
     }
-    return count;
-}
-
-/* Tell whether a copy may hold half of a commit of this stripe, whose word was noted before. */
-static int is_torn(const struct region *region, u64 stripe, u64 noted) {
-    return region->consistency != WITHOUT_LOCKS &&
-           load_relaxed(&region->table[stripe].sequence) != noted;
-}
-
-/* Read bytes [from, limit) of at most TOGETHER stripes; *done counts those that are there. Stripes
- * that are torn are read once more, each by itself, and after some tries under their lock. */
-static enum result read_stripes(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit,
-                                int tries, u64 *done) {
-    const struct region *region = reading->region;
-    u64 stripe_nbytes = region->stripe_nbytes, first = from / stripe_nbytes, words[TOGETHER];
-    if (!tries)
-        return copy_locked(reading, locks, out, from, limit);
-    u64 count = note_words(region, first, limit, words);
-    if (count)
-        copy(reading, out, from, smaller(limit, (first + count) * stripe_nbytes) - from);
-    /* The copy's loads stay before the second look: a writer that changed one of them has opened
-     * the stripe before. */
-    atomic_thread_fence(memory_order_acquire);
-    u64 at = from;
-    for (u64 index = 0; at < limit; index++) {
-        u64 end = smaller(limit, (first + index + 1) * stripe_nbytes), ignored = 0;
-        enum result result = DONE;
-        if (index >= count || is_torn(region, first + index, words[index]))
-            result = read_stripes(reading, locks, place(reading, out, at - from), at, end,
-                                  tries - 1, &ignored);
-        if (result != DONE)
-            return result;
-        *done += end - at;
-        at = end;
-    }
-    return DONE;
+    return copy_locked(reading, locks, part);
 }
 
 static enum result read_range(struct reading *reading, i64 locks, u8 *out, u64 from, u64 limit,
                               u64 *done) {
     u64 stripe_nbytes = reading->region->stripe_nbytes, at = from;
     while (at < limit && at - from < CALL_NBYTES) {
-        u64 end = smaller(limit, (at / stripe_nbytes + TOGETHER) * stripe_nbytes);
-        u8 *to = place(reading, out, at - from);
-        enum result result = read_stripes(reading, locks, to, at, end, TORN_TRIES, done);
+        u64 stripe = at / stripe_nbytes;
+        struct part part = {.stripe = stripe, .from = at, .out = out + out_nbytes(reading, at - from)};
+        part.limit = smaller(limit, (stripe + 1) * stripe_nbytes);
+        enum result result = read_part(reading, locks, &part);
         if (result != DONE)
             return result;
-        at = end;
+        *done += part.limit - at;
+        at = part.limit;
     }
     return DONE;
 }
 
+/* How many rows from ``row`` on lie entirely in the stripe in which it begins. */
+static u64 rows_together(const struct reading *reading, u64 row) {
+    u64 stripe_nbytes = reading->region->stripe_nbytes, count = 0;
+    u64 begin = row_begin(reading, row) / stripe_nbytes * stripe_nbytes;
+    for (; row + count < reading->count; count++) {
+        u64 from = row_begin(reading, row + count);
+        if (from < begin || from + reading->row_nbytes > begin + stripe_nbytes)
+            break;
+    }
+    return count;
+}
+
+/* The caller asks for few enough rows that signals need not come through. */
 static enum result read_rows(struct reading *reading, i64 locks) {
-    u64 row_out = reading->row_nbytes / smbox_itemsize(reading->region->dtype) *
-                  smbox_itemsize(reading->operand);
-    for (u64 row = reading->done; row < reading->count; row++) {
-        u64 from = reading->first + (u64)reading->places[row] * reading->row_nbytes, done = 0;
-        enum result result = read_range(reading, locks, reading->out + row * row_out, from,
-                                        from + reading->row_nbytes, &done);
+    u64 row_nbytes = reading->row_nbytes, row_out = out_nbytes(reading, row_nbytes);
+    while (reading->done < reading->count) {
+        u64 from = row_begin(reading, reading->done), rows = rows_together(reading, reading->done);
+        u8 *out = reading->out + reading->done * row_out;
+        struct part part = {.stripe = from / reading->region->stripe_nbytes, .out = out,
+                            .row = reading->done, .rows = rows};
+        u64 ignored = 0;
+        enum result result =
+            rows ? read_part(reading, locks, &part)
+                 : read_range(reading, locks, out, from, from + row_nbytes, &ignored);
         if (result != DONE)
             return result;
-        reading->done = row + 1;
+        reading->done += rows ? rows : 1;
     }
     return DONE;
 }
@@ -153,7 +167,7 @@ u64 smbox_read(struct reading *reading, int locks) {
     if (reading->places) {
         result = read_rows(reading, locks);
     } else {
-        u8 *out = place(reading, reading->out, reading->done);
+        u8 *out = reading->out + out_nbytes(reading, reading->done);
         result = read_range(reading, locks, out, reading->first + reading->done, reading->limit,
                             &reading->done);
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError
@@ -49,7 +50,7 @@ class LocalRead(LocalWork):
 
 @dataclass(eq=False)
 class LocalRows(LocalWork):
-    """A read of rows."""
+    """A read of rows, portion by portion."""
 
     queue: LocalQueue
     info: RegionInfo
@@ -58,15 +59,14 @@ class LocalRows(LocalWork):
 
     def step(self, queue: LocalQueue) -> None:
         """Read the rows that are left."""
-        wanted, reader = self.wanted, queue.reader
-        region, out = queue.regions.region(self.info), wanted.out.reshape(-1)
-        reader.done = self.done  # not that of an earlier read
-        try:
-            reader.read_rows(
-                region, wanted.first, wanted.places, wanted.row_nbytes, out, done=self.done
-            )
-        finally:
-            self.done = reader.done
+        wanted, region = self.wanted, queue.regions.region(self.info)
+        while self.done < wanted.places.size:
+            limit = wanted.portion_limit(self.done)
+            places = wanted.places[self.done : limit]
+            rows = np.empty((places.size, wanted.row_nbytes), np.uint8)
+            queue.reader.read_rows(region, wanted.first, places, wanted.row_nbytes, rows)
+            wanted.fill(self.done, limit, rows)
+            self.done = limit
 
 
 @dataclass(eq=False)

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
+from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.region_header import Described
+from smbox.wire.header import REQUEST_NBYTES_MAX
+from smbox.wire.operands import PLACES_MAX
 from smbox.work import Work
 
 Bytes = NDArray[np.uint8]
@@ -121,19 +124,39 @@ class Operation(NamedTuple):
 
 
 class RowsWanted(NamedTuple):
-    """A read of rows.
+    """A read of rows, in portions.
 
     Args:
         first: byte of the region's data where row 0 begins.
         row_nbytes: of each row; 1 to 1 MiB.
-        places: ``i64[count]``, count at least 1, all inside the region.
+        places: ``i64[count]``, count at least 1, ascending, all inside the region.
+        order: ``i64[count]``: the row of ``out`` that each place fills.
         out: ``u8[count, row_nbytes]``.
     """
 
     first: int
     row_nbytes: int
     places: NDArray[np.int64]
+    order: NDArray[np.intp]
     out: Bytes
+
+    def portion_limit(self, begin: int) -> int:
+        """Return where the portion ends that begins at the place numbered ``begin``.
+
+        A portion is one read, of up to 1 MiB. It cuts no stripe's rows in two, unless
+        these alone are more.
+        """
+        limit = begin + min(REQUEST_NBYTES_MAX // self.row_nbytes, PLACES_MAX)
+        if limit >= self.places.size:
+            return self.places.size
+        stripe = (self.first + int(self.places[limit]) * self.row_nbytes) // STRIPE_NBYTES
+        into_stripe = stripe * STRIPE_NBYTES - self.first
+        cut = int(np.searchsorted(self.places, -(-into_stripe // self.row_nbytes)))
+        return cut if cut > begin else limit
+
+    def fill(self, begin: int, limit: int, rows: Bytes) -> None:
+        """Store the rows of a portion, ``u8[limit - begin, row_nbytes]``."""
+        self.out[self.order[begin:limit]] = rows
 
 
 class Done(Work):

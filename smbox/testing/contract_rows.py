@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from smbox.testing.contract_tools import (
 F32 = by_name("float32")
 WIDE = 24
 """Elements of a row of 96 bytes: every stripe ends inside a row."""
+WRITES_BESIDE = 300
+"""Commits of each stripe while rows are read beside them."""
 
 
 def check_rows_of_every_dtype(box: Any) -> None:
@@ -90,6 +94,32 @@ def check_rows_of_many_requests(box: Any) -> None:
         wanted = long.copy()
         np.add.at(wanted, [2, 0, 2], long)
         same(region.rows([0, 1, 2]).get(), wanted)
+
+
+def check_rows_beside_a_writer(box: Any) -> None:
+    """The rows of a stripe come from one commit, in whatever order they are named."""
+    rows, wide = STRIPE // 128, 128
+    index = np.random.default_rng(5).permutation(np.arange(0, 2 * rows, 2))
+    is_over = threading.Event()
+    with region_of(box, np.zeros((2 * rows, wide), np.float32)) as region:
+
+        def write(_: int) -> None:
+            for value in itertools.count(1):
+                region.put(np.full(region.shape, value, np.float32))
+                if is_over.is_set():
+                    return
+
+        def read() -> None:
+            try:
+                until = region.version + 2 * WRITES_BESIDE
+                while region.version < until:
+                    found = region.rows(index).get()
+                    for stripe in range(2):
+                        assert np.unique(found[index // rows == stripe]).size == 1
+            finally:
+                is_over.set()
+
+        in_threads(2, lambda job: read() if job else write(job))
 
 
 def check_rows_that_do_not_fit(box: Any) -> None:

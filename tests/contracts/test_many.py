@@ -32,6 +32,7 @@ OF_ONE_NODE = {
     "check_accumulate_from": "slices at other offsets lie on other nodes: refused",
     "check_dot_bits": "slices at other offsets lie on other nodes: refused",
     "check_dot_beside_writers": "each part has stripes of its own",
+    "check_rows_beside_a_writer": "each part has stripes of its own",
     "check_accumulate_sizes": "each part has stripes, and so versions, of its own",
     "check_version_wait": "a change of the whole is one version for each part",
     "check_local_view": "a view is of one part",

@@ -85,3 +85,32 @@ def test_all_or_nothing_of_every_stripe_whenever_it_strikes(place, transport, se
     told, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert int(told) == STRIKES, "it seldom struck inside a call"
+
+
+LONG_BATCH = """
+class Strike(Exception):
+    pass
+
+def strike(*_):
+    raise Strike
+
+signal.signal(signal.SIGALRM, strike)
+count, changes = 131072, 8192  # 4 GiB in all
+region, x = box.create("long", count), np.ones(count, np.float32)
+region.accumulate(x)
+try:
+    with box.batch() as batch:
+        for _ in range(changes):
+            batch.accumulate(region, x)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+except Strike:
+    pass
+print("the rest is undone" if region.version <= changes else "all was done first")
+"""
+
+
+def test_a_signal_comes_through_in_a_long_batch_on_mapped_memory(place):
+    process = place.script(LONG_BATCH, "shm")
+    told, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert told.strip() == "the rest is undone"

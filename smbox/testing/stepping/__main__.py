@@ -13,7 +13,7 @@ from smbox.testing.stepping.commits import levels, step_commits
 from smbox.testing.stepping.readers import READS, step_reads
 from smbox.testing.stepping.tracee import why_impossible
 
-SAMPLE = 0.12
+SAMPLE, READS_SAMPLE = 0.12, 0.03
 UNAVAILABLE = 77
 """Exit status where the machine cannot step, as Automake's tests have it."""
 
@@ -31,7 +31,8 @@ def main() -> None:
         sys.exit(UNAVAILABLE)
     small_memory.shrink()
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
-    share, rng = SAMPLE if given.sample else 1.0, random.Random(seed)
+    rng = random.Random(seed)
+    share, reads_share = (SAMPLE, READS_SAMPLE) if given.sample else (1.0, 1.0)
     print(f"seed {seed}")
     for level in levels():
         for case in CASES:
@@ -42,7 +43,7 @@ def main() -> None:
     for read in READS:
         if given.only in read.name:
             begun_s = time.monotonic()
-            _report(read.name, step_reads(read, share, rng), begun_s)
+            _report(read.name, step_reads(read, reads_share, rng), begun_s)
 
 
 def _report(name: str, count: dict[str, int], begun_s: float) -> None:

@@ -33,7 +33,9 @@ from smbox.testing.stepping.small_memory import MEMORY_NBYTES, STRIPE_NBYTES
 from smbox.testing.stepping.tracee import Tracee, stop_for_parent
 
 ROW_NBYTES: Final = 64
-COUNT: Final = 2 * STRIPE_NBYTES // 4
+STRIPES: Final = 2
+STREAMED_STRIPES: Final = 64
+"""From so many on the native library copies past the caches, as STREAMED_STRIPES of read.c."""
 VALUES: Final = 256
 """So many whole numbers are exact in bfloat16: each commit writes the next one everywhere."""
 FREED_SHARE: Final = 0.1
@@ -51,15 +53,15 @@ class Read:
         name: for people.
         dtype: of what is read.
         run: reads it all.
-        whole: so many bytes of the region lie in one copy, and come from one commit.
         share: of its instructions that a full run looks at; it has many.
+        stripes: of the region.
     """
 
     name: str
     dtype: str
     run: Callable[[Reader, MappedRegion, NDArray[np.uint8]], None]
-    whole: int = STRIPE_NBYTES
     share: float = 1.0
+    stripes: int = STRIPES
 
 
 def _read(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
@@ -72,15 +74,16 @@ def _read_narrow(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -
 
 
 def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
-    """Read all rows in their order: the copy of a row is of one commit."""
+    """Read all rows in their order: those of a stripe are of one commit."""
     rows = np.arange(region.nbytes // ROW_NBYTES)
     reader.read_rows(region, 0, rows, ROW_NBYTES, out)
 
 
 READS: Final = (
     Read("read", "float32", _read),
-    Read("read as bfloat16", "bfloat16", _read_narrow, share=0.1),
-    Read("read of rows", "float32", _read_rows, whole=ROW_NBYTES, share=0.1),
+    Read("read past the caches", "float32", _read, share=0.02, stripes=STREAMED_STRIPES),
+    Read("read as bfloat16", "bfloat16", _read_narrow),
+    Read("read of rows", "float32", _read_rows),
 )
 
 
@@ -96,17 +99,20 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
         What was done, counted.
     """
     count = Counter[str]()
-    out = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8)  # the child shares it
-    case = Case(read.name, (np.zeros(COUNT, np.float32),), ())
+    kind, size = dtypes.by_name(read.dtype), read.stripes * STRIPE_NBYTES // 4
+    out = np.frombuffer(
+        mmap.mmap(-1, size * kind.itemsize + 1),  # the child shares it
+        np.uint8,
+    )
+    case = Case(read.name, (np.zeros(size, np.float32),), ())
     with scene(case) as node:
 
         def read_for_ever() -> None:
             region, reader = scenes.attach_region(node, 0), Reader(LockFile(node))
-            part = out[: COUNT * dtypes.by_name(read.dtype).itemsize]
             stop_for_parent()
             while True:
                 try:
-                    read.run(reader, region, part)
+                    read.run(reader, region, out[:-1])
                 except StripeBusy:
                     continue
                 except RegionFreedError:
@@ -116,10 +122,7 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
         try:
             with Tracee(read_for_ever) as child:
                 writes = Writes(memory, out)
-                found = out[: COUNT * dtypes.by_name(read.dtype).itemsize].view(
-                    dtypes.by_name(read.dtype).numpy
-                )
-                parts = found.reshape(-1, read.whole // 4)
+                parts = out[:-1].view(kind.numpy).reshape(-1, STRIPE_NBYTES // 4)
                 _walk(child, writes, parts, count, share * read.share, rng)
         finally:
             memory.close(keep=False)
@@ -176,7 +179,8 @@ class Writes:
 
     def commit(self) -> bool:
         """Write the next value everywhere; False: the reader holds a stripe just now."""
-        source = np.full(COUNT, (self.value + 1) % VALUES, np.float32).view(np.uint8)
+        size = self._region.nbytes // 4
+        source = np.full(size, (self.value + 1) % VALUES, np.float32).view(np.uint8)
         try:
             commit(
                 self._writer,

@@ -34,10 +34,10 @@ def test_a_range_over_two_stripes_is_copied(reader, region):
     assert reader.done == 12
 
 
-@pytest.mark.parametrize("shift", [0, 4, 60])
+@pytest.mark.parametrize("shift", [0, 1, 4, 60, 63])
 def test_a_long_read_leaves_the_caches_alone_and_is_the_same(reader, make, shift):
-    """From 64 MiB on the copy is another one; odd ends on both sides."""
-    region = make(np.arange((16 << 20) + 99, dtype=np.float32))
+    """From 32 MiB on the copy is another one; odd ends on both sides."""
+    region = make(np.arange((8 << 20) + 99, dtype=np.float32))
     space = np.zeros(region.nbytes + 64, np.uint8)
     out = space[shift : shift + region.nbytes - 4]
     reader.read(region, 4, region.nbytes, out)
@@ -115,7 +115,6 @@ def test_rows_are_picked(reader, region, row_nbytes):
     reader.read_rows(region, first, places, row_nbytes, out)
     data = region.data[first : first + rows * row_nbytes].reshape(rows, row_nbytes)
     assert np.array_equal(out, data[places])
-    assert reader.done == 4
 
 
 def test_rows_of_a_narrower_type_are_picked(reader, region):
@@ -132,8 +131,7 @@ def test_a_row_of_a_commit_in_the_making_waits(reader, region, memory):
     out, places = np.zeros((2, 4), np.uint8), np.array([3, last], np.int64)
     with pytest.raises(StripeBusy):
         reader.read_rows(region, 0, places, 4, out)
-    assert reader.done == 1
     region.table[1, Stripe.SEQUENCE] = 0
     memory.writer.locks.unlock(region.lock_byte(1))
-    reader.read_rows(region, 0, places, 4, out, done=reader.done)
+    reader.read_rows(region, 0, places, 4, out)
     assert out.reshape(-1).view(np.float32).tolist() == [3, last]

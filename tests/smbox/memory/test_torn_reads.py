@@ -27,9 +27,9 @@ READERS, WRITERS = 2, 2
 def write_patterns(node: str, offset: int, seed: int) -> None:
     """Commit one value to all of a stripe, whichever is free, again and again."""
     region, writer = MappedRegion.attach(node, offset), Writer.create(node)
-    rng = np.random.default_rng(seed)
+    rng, stripes = np.random.default_rng(seed), region.nbytes // layout.STRIPE_NBYTES
     while True:
-        stripe, value = int(rng.integers(2)), int(rng.integers(1 << 40))
+        stripe, value = int(rng.integers(stripes)), int(rng.integers(1 << 40))
         source = np.full(STRIPE, value, np.int64).view(np.uint8)
         nbytes = layout.STRIPE_NBYTES
         first = stripe * nbytes
@@ -39,9 +39,24 @@ def write_patterns(node: str, offset: int, seed: int) -> None:
             continue
 
 
+def read_rows(node: str, offset: int, torn: np.ndarray, reads: np.ndarray) -> None:
+    """Read a word of every other 512 bytes."""
+    region, reader = MappedRegion.attach(node, offset), Reader(LockFile(node))
+    places = np.arange(0, 2 * STRIPE, 128)
+    out = np.zeros(places.size, np.int64)
+    while True:
+        try:
+            reader.read_rows(region, 0, places, 8, out.view(np.uint8))
+        except StripeBusy:
+            continue
+        for stripe in out.reshape(2, -1):
+            torn[0] += int((stripe != stripe[0]).any())
+        reads[0] += 1
+
+
 def read_patterns(node: str, offset: int, torn: np.ndarray, reads: np.ndarray) -> None:
     region, reader = MappedRegion.attach(node, offset), Reader(LockFile(node))
-    out = np.zeros(2 * STRIPE, np.int64)
+    out = np.zeros(region.nbytes // 8, np.int64)
     done = 0
     while True:
         try:
@@ -50,7 +65,7 @@ def read_patterns(node: str, offset: int, torn: np.ndarray, reads: np.ndarray) -
             done = reader.done
             continue
         done = 0
-        for stripe in out.reshape(2, STRIPE):
+        for stripe in out.reshape(-1, STRIPE):
             torn[0] += int((stripe != stripe[0]).any())
         reads[0] += 1
 
@@ -71,12 +86,16 @@ def forked(run, *arguments) -> int:
     return child
 
 
-def test_no_read_beside_writers_holds_half_of_a_commit(memory, make, shared):
-    region = make(np.zeros(2 * STRIPE, np.int64))
+@pytest.mark.parametrize(
+    "stripes", [pytest.param(2, id="short"), pytest.param(64, id="past the caches")]
+)
+def test_no_read_beside_writers_holds_half_of_a_commit(memory, make, shared, stripes):
+    region = make(np.zeros(stripes * STRIPE, np.int64))
     where = (memory.name, region.offset)
     children = [forked(write_patterns, *where, seed) for seed in range(WRITERS)]
     children += [
-        forked(read_patterns, *where, shared[i, :1], shared[i, 1:2]) for i in range(READERS)
+        forked(read, *where, shared[i, :1], shared[i, 1:2])
+        for i, read in enumerate((read_patterns, read_rows))
     ]
     time.sleep(STRESS_S)
     for child in children:
@@ -84,8 +103,8 @@ def test_no_read_beside_writers_holds_half_of_a_commit(memory, make, shared):
     ends = {os.WTERMSIG(os.waitpid(child, 0)[1]) for child in children}
     assert ends == {signal.SIGKILL}
     assert shared[:, 0].tolist() == [0] * READERS
-    assert (shared[:, 1] > 10).all()
+    assert (shared[:, 1] > 5).all()
     assert region.version() > 100
     memory.sweep_slots()
-    for stripe in region.array().reshape(2, STRIPE):  # the last writers died somewhere
+    for stripe in region.array().reshape(-1, STRIPE):  # the last writers died somewhere
         assert (stripe == stripe[0]).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,23 @@ def test_zig_compiles_for_aarch64(tmp_path: Path):
     header = target.read_bytes()[:20]
     assert header[:4] == b"\x7fELF"
     assert int.from_bytes(header[18:20], "little") == AARCH64
+
+
+@pytest.mark.parametrize("name", ["cc", "zig"])
+def test_a_long_read_stores_past_the_caches_by_every_compiler(tmp_path: Path, name: str):
+    """A compiler may make these stores ordinary ones; nothing but the rate would tell."""
+    if name == "zig":
+        pytest.importorskip("ziglang", reason="the extra `dev` brings it")
+        compiler = compiling.zig_compiler("x86_64", "glibc")
+    elif CC is None or platform.machine() != "x86_64":
+        pytest.skip("this machine has no C compiler for x86-64")
+    else:
+        compiler = CC
+    flags = [flag for flag in compiling.FLAGS if flag != "-shared"]
+    assembly, source = tmp_path / "read.s", compiling.FOLDER / "read.c"
+    subprocess.run([*compiler, *flags, "-S", str(source), "-o", str(assembly)], check=True)
+    assert "movnt" in assembly.read_text()
+    assert "sfence" in assembly.read_text()
 
 
 @pytest.mark.parametrize(
