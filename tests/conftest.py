@@ -29,15 +29,17 @@ TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
 LONG = (
     "smbox_torch/integrations/test_scripts.py",
+    "benchmarks/test_topology.py",
     "benchmarks/lab/test_laboratory.py",
-    "test_examples.py",
-    "test_your_script.py",
-    "benchmarks/convergence/test_sweep.py",
+    "benchmarks/server_or_ring/test_laboratory.py",
     "smbox_torch/launching/test_run_on_hosts.py",
     "smbox_torch/integrations/test_ray.py",
     "integration/test_training_run.py",
+    "benchmarks/test_publishing_kills.py",
+    "test_examples.py",
+    "test_your_script.py",
 )
-"""Files of half a minute and more: one of them that begins late would be waited for."""
+"""The files that take longest: one of them that begins late would be waited for."""
 PRELOADED: set[int] = set()
 """The processes that programs are forked from; one stays for the life of this one."""
 PRELOADED_PYTHON = "preloaded"
@@ -186,6 +188,20 @@ def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
 def preloading(preloaded: str) -> Callable[..., AbstractContextManager[str]]:
     """``with preloading("transformers") as python``: one that has these imported as well."""
     return partial(_preloading, preloaded)
+
+
+@pytest.fixture(scope="session")
+def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A C compiler, for ``$CC``, that does not optimize: that takes most of its time."""
+    from smbox.native import compiling
+
+    path = tmp_path_factory.mktemp("compiler") / "cc"
+    words = compiling.system_compiler()
+    if words is None:
+        pytest.skip("this machine has no C compiler")
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@" -O0\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.fixture(scope="session")
