@@ -13,8 +13,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,17 +29,22 @@ TESTS = Path(__file__).resolve().parent
 ORDER = ("smbox", "memnode", "contracts", "faults")
 LONG = (
     "smbox_torch/integrations/test_scripts.py",
+    "benchmarks/test_topology.py",
     "benchmarks/lab/test_laboratory.py",
-    "test_examples.py",
-    "test_your_script.py",
-    "benchmarks/convergence/test_sweep.py",
+    "benchmarks/server_or_ring/test_laboratory.py",
     "smbox_torch/launching/test_run_on_hosts.py",
     "smbox_torch/integrations/test_ray.py",
     "integration/test_training_run.py",
+    "benchmarks/test_publishing_kills.py",
+    "test_examples.py",
+    "test_your_script.py",
 )
-"""Files of half a minute and more: one of them that begins late would be waited for."""
+"""The files that take longest: one of them that begins late would be waited for."""
 PRELOADED: set[int] = set()
 """The processes that programs are forked from; one stays for the life of this one."""
+PRELOADED_PYTHON = "preloaded"
+SHARED: pytest.StashKey[str] = pytest.StashKey()
+"""The Python that all processes of a run fork programs from, in the one that started them."""
 SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
 
 
@@ -138,36 +145,63 @@ def _no_leak() -> Iterator[None]:
 
 
 @contextmanager
-def _preloading(*modules: str) -> Iterator[str]:
-    program = [sys.executable, str(TESTS / "preloaded.py")]
+def _preloading(python: str, *modules: str) -> Iterator[str]:
+    """Serve forks that have these modules; the server itself is a program of this Python."""
+    program = str(TESTS / "preloaded.py")
     with tempfile.TemporaryDirectory() as folder:
-        python, path = Path(folder, "python"), f"{folder}/socket"
-        words = (program[0], "-IS", program[1], path, program[0])
-        python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        python.chmod(0o755)
-        serve = [*program, path, "serve", *modules]
+        made, path = Path(folder, "python"), f"{folder}/socket"
+        words = (sys.executable, "-IS", program, path, sys.executable)
+        made.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        made.chmod(0o755)
+        serve = [python, program, path, "serve", *modules]
         with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
             PRELOADED.add(server.pid)
             assert server.stdout is not None
             try:
                 assert server.stdout.readline() == b"ready\n"
-                yield str(python)
+                yield str(made)
             finally:
                 server.kill()
         PRELOADED.remove(server.pid)
 
 
-@pytest.fixture(scope="session")
-def preloading() -> Callable[..., AbstractContextManager[str]]:
-    """``with preloading("transformers") as python``: one that has these imported as well."""
-    return _preloading
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give all processes of a run (pytest-xdist) one Python that has torch imported."""
+    config = node.config
+    if SHARED not in config.stash:
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        config.stash[SHARED] = stack.enter_context(_preloading(sys.executable))
+    node.workerinput[PRELOADED_PYTHON] = config.stash[SHARED]
 
 
 @pytest.fixture(scope="session")
-def preloaded() -> Iterator[str]:
+def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
     """The path of a Python that has torch imported when it begins (preloaded.py)."""
-    with _preloading() as python:
-        yield python
+    told = getattr(request.config, "workerinput", {})
+    with ExitStack() as stack:
+        yield told.get(PRELOADED_PYTHON) or stack.enter_context(_preloading(sys.executable))
+
+
+@pytest.fixture(scope="session")
+def preloading(preloaded: str) -> Callable[..., AbstractContextManager[str]]:
+    """``with preloading("transformers") as python``: one that has these imported as well."""
+    return partial(_preloading, preloaded)
+
+
+@pytest.fixture(scope="session")
+def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A C compiler, for ``$CC``, that does not optimize: that takes most of its time."""
+    from smbox.native import compiling
+
+    path = tmp_path_factory.mktemp("compiler") / "cc"
+    words = compiling.system_compiler()
+    if words is None:
+        pytest.skip("this machine has no C compiler")
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@" -O0\n')
+    path.chmod(0o755)
+    return str(path)
 
 
 @pytest.fixture(scope="session")

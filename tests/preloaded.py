@@ -1,13 +1,20 @@
 """A Python that begins with PyTorch imported: a fork of one process that has imported it.
 
-    python preloaded.py SOCKET serve [MODULE]...  # says "ready", then forks until it is killed
-    python preloaded.py SOCKET PYTHON -c CODE [ARGUMENT]...
-    python preloaded.py SOCKET PYTHON FILE.py [ARGUMENT]...
+    python preloaded.py SOCKET serve [MODULE]...  # says "ready" when it listens
+    python preloaded.py SOCKET PYTHON [-P] [-u] -c CODE [ARGUMENT]...
+    python preloaded.py SOCKET PYTHON [-P] [-u] -m NAME [ARGUMENT]...
+    python preloaded.py SOCKET PYTHON [-P] [-u] FILE.py [ARGUMENT]...
+    python preloaded.py SOCKET PYTHON [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
-The others are ``python -c CODE`` and ``python FILE.py`` without the 3 s of processor time that
-the imports of torch and of its optimizers take, and without those of each MODULE: variables,
-folder and standard files are those of the program, and so is its exit code. Who kills it kills
-the program. What begins with other words is run by PYTHON itself.
+The others are ``python -c CODE`` and so on, without the 3 s of processor time that the imports
+of torch and of its optimizers take, and without those of each MODULE. Variables, folder, cores,
+namespaces and inherited files are those of the program, and so is its exit code. SIGINT and
+SIGTERM are passed on to it, and who kills this process kills it. ``sys.executable`` is this
+Python in the program: processes that it starts, by ``multiprocessing`` ("spawn") as well, are
+forks in turn. What begins with other words is run by PYTHON itself.
+
+A program ends behind its exit functions (atexit): what its modules hold is not destroyed. That
+would take four times as long as all else, since a fork first copies what it changes.
 """
 
 import array
@@ -19,13 +26,59 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
+from functools import partial
 
 PART = 1 << 16
+MAIN = "__main__.py"
+NO_FILE = "<string>"
+FLAGS = {"-P", "-u"}
+CREDENTIALS = struct.Struct("3i")
+NAMESPACES = {
+    "user": 0x10000000,
+    "mnt": 0x00020000,
+    "uts": 0x04000000,
+    "ipc": 0x08000000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+}
+PASSED = (signal.SIGINT, signal.SIGTERM)
+RUN_MODULE = """
+import runpy, sys
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+FILES_MAX = 253
+"""As many as Linux sends at once (SCM_MAX_FD)."""
 
 
 def serve(path: str, modules: list[str]) -> list[str]:
-    """Fork a program for each connection; in the program, return its words."""
+    """Fork a program for each connection; in the program, return its words.
+
+    Modules are imported at the first connection: a run without such programs needs none. It
+    ends when nobody reads its standard output any more.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        print("ready", flush=True)
+        asked = select.poll()
+        asked.register(listener, select.POLLIN)
+        asked.register(sys.stdout, 0)  # only errors: the other end is closed
+        program_comes = [(listener.fileno(), select.POLLIN)]
+        if asked.poll() == program_comes:
+            preload(modules)
+        while asked.poll() == program_comes:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                return keep(connection)
+            connection.close()
+    os._exit(0)
+
+
+def preload(modules: list[str]) -> None:
+    """Import torch, what belongs to it, and these."""
     import torch
 
     import smbox_torch
@@ -36,18 +89,8 @@ def serve(path: str, modules: list[str]) -> list[str]:
     for name in modules:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # else the end of each program looks at all objects, and so copies their pages
+    gc.freeze()  # else a collection looks at all objects, and so copies their pages
     signal.signal(signal.SIGCHLD, reap)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(64)
-        print("ready", flush=True)
-        while True:
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                return keep(connection)
-            connection.close()
 
 
 def reap(*_: object) -> None:
@@ -60,53 +103,115 @@ def reap(*_: object) -> None:
 def keep(connection: socket.socket) -> list[str]:
     """Fork the program, and say how it ends; the program returns from here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    files = array.array("i", [0, 0, 0])
-    told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * 3))
+    files = array.array("i")
+    told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * FILES_MAX))
     files.frombytes(control[0][2])
-    files = files[3:]
     while not told.endswith(b"\n"):
         told += connection.recv(PART)
+    asker, _, _ = CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    )
+    os.sched_setaffinity(0, os.sched_getaffinity(asker))
+    enter(asker)
     pid = os.fork()
     if pid == 0:
         connection.close()
         return become(json.loads(told), files)
-    for file in (*files, 0, 1, 2):
+    for file in {*files, 0, 1, 2}:
         os.close(file)
     ended = os.pidfd_open(pid)
-    ready, _, _ = select.select([ended, connection], [], [])
-    if ended not in ready:  # whoever waited for it is gone
-        os.kill(pid, signal.SIGKILL)
+    while ended not in select.select([ended, connection], [], [])[0]:
+        signs = connection.recv(PART) or [signal.SIGKILL]  # whoever waited for it is gone
+        for sign in signs:
+            signal.pidfd_send_signal(ended, sign)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(OSError):
         connection.sendall(str(code).encode())
     os._exit(0)
 
 
+def enter(asker: int) -> None:
+    """Enter the namespaces of the one that asks: its network, its processes and so on."""
+    others = [
+        number
+        for name, number in NAMESPACES.items()
+        if os.readlink(f"/proc/self/ns/{name}") != os.readlink(f"/proc/{asker}/ns/{name}")
+    ]
+    if not others:
+        return
+    import ctypes
+
+    target = os.pidfd_open(asker)
+    if ctypes.CDLL(None, use_errno=True).setns(target, sum(others)):
+        raise OSError(ctypes.get_errno(), "cannot enter the namespaces of the one that asks")
+    os.close(target)
+
+
 def become(told: dict, files: array.array) -> list[str]:
-    """Take variables, folder and standard files of the one that asked."""
-    for number, file in enumerate(files):
+    """Take variables, folder and files of the one that asked."""
+    numbers = told["files"]
+    free = 1 + max(*numbers, *files)
+    for number, file in enumerate(files, free):  # away from each number that one of them takes
         os.dup2(file, number)
         os.close(file)
+    for file, number in enumerate(numbers, free):
+        os.dup2(file, number)
+        os.close(file)
+    before = modules_of(os.environ)
     os.environ.clear()
     os.environ.update(told["environment"])
+    sys.path[1 : 1 + len(before)] = modules_of(os.environ)
     os.chdir(told["folder"])
+    sys.executable = told["python"]
+    import multiprocessing
+
+    multiprocessing.set_executable(sys.executable)
     if threads := os.environ.get("OMP_NUM_THREADS"):  # torch has read that of the server
         sys.modules["torch"].set_num_threads(int(threads))
     return told["words"]
 
 
+def modules_of(environment: dict[str, str]) -> list[str]:
+    """The folders of modules that the environment names; they follow that of the program."""
+    return [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+
+
+def inherited() -> list[int]:
+    """The files of this process."""
+    numbers = map(int, os.listdir("/proc/self/fd"))  # with that of the folder, closed by now
+    return sorted(each for each in numbers if os.path.exists(f"/proc/self/fd/{each}"))
+
+
+def is_program(words: list[str]) -> bool:
+    """Tell whether these arguments of Python are a program that can be forked."""
+    first = "".join(words[:1])
+    if first in FLAGS:
+        return is_program(words[1:])
+    is_named = first in {"-c", "-m"} or first.endswith(".py")
+    return is_named or os.path.isfile(os.path.join(first, MAIN))
+
+
 def ask(path: str, words: list[str]) -> int:
     """Have a program forked, and wait for its end."""
-    environment = {name: os.environ[name] for name in os.environ if name != "SMBOX_REPORT_FD"}
-    told = {"words": words, "environment": environment, "folder": os.getcwd()}
+    files = array.array("i", inherited())
+    told = {
+        "words": words,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "files": list(files),
+        "python": f"{os.path.dirname(path)}/python",
+    }
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        files = array.array("i", [0, 1, 2])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
         line = json.dumps(told).encode() + b"\n"
         sent = connection.sendmsg([line], rights)
         connection.sendall(line[sent:])
-        for file in (0, 1, 2):
+        for sign in PASSED:
+            signal.signal(sign, partial(pass_on, connection))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
+        for file in files:
             os.close(file)
         ended = int(connection.recv(PART) or b"1")
     if ended < 0:
@@ -116,14 +221,34 @@ def ask(path: str, words: list[str]) -> int:
     return ended
 
 
+def pass_on(connection: socket.socket, sign: int, _: object) -> None:
+    """Have a signal sent to the program, unless it has ended."""
+    with contextlib.suppress(OSError):
+        connection.sendall(bytes([sign]))
+
+
 def prepare(words: list[str]) -> tuple[str, str]:
     """Set the arguments as Python does; return the source and the name of its file."""
+    if words[0] in FLAGS:
+        program = prepare(words[1:])
+        if words[0] == "-u":
+            for file in (sys.stdout, sys.stderr):
+                file.reconfigure(write_through=True)
+        elif not os.path.isdir(sys.argv[0]):  # a folder stays, it has the program's modules
+            del sys.path[0]
+        return program
     if words[0] == "-c":
         sys.argv, sys.path[0] = ["-c", *words[2:]], ""
-        return words[1], "<string>"
-    sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(words[0]))
-    with open(words[0], encoding="utf-8") as file:
-        return file.read(), os.path.abspath(words[0])
+        return words[1], NO_FILE
+    if words[0] == "-m":
+        sys.argv, sys.path[0] = words[1:], os.getcwd()
+        return RUN_MODULE, NO_FILE
+    path = os.path.abspath(words[0])
+    if os.path.isdir(path):
+        path = os.path.join(path, MAIN)
+    sys.argv, sys.path[0] = words, os.path.dirname(path)
+    with open(path, encoding="utf-8") as file:
+        return file.read(), path
 
 
 def main() -> tuple[str, str]:
@@ -132,15 +257,42 @@ def main() -> tuple[str, str]:
     if words[0] == "serve":
         return prepare(serve(path, words[1:]))
     python, *words = words
-    if words[:1] != ["-c"] and not "".join(words[:1]).endswith(".py"):
+    if not is_program(words):
         os.execv(python, [python, *words])
     os._exit(ask(path, words))
 
 
+def end(code: int) -> None:
+    """End this process as Python does, but for destroying its modules.
+
+    By now the names of this file are those of the program.
+    """
+    import atexit
+    import os
+    import sys
+    import threading
+
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for file in (sys.stdout, sys.stderr):
+        if not file.closed:
+            file.flush()
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
-    program = main()
-    for name in [name for name in globals() if not name.startswith("__") and name != "program"]:
+    __program__, __file__ = main()
+    __code__ = compile(__program__, __file__, "exec")
+    __end__ = end
+    if __file__ == NO_FILE:
+        del __file__
+    for name in [name for name in globals() if not name.startswith("__")]:
         del globals()[name]
     del globals()["name"]
-    __file__ = program[1]
-    exec(compile(*globals().pop("program"), "exec"), globals())
+    try:
+        exec(__code__, globals())
+    except SystemExit as __error__:
+        if not isinstance(__error__.code or 0, int):
+            raise
+        __end__(__error__.code or 0)
+    __end__(0)

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,12 +49,12 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_code_runs(page: str, tmp_path: Path):
+def test_code_runs(preloaded: str, page: str, tmp_path: Path):
     script = tmp_path / "page.py"
     script.write_text(code_of(page))
     environment = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
     done = subprocess.run(
-        [sys.executable, script],
+        [preloaded, script],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,18 @@ def test_every_example_is_run():
     assert [name for name in sorted(examples - set(SAYS)) if name not in text] == []
 
 
+@pytest.fixture(scope="module")
+def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """A Python that has what several examples import, which takes seconds in each process."""
+    with preloading("sklearn.datasets") as python:
+        yield python
+
+
 @pytest.mark.parametrize("name", SAYS)
-def test_example(name: str, tmp_path: Path):
+def test_example(name: str, python: str, tmp_path: Path):
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / name],
+        [python, ROOT / "examples" / name],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

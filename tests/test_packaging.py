@@ -20,9 +20,6 @@ pytest.importorskip("hatchling", reason="the extra `dev` brings it")
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore")
-needs_cc = pytest.mark.skipif(
-    compiling.system_compiler() is None, reason="this machine has no C compiler"
-)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +55,16 @@ def wheel_of(tree: Path, folder: Path, **environ: str) -> tuple[str, set[str]]:
         return name, set(wheel.namelist())
 
 
-@needs_cc
-def test_a_wheel_holds_the_library_and_names_the_platform(tree: Path, tmp_path: Path):
-    name, files = wheel_of(tree, tmp_path)
+@pytest.fixture(scope="module")
+def wheel(quick_cc: str, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel with the library."""
+    folder = tmp_path_factory.mktemp("wheel")
+    return folder / wheel_of(tree, folder, CC=quick_cc)[0]
+
+
+def test_a_wheel_holds_the_library_and_names_the_platform(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        name, files = wheel.name, set(archive.namelist())
     tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert name.endswith(f"-py3-none-{tag}.whl")
     assert {file for file in files if file.endswith(".so")} == {
@@ -70,12 +74,10 @@ def test_a_wheel_holds_the_library_and_names_the_platform(tree: Path, tmp_path: 
     assert roots == {"smbox", "memnode", "smbox_torch"}
 
 
-@needs_cc
-def test_an_installed_wheel_loads_its_library(tree: Path, tmp_path: Path):
-    name, _ = wheel_of(tree, tmp_path)
+def test_an_installed_wheel_loads_its_library(wheel: Path, tmp_path: Path):
     installed = tmp_path / "installed"
-    with zipfile.ZipFile(tmp_path / name) as wheel:
-        wheel.extractall(installed)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
     code = "from smbox.native.library import load; print(load().file)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(installed)},
@@ -99,11 +101,12 @@ def test_the_sdist_holds_hook_and_sources_and_no_library(tree: Path, tmp_path: P
     assert not any(file.endswith(".so") for file in files)
 
 
-@needs_cc
-def test_an_editable_build_puts_the_library_beside_its_sources(tree: Path, tmp_path: Path):
+def test_an_editable_build_puts_the_library_beside_its_sources(
+    quick_cc: str, tree: Path, tmp_path: Path
+):
     copy = tmp_path / "tree"
     shutil.copytree(tree, copy)
-    name = backend(copy, f"build_editable({str(tmp_path)!r})")
+    name = backend(copy, f"build_editable({str(tmp_path)!r})", CC=quick_cc)
     native = copy / "smbox" / "native"
     mine = {path.name for path in native.glob(f"*{platform.machine()}*.so")}
     assert mine == {compiling.file_name()}

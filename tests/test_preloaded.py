@@ -11,14 +11,31 @@ from pathlib import Path
 import psutil
 import pytest
 
+PROGRAM = str(Path(__file__).with_name("preloaded.py"))
 TIMEOUT_S = 60.0
 TELL = """
 import json, os, sys
 print(json.dumps([sys.argv, os.getcwd(), os.environ["WORD"], sys.stdin.read(), __name__]))
 print(sorted(name for name in globals() if not name.startswith("__")))
-print(sys.path[0], globals().get("__file__"))
+print(sys.path[0], globals().get("__file__"), sys.stdout.write_through)
 sys.stderr.write("told\\n")
 sys.exit(7)
+"""
+STARTS = """
+import multiprocessing, subprocess, sys
+
+def tell(queue):
+    queue.put("torch._dynamo" in sys.modules)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=tell, args=(queue,))
+    process.start()
+    print(queue.get(), flush=True)
+    process.join()
+    code = "import sys; print('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 """
 
 
@@ -34,17 +51,18 @@ def run(python: str, *words: str, **options) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("form", ["code", "file"])
-def test_a_program_finds_what_it_would_find(preloaded: str, tmp_path: Path, form: str):
-    path = tmp_path / "program.py"
+@pytest.mark.parametrize("flags", [[], ["-P", "-u"]])
+@pytest.mark.parametrize("form", ["code", "file", "folder"])
+def test_a_program_finds_what_it_would_find(
+    preloaded: str, tmp_path: Path, form: str, flags: list[str]
+):
+    path = tmp_path / ("__main__.py" if form == "folder" else "program.py")
     path.write_text(TELL)
-    words = [str(path)] if form == "file" else ["-c", TELL]
+    words = flags + {"code": ["-c", TELL], "file": [str(path)], "folder": [str(tmp_path)]}[form]
     new, forked = (
         run(python, *words, "a b", "-c", cwd=tmp_path, input="some words")
         for python in (sys.executable, preloaded)
     )
-    if form == "code":  # it has no file
-        new.stdout = new.stdout.replace("None", "<string>")
     assert (forked.returncode, forked.stdout) == (new.returncode, new.stdout)
     assert (forked.returncode, forked.stderr) == (7, "told\n")
 
@@ -61,8 +79,67 @@ def test_its_variables_say_how_many_threads_it_has(preloaded: str):
         assert run(*words).stdout == f"{threads}\n"
 
 
-def test_what_is_no_program_is_run_by_python_itself(preloaded: str):
+def test_processes_that_a_program_starts_are_forked_as_well(preloaded: str, tmp_path: Path):
+    path = tmp_path / "program.py"
+    path.write_text(STARTS)
+    assert run(preloaded, str(path)).stdout == "True\nTrue\n"
+
+
+def test_a_program_is_in_the_namespaces_of_who_starts_it(preloaded: str):
+    words = ["unshare", "--net", "--uts", "--pid", "--fork", "--mount-proc"]
+    if os.geteuid():
+        words += ["--user", "--map-root-user"]
+    if subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody make namespaces")
+    names = ["mnt", "net", "pid", "uts"]
+    shell = "; ".join([*(f"readlink /proc/self/ns/{name}" for name in names), 'exec "$0" "$@"'])
+    code = f"import os\nfor name in {names}: print(os.readlink('/proc/self/ns/' + name))"
+    told = run(*words, "sh", "-c", shell, preloaded, "-c", code).stdout.splitlines()
+    assert len(told) == 8
+    assert told[:4] == told[4:]
+    assert os.readlink("/proc/self/ns/net") not in told
+
+
+def test_a_program_has_the_cores_of_who_starts_it(preloaded: str):
+    core = min(os.sched_getaffinity(0))
+    words = ["taskset", "--cpu-list", str(core), preloaded]
+    code = "import os; print(os.sched_getaffinity(0))"
+    assert run(*words, "-c", code).stdout == f"{{{core}}}\n"
+
+
+def test_a_program_has_the_files_that_it_inherits(preloaded: str):
+    read, write = os.pipe()
+    code = f"import os; os.write({write}, b'told'); print(os.get_inheritable({write}))"
+    try:
+        assert run(preloaded, "-c", code, pass_fds=[write]).stdout == "True\n"
+        assert os.read(read, 10) == b"told"
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_module_is_run_as_a_program(preloaded: str):
     assert run(preloaded, "-m", "json.tool", input="[1]").stdout == "[\n    1\n]\n"
+
+
+def test_what_is_no_program_is_run_by_python_itself(preloaded: str):
+    code = "import sys; print(sys.flags.optimize, 'torch' in sys.modules)"
+    assert run(preloaded, "-O", "-c", code).stdout == "1 False\n"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on(preloaded: str, sign: signal.Signals):
+    code = f"""
+import signal, sys
+signal.signal({int(sign)}, lambda *_: sys.exit(7))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+    with subprocess.Popen([preloaded, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(sign)
+        assert process.wait(TIMEOUT_S) == 7
 
 
 def test_an_error_and_a_signal_end_it_as_they_would(preloaded: str):
@@ -72,6 +149,14 @@ def test_an_error_and_a_signal_end_it_as_they_would(preloaded: str):
     for sign in (signal.SIGKILL, signal.SIGTERM):
         killed = run(preloaded, "-c", f"import os; os.kill(os.getpid(), {int(sign)})")
         assert killed.returncode == -sign
+
+
+def test_its_server_ends_with_who_has_started_it(tmp_path: Path):
+    words = [sys.executable, PROGRAM, str(tmp_path / "socket"), "serve"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        server.stdout.close()
+        assert server.wait(TIMEOUT_S) == 0
 
 
 def test_who_kills_it_kills_the_program(preloaded: str):

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -48,10 +50,17 @@ def changed(variant: str) -> list[str]:
     return [line for line in diff(variant)[2:] if re.match(r"[+-]\s*\S", line)]
 
 
+@pytest.fixture(scope="module")
+def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """A Python that has what the examples import, which takes seconds in each process."""
+    with preloading("sklearn.datasets") as python:
+        yield python
+
+
 def run(*words: str, cwd: Path) -> str:
     environment = {key: os.environ[key] for key in os.environ if "SMBOX_" not in key}
     done = subprocess.run(
-        [sys.executable, *words],
+        words,
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -69,18 +78,18 @@ def accuracies(said: str) -> list[float]:
 
 
 @pytest.mark.timeout(300)
-def test_the_ordinary_script_runs(tmp_path: Path):
-    found = accuracies(run(str(EXAMPLES / "train.py"), "--epochs", "2", cwd=tmp_path))
+def test_the_ordinary_script_runs(python: str, tmp_path: Path):
+    found = accuracies(run(python, str(EXAMPLES / "train.py"), "--epochs", "2", cwd=tmp_path))
     assert len(found) == 1
     assert found[0] > 50
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_runs_on_several_workers(preloaded: str, variant: str, tmp_path: Path):
-    program = (preloaded, str(EXAMPLES / variant), "--epochs", "2")
+def test_a_variant_runs_on_several_workers(python: str, variant: str, tmp_path: Path):
+    program = (python, str(EXAMPLES / variant), "--epochs", "2")
     options = VARIANTS[variant]
-    said = run("-c", SMBOX, "run", *options, *program, cwd=tmp_path)
+    said = run(sys.executable, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
     found = accuracies(said)
     assert len(found) == (4 if "--nodes" in options else 2)
     assert max(found) > 50

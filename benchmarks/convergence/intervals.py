@@ -18,8 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.stats import t as students_t
-
 CONFIDENCE = 0.95
 
 Verdict = Literal["met", "missed", "undecided", "no runs"]
@@ -63,6 +61,8 @@ def interval(values: Sequence[float]) -> Interval:
     count, mean = len(values), statistics.fmean(values)
     if count < 2:
         return Interval(count, mean, None)
+    from scipy.stats import t as students_t  # noqa: PLC0415 - slow to import
+
     quantile = float(students_t.ppf(0.5 + CONFIDENCE / 2, count - 1))
     return Interval(count, mean, quantile * statistics.stdev(values) / math.sqrt(count))
 

@@ -23,12 +23,23 @@ CLASSES = ("cat", "dog")
 
 
 @pytest.fixture
-def program() -> Callable[..., str]:
-    """``program(path, *words)``: what a program prints; it has to succeed."""
+def forking(preloaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a benchmark starts from here begin with torch imported."""
+    monkeypatch.setattr(sys, "executable", preloaded)
 
-    def run(path: str | Path, *words: object, timeout_s: float = 280.0) -> str:
+
+@pytest.fixture
+def program(preloaded: str) -> Callable[..., str]:
+    """``program(path, *words)``: what a program prints; it has to succeed.
+
+    It and its processes begin with torch imported, unless ``python`` says otherwise.
+    """
+
+    def run(
+        path: str | Path, *words: object, python: str = preloaded, timeout_s: float = 280.0
+    ) -> str:
         done = subprocess.run(
-            [sys.executable, path, *map(str, words)],
+            [python, path, *map(str, words)],
             env={name: value for name, value in os.environ.items() if "SMBOX_" not in name},
             capture_output=True,
             text=True,

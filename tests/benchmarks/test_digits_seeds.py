@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import digits_seeds
@@ -23,13 +22,10 @@ def test_the_page_has_a_row_per_seed_and_the_means():
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("forking")
 def test_both_sides_train_on_equally_many_pictures(
-    tmp_path: Path,
-    preloaded: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(sys, "executable", preloaded)  # workers begin with torch imported
     page = tmp_path / "digits.md"
     digits_seeds.main(["--epochs", "1", "--seeds", "3", "--page", str(page)])
     assert "seed 3: HybridSGD" in capsys.readouterr().out

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 
 import pytest
 import step_overhead
@@ -57,14 +56,8 @@ def test_the_table_tells_where_the_time_goes():
     )
 
 
-@pytest.fixture
-def python(preloaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers begin with torch imported."""
-    monkeypatch.setattr(sys, "executable", preloaded)
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_two_workers_are_measured(capsys: pytest.CaptureFixture[str]):
     step_overhead.main(["--rounds", "2", "--only", "*D*, period 1*", "--json"])
     found = json.loads(capsys.readouterr().out)
@@ -78,7 +71,7 @@ def test_two_workers_are_measured(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_a_worker_that_fails_is_told():
     with pytest.raises(RuntimeError, match="no such algorithm"):
         step_overhead.measure(["no such algorithm"], 2)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import striped_nodes
@@ -25,7 +26,12 @@ def test_two_nodes_carry_more_than_the_link_of_one(program):
         "1",
     ]
     one, two = json.loads(
-        program(striped_nodes.__file__, *words, "--repeats", "1", "--json", timeout_s=180.0)
+        program(
+            striped_nodes.__file__,
+            *(*words, "--repeats", "1", "--json"),
+            python=sys.executable,
+            timeout_s=180.0,
+        )
     )
     for verb in striped_nodes.VERBS:
         assert 0.75 * 7.5 < one[verb] < 1.25 * 7.5  # 60 Mbit/s are 7.5 MB/s

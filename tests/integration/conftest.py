@@ -47,9 +47,9 @@ class Place:
         self.node.kill()
         self.node.start_and_wait()
 
-    def script(self, code, transport, *arguments, **environment):
+    def script(self, code, transport, *arguments, python=sys.executable, **environment):
         """Start Python code, with a box ``box`` of its own."""
-        command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(code)]
+        command = [python, "-c", PREAMBLE + textwrap.dedent(code)]
         command += [self.address(transport), transport, *map(str, arguments)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         process = subprocess.Popen(command, text=True, env=os.environ | environment, **pipes)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 TIMEOUT_S = 100.0
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+TORCHRUN = ("-m", "torch.distributed.run")
 
 SCRIPT = """
 import os, signal, sys
@@ -23,7 +23,7 @@ from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
 
 def kill_the_node():
-    for child in psutil.Process(os.getppid()).children():
+    for child in psutil.Process(int(os.environ["LAUNCHER"])).children():
         if "memnode" in child.cmdline():
             child.kill()
 
@@ -67,7 +67,8 @@ def told(output: str, word: str) -> list[tuple[str, ...]]:
 
 
 SMBOX_RUN = """
-import typer
+import os, typer
+os.environ["LAUNCHER"] = str(os.getpid())
 from smbox_torch.launching.run import command
 app = typer.Typer()
 app.command(context_settings=command.context_settings)(command)
@@ -76,14 +77,12 @@ app()
 RUN = (sys.executable, "-c", SMBOX_RUN)
 
 
-def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(script: Path):
-    code = "import sys; from smbox_torch.launching.run import command; import typer; "
-    code += (
-        "app = typer.Typer(); app.command(context_settings=command.context_settings)(command)"
-    )
+def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(
+    preloaded: str, script: Path
+):
     options = ["--nodes", "2", "--per-node", "2", "--memory", "64MiB"]
     done = subprocess.run(
-        [*RUN, *options, str(script), "--kill"],
+        [*RUN, *options, preloaded, str(script), "--kill"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -112,9 +111,9 @@ def address(tmp_path: Path) -> Iterator[str]:
             node.communicate(timeout=TIMEOUT_S)
 
 
-def test_the_same_script_runs_under_torchrun(script: Path, address: str):
+def test_the_same_script_runs_under_torchrun(preloaded: str, script: Path, address: str):
     done = subprocess.run(
-        [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(script)],
+        [preloaded, *TORCHRUN, "--standalone", "--nproc-per-node", "2", str(script)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -127,7 +127,7 @@ def test_one_ready_line_leads_to_all_nodes(start, name):
 
 
 def test_nodes_die_together_and_come_back_with_their_memory(start, name):
-    process, ready = start()
+    process, ready = start(nodes=2)
     others = children(process)
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
         box.create("w", shape=(7,), init=2.0, layout="striped")
@@ -136,13 +136,13 @@ def test_nodes_die_together_and_come_back_with_their_memory(start, name):
     assert process.returncode == EXIT_FAILED
     assert f"memory node {others[1].pid} ended" in errors
     assert not any(child.is_running() for child in others)
-    _, again = start()
+    _, again = start(nodes=2)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
 
 
 def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
-    process, ready = start()
+    process, ready = start(nodes=2)
     others = children(process)
     with smbox.connect(ready["address"], timeout_s=WAIT_S) as box:
         box.create("w", shape=(7,), init=2.0, layout="striped")
@@ -150,7 +150,7 @@ def test_nodes_of_a_group_that_is_killed_come_back_with_their_memory(start):
     process.communicate(timeout=WAIT_S)
     _, alive = psutil.wait_procs(others, timeout=WAIT_S)
     assert alive == []
-    _, again = start()
+    _, again = start(nodes=2)
     with smbox.connect(again["address"], timeout_s=WAIT_S) as box:
         assert box.attach("w").get().tolist() == [2.0] * 7
 
@@ -170,7 +170,7 @@ def test_a_node_that_does_not_stop_is_killed_and_the_status_tells(name, monkeypa
 
 def test_a_group_ends_with_its_parent(start):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
-        process, _ = start("--parent-pid", str(parent.pid))
+        process, _ = start("--parent-pid", str(parent.pid), nodes=2)
         parent.communicate(b"\n", timeout=WAIT_S)
     process.communicate(timeout=WAIT_S)
     assert process.returncode == EXIT_CLEAN

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,12 +92,6 @@ def test_a_dry_run_tells_how_long_it_will_take(
     assert pretended == []
 
 
-@pytest.fixture
-def python(preloaded: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers begin with torch imported."""
-    monkeypatch.setattr(sys, "executable", preloaded)
-
-
 def run(name: str, cache: Path, **changes) -> dict:
     row = replace(ROWS[name], **changes)
     settings = Settings(row, 0, epochs=8.0, share=1.0, looks=2)
@@ -111,7 +104,7 @@ def run(name: str, cache: Path, **changes) -> dict:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_a_run_of_two_workers(cache: Path):
     result = run("easgd", cache, workers=2, batch=4, part=1.0)
     assert result["samples"] == 232
@@ -124,7 +117,7 @@ def test_a_run_of_two_workers(cache: Path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_a_killed_worker_does_not_end_the_others(cache: Path):
     result = run("easgd-killed", cache, workers=2, batch=4, part=1.0)
     assert (result["error"], result["ended"]) == ("", 1)
@@ -132,7 +125,7 @@ def test_a_killed_worker_does_not_end_the_others(cache: Path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_a_worker_joins_half_through(cache: Path):
     result = run("easgd-joining", cache, workers=2, batch=4, part=4.0)
     assert result["ended"] == 2
@@ -140,7 +133,7 @@ def test_a_worker_joins_half_through(cache: Path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("python")
+@pytest.mark.usefixtures("forking")
 def test_a_group_that_loses_a_worker_says_how_it_ended(cache: Path):
     result = run("sync-killed", cache, workers=2, batch=4, part=1.0)
     assert result["error"].startswith("WorkerLostError")
@@ -149,6 +142,7 @@ def test_a_group_that_loses_a_worker_says_how_it_ended(cache: Path):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("forking")
 def test_a_worker_that_fails_is_told(tmp_path: Path, cache: Path):
     row = replace(ROWS["easgd"], workers=1, options={"period": 0})
     settings = Settings(row, 0, epochs=1.0)

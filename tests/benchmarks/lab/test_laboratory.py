@@ -98,14 +98,20 @@ def mark(having):
 
 @pytest.fixture
 def start(tmp_path: Path, mark: str):
-    """``start(command, code, file=FILE)``: the laboratory with a script, under way."""
+    """``start(command, code, file=FILE)``: the laboratory with a script, under way.
 
-    def begin(command: str, code: str, *options: str, file: str = FILE) -> subprocess.Popen:
+    Of ``run`` the script has another Python, if one is given.
+    """
+
+    def begin(
+        command: str, code: str, *options: str, file: str = FILE, python: str = ""
+    ) -> subprocess.Popen:
         (tmp_path / "lab.toml").write_text(file)
         (tmp_path / "script.py").write_text(code)
         words = [sys.executable, PROGRAM, command, *options, str(tmp_path / "lab.toml")]
         if command == "on":
             words += ["worker", sys.executable]
+        words += [python] if python else []
         words += [str(tmp_path / "script.py"), str(tmp_path / "told")]
         environment = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
         return subprocess.Popen(
@@ -149,11 +155,11 @@ def test_a_worker_reaches_a_node_with_keys_over_a_shaped_link(start, tmp_path: P
     assert "computation: real" in shown
 
 
-def test_torchrun_inside_hosts_makes_one_group_of_all(start, tmp_path: Path):
+def test_torchrun_inside_hosts_makes_one_group_of_all(preloaded: str, start, tmp_path: Path):
     file = FILE.replace('name = "worker"', 'name = "worker"\ncount = 2')
     code = BY_TORCHRUN.replace("sys.argv[1]", 'sys.argv[1] + os.environ["RANK"]')
     options = ("--torchrun", "--wait-s", "0.05", "--out", str(tmp_path / "out"))
-    process = start("run", code, *options, file=file)
+    process = start("run", code, *options, file=file, python=preloaded)
     shown, _ = process.communicate(timeout=200)
     assert process.returncode == 0, shown
     told = [(tmp_path / f"told{rank}").read_text().split() for rank in (0, 1)]

@@ -18,6 +18,7 @@ SLACK = 0.15
 """Of the bytes: headers, acknowledgements, barriers and tables are not the planner's."""
 
 
+@pytest.mark.usefixtures("forking")
 @pytest.mark.parametrize("way", ["server-sync", "ddp", "easgd-striped"])
 def test_a_way_runs_and_sends_what_the_planner_says(way: str):
     row = Row(

@@ -44,6 +44,7 @@ def run(name: str, cache: Path, workers: int, nodes: int) -> dict:
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.usefixtures("forking")
 def test_groups_move_fewer_bytes_by_their_size_over_equal_samples(digits_cache: Path):
     apart = run("a16-seasgd", digits_cache, workers=4, nodes=4)
     groups = run("h4x4-seasgd", digits_cache, workers=4, nodes=2)
@@ -56,6 +57,7 @@ def test_groups_move_fewer_bytes_by_their_size_over_equal_samples(digits_cache: 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("forking")
 def test_the_command_line_runs_what_is_missing_and_writes_the_page(
     tmp_path: Path, digits_cache: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sparse")
 
 
-def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def run(python: str, folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: os.environ[name] for name in os.environ if "SMBOX_" not in name}
     modules = os.pathsep.join([str(FOLDER.parent), environment.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, *words],
+        [python, *words],
         env=environment | {"TMPDIR": str(folder), "PYTHONPATH": modules},
         capture_output=True,
         text=True,
@@ -40,9 +39,9 @@ def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def results(folder: Path, *words: str) -> dict[str, dict]:
+def results(python: str, folder: Path, *words: str) -> dict[str, dict]:
     """What a call leaves, by the names of the rows."""
-    done = run(folder, FOLDER, *SHORT, *words, "--out", folder / "results")
+    done = run(python, folder, FOLDER, *SHORT, *words, "--out", folder / "results")
     assert done.returncode == 0, done.stderr
     found = {}
     for settings in sweep.wanted(sweep.arguments([*SHORT, *words])):
@@ -52,11 +51,11 @@ def results(folder: Path, *words: str) -> dict[str, dict]:
 
 
 @pytest.mark.timeout(300)
-def test_every_method_learns(folder: Path, tmp_path: Path):
+def test_every_method_learns(preloaded: str, folder: Path, tmp_path: Path):
     """The short form: one pass over a fiftieth of the files, by one and by two processes."""
     rows = "svm-*-2,svm-plain-1,svm-hogwild-1,logistic-hogwild-2"
     words = ("--epochs", "1", "--only", rows)
-    found = results(folder, *words)
+    found = results(preloaded, folder, *words)
     assert len(found) == 11
     for name, each in found.items():
         begin, end = each["curve"][0][1], each["curve"][-1][1]
@@ -72,26 +71,26 @@ def test_every_method_learns(folder: Path, tmp_path: Path):
     assert found["svm-hogwild-1"]["objective"] == found["svm-plain-1"]["objective"]
 
     written = {path.name: path.stat().st_mtime_ns for path in (folder / "results").iterdir()}
-    results(folder, *words)
+    results(preloaded, folder, *words)
     again = {path.name: path.stat().st_mtime_ns for path in (folder / "results").iterdir()}
     assert again == written  # nothing is repeated
     page = tmp_path / "sparse_learning.md"
     page.write_text("<!-- begin results -->\n<!-- end results -->\n")
-    results(folder, *words, "--page", "--docs", str(tmp_path))
+    results(preloaded, folder, *words, "--page", "--docs", str(tmp_path))
     assert "### Logistic regression" in page.read_text()
 
 
 @pytest.mark.timeout(300)
-def test_the_limit_of_time_ends_a_run(folder: Path):
+def test_the_limit_of_time_ends_a_run(preloaded: str, folder: Path):
     words = ("--only", "svm-plain-1", "--limit-s", "0.05", "--epochs", "20")
-    found = results(folder, *words)["svm-plain-1"]
+    found = results(preloaded, folder, *words)["svm-plain-1"]
     assert 0.0 < found["done"] < 1.0
     assert found["updates"] > 0
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_fails_is_told(folder: Path):
-    done = run(folder, "-c", FAILING)
+def test_a_worker_that_fails_is_told(preloaded: str, folder: Path):
+    done = run(preloaded, folder, "-c", FAILING)
     assert done.returncode == 1
     assert "RuntimeError: worker 0 failed" in done.stderr
     assert "KeyError: 'no such method'" in done.stderr

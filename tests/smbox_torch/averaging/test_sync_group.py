@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 
@@ -35,7 +34,7 @@ with group:
         group.zero_grad()
         (weight * torch.randn(2000)).sum().backward()
         group.step()
-    print(weight.detach().numpy().tobytes().hex(), flush=True)
+    print(os.getpid(), weight.detach().numpy().tobytes().hex(), flush=True)
     sys.stdin.readline()
     try:
         while True:
@@ -229,13 +228,11 @@ def spawned(preloaded: str):
     """Processes that have stepped three times and wait for a line on stdin."""
     children: list[subprocess.Popen[str]] = []
 
-    def spawn(ranks: int, timeout_s: float, sign: int) -> list[subprocess.Popen[str]]:
-        # SIGSTOP has to stop the worker itself, not the one that waits for it.
-        python = sys.executable if sign == signal.SIGSTOP else preloaded
+    def spawn(ranks: int, timeout_s: float) -> list[subprocess.Popen[str]]:
         run = {"WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": uuid.uuid4().hex}
         children.extend(
             subprocess.Popen(
-                [python, "-c", PROCESS, str(timeout_s)],
+                [preloaded, "-c", PROCESS, str(timeout_s)],
                 env=os.environ | run | {"RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -273,12 +270,13 @@ def weights_in_numpy(ranks: int) -> np.ndarray:
 def test_processes_agree_and_name_the_one_that_is_lost(
     spawned, ranks: int, sign: signal.Signals, timeout_s: float
 ):
-    children = spawned(ranks, timeout_s, sign)
-    found = [bytes.fromhex(child.stdout.readline()) for child in children]
+    children = spawned(ranks, timeout_s)
+    told = [child.stdout.readline().split() for child in children]
+    found = [bytes.fromhex(weights) for _, weights in told]
     assert set(found) == {found[0]}
     mine = np.frombuffer(found[0], np.float32)
     np.testing.assert_allclose(mine, weights_in_numpy(ranks), rtol=0, atol=1e-6)
-    children[1].send_signal(sign)
+    os.kill(int(told[1][0]), sign)
     others = [child for child in children if child is not children[1]]
     for child in others:
         child.stdin.write("\n")

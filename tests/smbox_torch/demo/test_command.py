@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import importlib.util
+import sys
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from smbox_torch.demo.command import command
 
-pytest.importorskip("sklearn", reason="the demo extra is not installed")
-pytest.importorskip("matplotlib", reason="the demo extra is not installed")
+if not all(map(importlib.util.find_spec, ("sklearn", "matplotlib"))):  # imports take a second
+    pytest.skip("the demo extra is not installed", allow_module_level=True)
 
 
-def test_a_cluster_of_two_nodes_trains_and_reports(tmp_path, monkeypatch):
+def test_a_cluster_of_two_nodes_trains_and_reports(preloaded: str, tmp_path, monkeypatch):
     """The whole way: launcher, memory node, two processes over tcp, table and picture."""
-    monkeypatch.setenv("PYTHONPATH", ":".join(__import__("sys").path[1:]))
+    monkeypatch.setattr(sys, "executable", preloaded)
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path[1:]))
     app = typer.Typer()
     app.command()(command)
     picture = tmp_path / "demo.png"

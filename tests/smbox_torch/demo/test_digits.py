@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import itertools
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from smbox_torch.demo import digits
 
-pytest.importorskip("sklearn", reason="the demo extra is not installed")
+if importlib.util.find_spec("sklearn") is None:  # the import takes a second
+    pytest.skip("the demo extra is not installed", allow_module_level=True)
 
 
 def test_the_split_is_disjoint_and_the_same_every_time():

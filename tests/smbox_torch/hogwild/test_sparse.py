@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,11 @@ def values(net: torch.nn.Module) -> bytes:
 
 
 SPARSE = """
-import ctypes, os, signal, torch
+import ctypes, os, signal, torch, warnings
 from smbox.testing.solo import solo_box, solo_boxes
 from smbox_torch.hogwild.hogwild import Hogwild
 
+warnings.simplefilter("ignore")
 PAGE, ROWS = 4096, 16
 torch.set_num_threads(1)
 table = torch.nn.Embedding(ROWS, PAGE // 4, sparse=True)  # a row is a page
@@ -56,9 +56,9 @@ with solo_boxes(32 << 20) as opener, solo_box(opener) as box:
 """
 
 
-def test_sparse_gradients_write_the_rows_they_touch_and_no_other():
+def test_sparse_gradients_write_the_rows_they_touch_and_no_other(preloaded: str):
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SPARSE],
+        [preloaded, "-c", SPARSE],
         capture_output=True,
         text=True,
         timeout=100,

@@ -39,11 +39,21 @@ box.close()
 """
 
 
-def test_workers_train_over_all_nodes_also_when_one_is_killed(tmp_path):
+def test_workers_train_over_all_nodes_also_when_one_is_killed(preloaded: str, tmp_path):
     path = tmp_path / "train.py"
     path.write_text(TRAIN)
     done = subprocess.run(
-        [*RUN, "--memory-nodes", "2", "--memory", "64MiB", "--per-node", "2", str(path)],
+        [
+            *RUN,
+            "--memory-nodes",
+            "2",
+            "--memory",
+            "64MiB",
+            "--per-node",
+            "2",
+            preloaded,
+            str(path),
+        ],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

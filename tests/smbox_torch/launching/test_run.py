@@ -148,10 +148,10 @@ print("alone", state.num_processes, int(os.environ["SMBOX_WORLD_SIZE"]))
 """
 
 
-def test_scripts_that_look_for_torchrun_run_as_single_processes(script):
+def test_scripts_that_look_for_torchrun_run_as_single_processes(preloaded: str, script):
     pytest.importorskip("accelerate")
     inherited = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_PORT": "1"}
-    done = run("--per-node", "2", script(TORCHRUN_ALIKE), env=os.environ | inherited)
+    done = run("--per-node", "2", preloaded, script(TORCHRUN_ALIKE), env=os.environ | inherited)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[rank {rank}] alone 1 2" for rank in range(2)]
 
@@ -168,8 +168,8 @@ os._exit(0)
 """
 
 
-def test_asked_for_torchruns_variables_set_up_a_process_group(script):
-    done = run("--per-node", "2", "--torchrun-env", script(PROCESS_GROUP))
+def test_asked_for_torchruns_variables_set_up_a_process_group(preloaded: str, script):
+    done = run("--per-node", "2", "--torchrun-env", preloaded, script(PROCESS_GROUP))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("sum 1") == 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
@@ -98,8 +97,8 @@ def test_a_picture_that_cannot_be_written_is_refused(plan, tmp_path: Path, name:
     assert str(tmp_path / name) in str(done.exception)
 
 
-def test_a_file_that_is_not_there_is_wrong_use(tmp_path: Path):
-    command = [sys.executable, "-c", "from smbox.cli.main import main; main()", "plan"]
+def test_a_file_that_is_not_there_is_wrong_use(preloaded: str, tmp_path: Path):
+    command = [preloaded, "-c", "from smbox.cli.main import main; main()", "plan"]
     for path in (tmp_path / "model.toml", tmp_path):
         done = subprocess.run(
             [*command, str(path)], capture_output=True, text=True, check=False, timeout=100.0

@@ -228,13 +228,13 @@ with smbox.connect(timeout_s=60.0) as box:
     [(1, 2, 1, "[(0, 1)]"), (2, 2, 2, "[(0, 1), (2, 3)]"), (3, 1, 3, None)],
 )
 def test_a_script_trains_in_the_groups_that_all_its_workers_have_chosen(
-    tmp_path, hosts: int, each: int, nodes: int, groups: str | None
+    preloaded: str, tmp_path, hosts: int, each: int, nodes: int, groups: str | None
 ):
     path = tmp_path / "train.py"
     path.write_text(TRAIN)
     places = ["--nodes", str(hosts), "--per-node", str(each), "--memory-nodes", str(nodes)]
     done = subprocess.run(
-        [*RUN, *places, "--memory", "64MiB", str(path)],
+        [*RUN, *places, "--memory", "64MiB", preloaded, str(path)],
         capture_output=True,
         text=True,
         timeout=150,
