@@ -29,7 +29,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Bytes, Operation, RegionInfo, RowsWanted
-from smbox.verbs import Extent
+from smbox.verbs import Extent, operand_of
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut
 
@@ -72,6 +72,8 @@ class Rows:
     def get(self, out: Any = None, *, timeout_s: float | None = None) -> Any:
         """Read the rows; atomic are those of one stripe, as of a change of rows.
 
+        Of float32, ``out`` may be of float16 or bfloat16: each element is rounded to nearest.
+
         Returns:
             ``out`` (filled), or a new array, ``[shape]``.
         """
@@ -86,22 +88,26 @@ class Rows:
         if out is None:
             array = np.empty(self.shape, self.dtype)
         else:
-            array = output_array(out, self.dtype, self.shape)
+            array = output_array(out, self.dtype, self.shape, may_be_narrower=True)
         result = array if out is None else out
         info = self._extent.info
         data = self._paths.data(info)
         if self._places.size == 0:
             work = data.wait_version(info, 0)
         else:
-            rows = as_bytes(array).reshape(self._places.size, self._row_nbytes)
+            rows = as_bytes(array).reshape(self._places.size, -1)
             order = np.argsort(self._places, kind="stable")
-            places = self._places[order]
-            wanted = RowsWanted(self._extent.first, self._row_nbytes, places, order, rows)
+            places, operand = self._places[order], operand_of(info.dtype, array)
+            first, row_nbytes = self._extent.first, self._row_nbytes
+            wanted = RowsWanted(first, row_nbytes, places, order, rows, operand)
             work = data.gather(info, wanted)
         return Handle("get", work, lambda: result, self._paths.timeout_s)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
-        """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays."""
+        """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays.
+
+        Of float32, they may be of float16 or bfloat16: they are widened before they are sent.
+        """
         self._paths.seconds(timeout_s)  # before anything is begun
         self._put(values).finish(timeout_s)
 
@@ -115,7 +121,10 @@ class Rows:
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
     ) -> None:
-        """Add ``scale * values``, ``[shape]``, to the rows; repeated ones add up."""
+        """Add ``scale * values``, ``[shape]``, to the rows; repeated ones add up.
+
+        They may be narrower, as of ``put``.
+        """
         self._paths.seconds(timeout_s)  # before anything is begun
         self._accumulate(values, scale).finish(timeout_s)
 
@@ -130,13 +139,13 @@ class Rows:
     def _change(
         self, op: str, kernel: KernelCode, plain: KernelCode, values: Any, scale: float
     ) -> Handle[None]:
-        array = source_array(values, self.dtype, self.shape)
+        array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
         info = self._extent.info
         data = self._paths.data(info)
         if self._places.size == 0:
             work = data.wait_version(info, 0)
         else:
-            table = array.reshape(self._places.size, -1).copy()
+            table = array.reshape(self._places.size, -1).astype(self.dtype)
             change = RowChange(op, kernel, plain, scale, self._places, table)
             work = data.batch(list(row_items(info, self._extent.first, change)))
         return Handle(op, work, requests.nothing, self._paths.timeout_s)

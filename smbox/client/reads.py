@@ -74,6 +74,7 @@ class Gather(ChannelWork):
             Op.GATHER,
             address=self._address,
             nbytes=nbytes,
+            operand=wanted.operand,
             payload=payload,
             limit=limit,
             copied_nbytes=nbytes,

@@ -42,10 +42,10 @@ class StripedRows(Rows):
         if out is None:
             array = np.empty(self.shape, self.dtype)
         else:
-            array = output_array(out, self.dtype, self.shape)
+            array = output_array(out, self.dtype, self.shape, may_be_narrower=True)
         result = array if out is None else out
         table = self._table(array)
-        asked = self._asked(lambda rows, _: rows.get_nb())
+        asked = self._asked(lambda rows, _: rows.get_nb(np.empty(rows.shape, array.dtype)))
 
         def filled() -> Any:
             for picked, share in asked:
@@ -67,7 +67,7 @@ class StripedRows(Rows):
         self, op: str, values: Any, change: Callable[[Rows, NDArray[Any]], Handle[None]]
     ) -> Handle[None]:
         """Let each node change its rows by its share of ``values``."""
-        table = self._table(source_array(values, self.dtype, self.shape))
+        table = self._table(source_array(values, self.dtype, self.shape, may_be_narrower=True))
         asked = self._asked(lambda rows, picked: change(rows, table[picked]))
         return self._handle(op, asked, nothing)
 

@@ -63,8 +63,10 @@ class LocalRows(LocalWork):
         while self.done < wanted.places.size:
             limit = wanted.portion_limit(self.done)
             places = wanted.places[self.done : limit]
-            rows = np.empty((places.size, wanted.row_nbytes), np.uint8)
-            queue.reader.read_rows(region, wanted.first, places, wanted.row_nbytes, rows)
+            rows = np.empty((places.size, wanted.out.shape[1]), np.uint8)
+            queue.reader.read_rows(
+                region, wanted.first, places, wanted.row_nbytes, rows, operand=wanted.operand
+            )
             wanted.fill(self.done, limit, rows)
             self.done = limit
 

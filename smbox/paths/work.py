@@ -131,7 +131,8 @@ class RowsWanted(NamedTuple):
         row_nbytes: of each row; 1 to 1 MiB.
         places: ``i64[count]``, count at least 1, ascending, all inside the region.
         order: ``i64[count]``: the row of ``out`` that each place fills.
-        out: ``u8[count, row_nbytes]``.
+        out: ``u8[count, bytes of a row]``.
+        operand: dtype code of its elements where it is narrower than the region's; else 0.
     """
 
     first: int
@@ -139,6 +140,7 @@ class RowsWanted(NamedTuple):
     places: NDArray[np.int64]
     order: NDArray[np.intp]
     out: Bytes
+    operand: int = 0
 
     def portion_limit(self, begin: int) -> int:
         """Return where the portion ends that begins at the place numbered ``begin``.
@@ -155,7 +157,7 @@ class RowsWanted(NamedTuple):
         return cut if cut > begin else limit
 
     def fill(self, begin: int, limit: int, rows: Bytes) -> None:
-        """Store the rows of a portion, ``u8[limit - begin, row_nbytes]``."""
+        """Store the rows of a portion, ``u8[limit - begin, bytes of a row]``."""
         self.out[self.order[begin:limit]] = rows
 
 

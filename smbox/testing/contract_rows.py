@@ -96,6 +96,28 @@ def check_rows_of_many_requests(box: Any) -> None:
         same(region.rows([0, 1, 2]).get(), wanted)
 
 
+def check_rows_of_narrower_types(box: Any) -> None:
+    """Rows of float32 take and give float16 and bfloat16: widened exactly, rounded once."""
+    count = STRIPE // WIDE + 7
+    index = np.array([[count - 1, 0], [STRIPE // WIDE, 0]])
+    before = values(count * WIDE, F32).reshape(count, WIDE)
+    for name in ("float16", "bfloat16"):
+        narrow = by_name(name).numpy
+        x = values(4 * WIDE, F32, 3).astype(narrow).reshape(2, 2, WIDE)
+        with region_of(box, before) as region:
+            rows = region.rows(index)
+            rows.accumulate(x, scale=0.5)
+            wanted = before.copy()
+            np.add.at(wanted, index, np.float32(0.5) * x.astype(np.float32))
+            same(region.get(), wanted)
+            out = np.empty(rows.shape, narrow)
+            assert rows.get(out=out) is out
+            same(out, wanted[index].astype(narrow))
+            rows.put(x)
+            wanted[index.reshape(-1)] = x.reshape(4, WIDE)
+            same(region.get(), wanted)
+
+
 def check_rows_beside_a_writer(box: Any) -> None:
     """The rows of a stripe come from one commit, in whatever order they are named."""
     rows, wide = STRIPE // 128, 128

@@ -42,7 +42,7 @@ class ModelRows:
         found: Array = self._read()[self._index]
         if out is None:
             return found
-        target = output_array(out, found.dtype, found.shape)
+        target = output_array(out, found.dtype, found.shape, may_be_narrower=True)
         target[...] = found
         return target
 
@@ -68,4 +68,6 @@ class ModelRows:
         return self._source(data, values).reshape(self._index.size, *data.shape[1:])
 
     def _source(self, data: Array, values: Any) -> Array:
-        return source_array(values, data.dtype, (*self._index.shape, *data.shape[1:]))
+        shape = (*self._index.shape, *data.shape[1:])
+        source = source_array(values, data.dtype, shape, may_be_narrower=True)
+        return source.astype(data.dtype, copy=False)
