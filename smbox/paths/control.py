@@ -87,7 +87,6 @@ class ControlPath:
             init=spec.init,
             publish=spec.publish,
             exist_ok=spec.exist_ok,
-            scratch=spec.scratch,
             token=secrets.token_bytes(16),
         )
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
