@@ -24,8 +24,7 @@ from smbox.errors import (
 )
 from smbox.head import Head, HeadPart, encode, new_part_name
 from smbox.many.node import Node
-from smbox.many.placing import cut, home_of
-from smbox.many.striping import Nodes, Striping, opened, read_head
+from smbox.many.striping import Nodes, Striping, cut_rows, home_of, opened, read_head
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
@@ -142,7 +141,7 @@ def _make_parts(
     """Create the parts, by node id; notes each in ``made`` and returns the head."""
     rows = request.shape[0] if request.shape else 1
     parts = []
-    for node_id, (first, limit) in zip(sorted(nodes), cut(rows, len(nodes)), strict=False):
+    for node_id, (first, limit) in zip(sorted(nodes), cut_rows(rows, len(nodes)), strict=False):
         node = nodes[node_id]
         shape = (limit - first, *request.shape[1:]) if request.shape else ()
         part = replace(request, name=part_name, shape=shape, exist_ok=False)

@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import signalling, vector, verbs
-from smbox.address import GlobalAddress
-from smbox.affinity import Part
+from smbox.address import GlobalAddress, Part
 from smbox.array import output_array, source_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.many import pairing
 from smbox.many.rows import StripedRows
-from smbox.many.striping import Placed, Striping
+from smbox.many.striping import Placed, Striping, beside, check_alike
 from smbox.many.version import VersionSum, version_of
 from smbox.many.work import ManyWork, Share
 from smbox.paths.requests import nothing
@@ -247,9 +245,9 @@ class StripedRegion(Region):
         """Return the parts of another region that lie beside these, by node."""
         if not isinstance(other, Region):
             raise TypeError(f"the source is a region, not {type(other).__name__}")
-        pairing.check_alike(self, other)
+        check_alike(self, other)
         placed = other.placed if isinstance(other, StripedRegion) else ()
-        return pairing.beside(self.placed, placed)
+        return beside(self.placed, placed)
 
     def rows(self, index: Any) -> StripedRows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""

@@ -21,8 +21,7 @@ from smbox.paths.local_reads import (
     LocalSnapshot,
     LocalWait,
 )
-from smbox.paths.mappings import Mappings
-from smbox.paths.proof import check_still_shared
+from smbox.paths.mappings import Mappings, check_still_shared
 from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import (
     ByteRange,

@@ -24,7 +24,7 @@ from smbox.keys import read_client_key
 from smbox.native import library
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
-from smbox.paths.proof import why_not_shared
+from smbox.paths.mappings import why_not_shared
 from smbox.paths.work import NodeInfo
 from smbox.transports.base import OpenTransport
 from smbox.transports.handshake import why_refused
