@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.channel import Channel
 from memnode.checks import (
     check_elements,
     check_operand,
@@ -24,6 +23,7 @@ from memnode.checks import (
 )
 from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
+from memnode.sessions import Channel
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory import orders
 from smbox.memory.commit import run_orders

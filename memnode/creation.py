@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from memnode.channel import Channel, Park
 from memnode.registry import Registry, describe
-from memnode.sessions import ChannelKey
+from memnode.sessions import Channel, ChannelKey, Park
 from smbox import dtypes
 from smbox.dtypes import DType
 from smbox.errors import ConfigError

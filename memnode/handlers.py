@@ -1,17 +1,17 @@
 """The one table of operations: what the node does with each request of a session.
 
 HELLO and BYE, which begin and end sessions, are the node's own. Here are also the control
-requests that are done at once.
+requests that are done at once, and WAIT.
 """
 
 from __future__ import annotations
 
 from typing import Final, cast
 
-from memnode import changes, creation, reads, snapshots, waits
-from memnode.channel import Channel
+from memnode import changes, creation, reads
 from memnode.context import Context, Handler
 from memnode.registry import describe
+from memnode.sessions import Channel
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Regions, StatsReply
 from smbox.wire.ops import Op
@@ -58,6 +58,16 @@ def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
     return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
 
 
+def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
+    """Answer if the version is reached; else wait for it, while others pass."""
+    version = context.registry.locate(request.address).version()
+    if version >= request.version:
+        return reply_to(request, version=version)
+    deadline_s = context.now_s + request.nbytes / 1000
+    context.waits.add(channel.connection, request, deadline_s=deadline_s)
+    return None
+
+
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:
     """Give the node's figures."""
     return reply_to(request, body=StatsReply(facts=dict(context.facts())))
@@ -76,8 +86,8 @@ HANDLERS: Final[dict[Op, Handler]] = {
     Op.LEND: reads.lend,
     Op.STAMPS: reads.stamps,
     Op.DOT: reads.dot,
-    Op.WAIT: waits.wait,
-    Op.SNAPSHOT: snapshots.snapshot,
+    Op.WAIT: wait,
+    Op.SNAPSHOT: reads.snapshot,
     Op.PUT: changes.change,
     Op.ACCUMULATE: changes.change,
     Op.ELASTIC: changes.change,

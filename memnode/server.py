@@ -14,13 +14,12 @@ from typing import Final
 
 import zmq
 
-from memnode.access import Access
+from memnode.access import Access, ZapHandler
 from memnode.config import Bind, NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.sessions import Connection
 from memnode.wakeup import Wakeup
-from memnode.zap import ZapHandler
 from smbox.keys import read_node_key
 from smbox.memory import layout
 from smbox.memory.node_memory import NodeMemory
