@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
+from smbox.array import as_bytes
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -28,8 +29,9 @@ from smbox.errors import (
 from smbox.head import Head, HeadPart, read
 from smbox.many.node import Node
 from smbox.paths.pair import PathPair
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import Operation, RegionInfo
 from smbox.region import Region
+from smbox.wire.ops import carried_nbytes
 
 NO_MEMORY = b""
 """Stands for the memory of a striped region, which lies in several."""
@@ -94,6 +96,20 @@ class Placed:
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return these rows of an array that has the striped region's (or slice's) shape."""
         return array[self.first_row : self.limit_row] if array.ndim else array
+
+    def share_of(self, operation: Operation) -> Operation:
+        """Return what a change of the striped region (or slice) is to these rows."""
+        extent, nbytes = self.region.extent, self.region.nbytes
+        begin = self.first_row * (nbytes // max(self.rows, 1))
+        limit, sink, operand = begin + nbytes, operation.sink, operation.operand
+        source = as_bytes(operation.source)
+        return operation._replace(
+            info=extent.info,
+            first=extent.first,
+            limit=extent.limit,
+            source=source[carried_nbytes(begin, operand) : carried_nbytes(limit, operand)],
+            sink=None if sink is None else sink.part(begin, limit, extent.first),
+        )
 
 
 @dataclass(frozen=True, slots=True)

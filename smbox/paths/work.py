@@ -78,6 +78,16 @@ class Sink(Protocol):
         """Return where to, for an operation or a part of one whose source is at an address."""
         ...
 
+    def part(self, begin: int, limit: int, first: int) -> Sink:
+        """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
+
+        Args:
+            begin: from the first byte of the change.
+            limit: byte behind the last.
+            first: byte of the other region's data where that begins.
+        """
+        ...
+
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Take the bytes that ``[first, limit)`` of the region's data held before.
 
