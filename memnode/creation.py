@@ -18,10 +18,9 @@ from memnode.sessions import Channel, ChannelKey, Park
 from smbox import dtypes
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
-from smbox.memory.building import Building
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Create

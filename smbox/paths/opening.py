@@ -9,8 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from smbox.client.channel import Channel
-from smbox.client.connection import Connection
-from smbox.client.identity import Identity
+from smbox.client.connection import Connection, Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.errors import (

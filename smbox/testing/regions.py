@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import orders
-from smbox.memory.building import Building
 from smbox.memory.commit import run_orders
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.orders import Block
 from smbox.memory.region_header import RegionSpec
 
