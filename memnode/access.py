@@ -14,21 +14,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import zmq
 from zmq.utils import z85
 
+from memnode.registry import Registry
+from memnode.sessions import ChannelKey
 from smbox.errors import AccessDeniedError, RegionNotFoundError
 from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.messages import Attach, Create, Free, Publish
 from smbox.wire.ops import CHANGES, Op, carried_nbytes
-
-if TYPE_CHECKING:
-    from memnode.registry import Registry
-    from memnode.sessions import ChannelKey
 
 NEEDED: Final[dict[Op, Role]] = (
     dict.fromkeys(Op, Role.READ)
