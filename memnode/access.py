@@ -2,6 +2,11 @@
 
 Roles bind clients that came with a key. One that proved to share host and user by the cookie
 may do what the user may do, and so may everybody where the node was told to be insecure.
+
+ZeroMQ asks by ZAP (its RFC 27) whether a client's CURVE key is authorised: once for each
+handshake, after the key has been proven. Whoever is refused costs an answer and no memory.
+Handshakes of strangers beyond a rate are put off: their ZeroMQ tries again. Authorised clients
+are always let in, or strangers could keep them out.
 """
 
 from __future__ import annotations
@@ -9,8 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
+import zmq
+from zmq.utils import z85
+
+from memnode.registry import Registry
+from memnode.sessions import ChannelKey
 from smbox.errors import AccessDeniedError, RegionNotFoundError
 from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
 from smbox.wire import operands
@@ -18,15 +28,25 @@ from smbox.wire.codec import Request
 from smbox.wire.messages import Attach, Create, Free, Publish
 from smbox.wire.ops import CHANGES, Op, carried_nbytes
 
-if TYPE_CHECKING:
-    from memnode.registry import Registry
-    from memnode.sessions import ChannelKey
-
 NEEDED: Final[dict[Op, Role]] = (
     dict.fromkeys(Op, Role.READ)
     | dict.fromkeys(CHANGES, Role.WRITE)
     | dict.fromkeys((Op.CREATE, Op.PUBLISH, Op.FREE), Role.ADMIN)
 )
+
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+ZAP_DOMAIN: Final = b"smbox"
+ZAP_VERSION: Final = b"1.0"
+ZAP_FRAMES: Final = 7  # version, request id, domain, address, identity, mechanism, credentials
+
+STRANGERS_RATE: Final = 200.0
+"""Handshakes of strangers a second that are answered on average."""
+
+STRANGERS_BURST: Final = 1000.0
+"""And at once: a large run may start before its keys are in the folder."""
+
+REFUSED_NOTE_S: Final = 10.0
+"""The log tells of refusals at most so often."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -184,3 +204,58 @@ def _file_state(path: Path) -> object:
     except OSError as error:  # it is just being removed, or a link that leads nowhere
         return error.errno
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+class ZapHandler:
+    """Answers ZeroMQ's questions; the server polls ``socket`` and calls ``answer``.
+
+    Args:
+        context: of the listeners; the handler must be there before they are.
+        access: who is authorised.
+        now_s: monotonic seconds.
+    """
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], access: Access, now_s: float
+    ) -> None:
+        self._access = access
+        self._allowed, self._filled_s = STRANGERS_BURST, now_s
+        self._refused, self._noted_s = 0, now_s - REFUSED_NOTE_S
+        self.socket = context.socket(zmq.REP)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(ZAP_ENDPOINT)
+
+    def answer(self, now_s: float) -> None:
+        """Answer one question."""
+        try:
+            asked = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        request = asked[1] if len(asked) > 1 else b""
+        status, text, user = self._judge(asked, now_s)
+        self.socket.send_multipart([ZAP_VERSION, request, status, text, user, b""])
+
+    def _judge(self, asked: list[bytes], now_s: float) -> tuple[bytes, bytes, bytes]:
+        is_curve = len(asked) == ZAP_FRAMES and asked[5] == b"CURVE" and len(asked[6]) == 32
+        user = z85.encode(asked[6]) if is_curve else b""
+        if is_curve and self._access.find_now(user.decode()) is not None:
+            return b"200", b"", user
+        self._allowed = min(
+            STRANGERS_BURST, self._allowed + STRANGERS_RATE * (now_s - self._filled_s)
+        )
+        self._filled_s = now_s
+        if self._allowed < 1:
+            return b"300", b"too many handshakes: later", b""
+        self._allowed -= 1
+        self._note(asked[3].decode(errors="replace") if len(asked) > 3 else "?", now_s)
+        return b"400", b"this key is not authorised", b""
+
+    def _note(self, address: str, now_s: float) -> None:
+        self._refused += 1
+        if now_s - self._noted_s >= REFUSED_NOTE_S:
+            _LOG.warning("refused %d handshakes, the last from %s", self._refused, address)
+            self._refused, self._noted_s = 0, now_s
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close(linger=0)

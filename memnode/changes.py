@@ -7,12 +7,11 @@ of these is a commit of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.channel import Channel
 from memnode.checks import (
     check_elements,
     check_operand,
@@ -24,9 +23,10 @@ from memnode.checks import (
 )
 from memnode.context import Context
 from memnode.numbers import check_numbers, numbered
+from memnode.sessions import Channel
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory import orders
-from smbox.memory.commit import commit, run_orders
+from smbox.memory.commit import run_orders
 from smbox.memory.kernels import (
     KERNELS,
     OPTIMIZERS,
@@ -39,38 +39,47 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
 from smbox.wire.codec import Request
+from smbox.wire.header import Buffer
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, carried_nbytes, count, unit_of
 
+_NOTHING: Final = orders.Back.NOTHING  # to look a member up in its class takes longer
+_OLD: Final = orders.Back.OLD
+
 
 class Change(NamedTuple):
-    """A change that was checked against its region."""
+    """A change that was checked against its region; ``source`` is kept as long as its order."""
 
     region: MappedRegion
     kernel: KernelCode | OptimizerCode
     first: int
     limit: int
     scale: float
+    source: NDArray[np.uint8]
+    operand: int
+    back: orders.Back
+    siblings: tuple[MappedRegion, ...] = ()
+    parameters: NDArray[np.float64] | None = None
 
 
 @numbered
 def change(context: Context, channel: Channel, request: Request, done: int) -> None:
     """PUT, ACCUMULATE, ELASTIC, FETCH: the operand travels with the request."""
-    found = _checked(context, request, unit_of(request.op))
-    _commit(context, channel, request, done, found, np.frombuffer(request.payload, np.uint8))
+    found = _checked(context, request, unit_of(request.op), request.payload)
+    _commit(context, channel, request, done, found)
 
 
 @numbered
 def take(context: Context, channel: Channel, request: Request, done: int) -> None:
     """FROM: the operand is another region's contents, each stripe as between two commits."""
-    found = _checked(context, request, unit_of(request.op))
+    found = _checked(context, request, unit_of(request.op), b"")
     address = operands.unpack_address(request.payload)
     source = context.registry.locate(address)
     begin = address - source.address
     check_source(found.region.spec, source.spec, begin, request.nbytes)
     operand = np.empty(request.nbytes, np.uint8)
     context.reader.read(source, begin, begin + request.nbytes, operand)
-    _commit(context, channel, request, done, found, operand)
+    _commit(context, channel, request, done, found._replace(source=operand))
 
 
 @numbered
@@ -92,9 +101,10 @@ def update(context: Context, channel: Channel, request: Request, done: int) -> N
     check_parameters(code, own)
     parameters = np.zeros(PARAMETERS_MAX)
     parameters[: len(own)] = own
-    found = Change(region, code, first, first + nbytes, 1)
     gradient = np.frombuffer(wanted.gradient, np.uint8)
-    _commit(context, channel, request, done, found, gradient, siblings, parameters)
+    terms = region, code, first, first + nbytes, 1, gradient, request.operand
+    found = Change(*terms, orders.Back.NOTHING, siblings, parameters)
+    _commit(context, channel, request, done, found)
 
 
 @numbered
@@ -108,27 +118,8 @@ def batch(context: Context, channel: Channel, request: Request, done: int) -> No
     if any(answering):
         row = channel.rings.ring_for(request.number, request.numbers, max(answering)).block
     block = orders.Block(len(changes) * orders.ORDER_NBYTES)
-    sources = [np.frombuffer(item.source, np.uint8) for item in items[: len(changes)]]
-    for place, (found, item) in enumerate(zip(changes, items, strict=False)):
-        region, kernel, first, limit, scale = found
-        orders.write_order[type(scale)](
-            block.bytes,
-            place * orders.ORDER_NBYTES,
-            kernel,
-            item.operand or region.dtype_code,
-            orders.Back.OLD if item.op in ANSWERS else orders.Back.NOTHING,
-            region.extents,
-            first,
-            limit,
-            orders.address_of(sources[place]),
-            len(item.source),
-            scale,
-            0,
-            0,
-            row.address,
-            request.number + done + place,
-            first,
-        )
+    for place, found in enumerate(changes):
+        _write(block, place, found, row, request.number + done + place, found.first)
     regions = [(found.region,) for found in changes]
     run_orders(context.writer, block, regions, len(request.payload))
     if refusal is not None:
@@ -142,13 +133,13 @@ def _checked_items(
     changes: list[Change] = []
     for item in items:
         try:
-            changes.append(_checked(context, item, STRIPE_NBYTES))
+            changes.append(_checked(context, item, STRIPE_NBYTES, item.source))
         except SmboxError as error:
             return changes, error
     return changes, None
 
 
-def _checked(context: Context, asked: Request | Item, unit: int) -> Change:
+def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer) -> Change:
     """Check a change, of at most one ``unit`` of bytes, against its region.
 
     Raises:
@@ -161,38 +152,57 @@ def _checked(context: Context, asked: Request | Item, unit: int) -> Change:
     if asked.operand:
         check_operand(asked.operand, region.spec)
     check_elements(code, region.spec, first, nbytes)
-    return Change(region, code, first, first + nbytes, scale)
+    back = _OLD if asked.op in ANSWERS else _NOTHING
+    array = np.frombuffer(source, np.uint8)
+    return Change(region, code, first, first + nbytes, scale, array, asked.operand, back)
 
 
 def _commit(
-    context: Context,
-    channel: Channel,
-    request: Request,
-    done: int,
-    found: Change,
-    source: NDArray[np.uint8],
-    siblings: tuple[MappedRegion, ...] = (),
-    parameters: NDArray[np.float64] | None = None,
+    context: Context, channel: Channel, request: Request, done: int, found: Change
 ) -> None:
-    region, kernel, first, limit, scale = found
+    first, limit, writer = found.first, found.limit, context.writer
     check_numbers(request, count(first, limit, STRIPE_NBYTES))
-    block, back = channel.block, orders.Back.NOTHING
-    if request.op in ANSWERS:
+    block = channel.block
+    if found.back:
         answer_nbytes = min(limit - first, STRIPE_NBYTES)
-        ring = channel.rings.ring_for(request.number, request.numbers, answer_nbytes)
-        block, back = ring.block, orders.Back.OLD
-    commit(
-        context.writer,
-        (region, *siblings),
+        block = channel.rings.ring_for(request.number, request.numbers, answer_nbytes).block
+    at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
+    _write(writer.order, 0, found, block, request.number, at)
+    run_orders(writer, writer.order, [(found.region, *found.siblings)], limit - first)
+
+
+def _write(
+    block: orders.Block, place: int, found: Change, row: orders.Block, number: int, at: int
+) -> None:
+    """Write a change as the order of index ``place``.
+
+    Args:
+        block: of at least ``place + 1`` orders.
+        place: which one.
+        found: the change.
+        row: the channel's, with the ring of its answer.
+        number: of the first stripe's commit; the next stripe's is the next.
+        at: byte from which on it is still to be done.
+    """
+    region, kernel, first, limit, scale, source, operand, back, siblings, parameters = found
+    extents = region.extents
+    if siblings:
+        extents = orders.extents_of([each.block for each in (region, *siblings)])
+    orders.write_order[type(scale)](
+        block.bytes,
+        place * orders.ORDER_NBYTES,
         kernel,
+        operand or region.dtype_code,
+        back,
+        extents,
         first,
         limit,
-        source,
+        orders.address_of(source),
+        source.size,
         scale,
-        at=max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES),
-        operand=request.operand,
-        back=back,
-        parameters=parameters,
-        channel=block,
-        number=request.number,
+        0 if parameters is None else orders.address_of(parameters),
+        0,
+        row.address,
+        number,
+        at,
     )

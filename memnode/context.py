@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from memnode.access import Access
-from memnode.channel import Channel, Park
 from memnode.creation import Builds
 from memnode.registry import Registry
+from memnode.sessions import Channel, Park
 from memnode.waits import Waits
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader

@@ -9,26 +9,20 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import numpy as np
 
-from memnode.channel import Channel, Park
-from memnode.registry import Registry, describe
+from memnode.registry import Registry
 from memnode.sessions import ChannelKey
 from smbox import dtypes
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
-from smbox.memory.building import Building
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec, check_consistency, check_limits
-from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.messages import Create
-
-if TYPE_CHECKING:
-    from memnode.context import Context
 
 UNCLAIMED_S: Final = 5.0
 """How long a region that is to have no name is made on for a CREATE that is not sent again."""
@@ -36,31 +30,6 @@ UNCLAIMED_S: Final = 5.0
 KINDS: Final = frozenset({RegionKind.ARRAY, RegionKind.COUNTER, RegionKind.BARRIER})
 
 _LOG = logging.getLogger(__name__)
-
-
-def create(context: Context, channel: Channel, request: Request) -> Reply | Park:
-    """Find the region, or do one slice of making it.
-
-    While another CREATE makes a region of the same name this one waits, and then takes what
-    that one made for the region that exists.
-    """
-    body = cast("Create", request.body)
-    build = context.builds.resume(body, channel.key)
-    region: MappedRegion | None = None
-    if build is None:
-        spec = spec_of(body)
-        check_init(spec.dtype, body.init)
-        region = context.registry.existing(spec, exist_ok=body.exist_ok)
-        if region is None:
-            if context.builds.has_like(spec):
-                return Park.BUSY
-            build = context.builds.begin(spec, body, channel.key)
-    if build is not None:
-        region = context.builds.step(build)
-    if region is None:
-        return Park.SLICE
-    is_own = region.spec.token == int.from_bytes(body.token, "little")
-    return reply_to(request, body=describe(region, created=is_own))
 
 
 @dataclass(slots=True, eq=False)

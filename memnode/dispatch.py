@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from memnode.channel import Channel, Park
 from memnode.context import Context, Outcome
 from memnode.flow import LONG_NBYTES, Credit
 from memnode.handlers import HANDLERS
-from memnode.sessions import Connection
+from memnode.sessions import Channel, Connection, Park
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
 from smbox.memory.recovery import StripeBusy

@@ -18,7 +18,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.sessions import Connection
 from smbox.config import WINDOW_MAX
 
 RECENT_MAX: Final = 32
@@ -54,9 +53,9 @@ class Credit:
     """Remembers who sent the last long requests."""
 
     def __init__(self) -> None:
-        self._recent: deque[Connection] = deque(maxlen=RECENT_MAX)
+        self._recent: deque[object] = deque(maxlen=RECENT_MAX)
 
-    def after(self, connection: Connection) -> int:
+    def after(self, connection: object) -> int:
         """Return the credit, in MiB, of a channel after a request of over ``LONG_NBYTES``."""
         self._recent.append(connection)
         share = SHARED_MIB // len(set(self._recent))

@@ -28,9 +28,6 @@ from smbox.memory import layout, process
 from smbox.memory.segment import listing
 
 NODES_MAX: Final = 256
-PARENT_S: Final = 0.5
-"""How often the parent is looked after."""
-
 STOP_S: Final = 60.0
 """How long a node may take to stop; then it is killed."""
 
@@ -96,9 +93,7 @@ class NodeGroup:
         self.addresses: list[str] = []
         self._configs = configs
         self._log_level = log_level
-        self._parent_pid = parent_pid
-        self._parent_started = process.started(parent_pid) if parent_pid else 0
-        self._wakeup = Wakeup()
+        self._wakeup = Wakeup(parent_pid)
         self._children: list[subprocess.Popen[bytes]] = []
 
     @contextmanager
@@ -127,20 +122,20 @@ class NodeGroup:
             None after a clean stop; the exit status of a node that ended by itself.
         """
         poll = select.poll()
-        poll.register(self._wakeup.fd, select.POLLIN)
+        for fd in self._wakeup.fds:
+            poll.register(fd, select.POLLIN)
         with ExitStack() as stack:
             for child in self._children:
                 pidfd = os.pidfd_open(child.pid)
                 stack.callback(os.close, pidfd)
                 poll.register(pidfd, select.POLLIN)
-            timeout_ms = None if self._parent_pid is None else PARENT_S * 1000
-            while not (self._wakeup.signal or self._has_lost_its_parent()):
-                poll.poll(timeout_ms)
+            while not self._wakeup.is_over:
+                for fd, _ in poll.poll():
+                    self._wakeup.hear(fd)
                 ended = next((c for c in self._children if c.poll() is not None), None)
-                if ended is not None and not self._wakeup.signal:
+                if ended is not None and not self._wakeup.is_over:
                     _LOG.error("memory node %d ended: the others end, too", ended.pid)
                     return ended.returncode
-                self._wakeup.clear()
         return self._stop()
 
     def _start(self) -> None:
@@ -193,10 +188,6 @@ class NodeGroup:
                 child.kill()  # a clean stop would remove it
         self._stop()
         self._kill()
-
-    def _has_lost_its_parent(self) -> bool:
-        pid = self._parent_pid
-        return pid is not None and not process.is_alive(pid, self._parent_started)
 
 
 def _die_with(group_pid: int) -> None:

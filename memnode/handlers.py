@@ -1,25 +1,60 @@
 """The one table of operations: what the node does with each request of a session.
 
 HELLO and BYE, which begin and end sessions, are the node's own. Here are also the control
-requests that are done at once.
+requests that are done at once, CREATE and WAIT.
 """
 
 from __future__ import annotations
 
 from typing import Final, cast
 
-from memnode import changes, creation, reads, snapshots, waits
-from memnode.channel import Channel
+from memnode import changes, creation, reads
 from memnode.context import Context, Handler
 from memnode.registry import describe
+from memnode.sessions import Channel, Park
+from smbox.memory.mapped import MappedRegion
 from smbox.wire.codec import Reply, Request, reply_to
-from smbox.wire.messages import Attach, Empty, Free, ListRegions, Publish, Regions, StatsReply
+from smbox.wire.messages import (
+    Attach,
+    Create,
+    Empty,
+    Free,
+    ListRegions,
+    Publish,
+    Regions,
+    StatsReply,
+)
 from smbox.wire.ops import Op
 
 
 def ping(_context: Context, _channel: Channel, request: Request) -> Reply:
     """Say that the node lives."""
     return reply_to(request, body=Empty())
+
+
+def create(context: Context, channel: Channel, request: Request) -> Reply | Park:
+    """Find the region, or do one slice of making it.
+
+    While another CREATE makes a region of the same name this one waits, and then takes what
+    that one made for the region that exists.
+    """
+    body = cast("Create", request.body)
+    build = context.builds.resume(body, channel.key)
+    region: MappedRegion | None = None
+    if build is None:
+        spec = creation.spec_of(body)
+        creation.check_init(spec.dtype, body.init)
+        region = context.registry.existing(spec, exist_ok=body.exist_ok)
+        if region is None:
+            if context.builds.has_like(spec):
+                return Park.BUSY
+            build = context.builds.begin(spec, body, channel.key)
+    if build is not None:
+        region = context.builds.step(build)
+    if region is None:
+        return Park.SLICE
+    is_own = region.spec.token == int.from_bytes(body.token, "little")
+    return reply_to(request, body=describe(region, created=is_own))
 
 
 def publish(context: Context, _channel: Channel, request: Request) -> Reply:
@@ -58,6 +93,16 @@ def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
     return reply_to(request, body=Regions(regions=page, more=len(found) > body.limit))
 
 
+def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
+    """Answer if the version is reached; else wait for it, while others pass."""
+    version = context.registry.locate(request.address).version()
+    if version >= request.version:
+        return reply_to(request, version=version)
+    deadline_s = context.now_s + request.nbytes / 1000
+    context.waits.add(channel.connection, request, deadline_s=deadline_s)
+    return None
+
+
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:
     """Give the node's figures."""
     return reply_to(request, body=StatsReply(facts=dict(context.facts())))
@@ -65,7 +110,7 @@ def stats(context: Context, _channel: Channel, request: Request) -> Reply:
 
 HANDLERS: Final[dict[Op, Handler]] = {
     Op.PING: ping,
-    Op.CREATE: creation.create,
+    Op.CREATE: create,
     Op.PUBLISH: publish,
     Op.ATTACH: attach,
     Op.FREE: free,
@@ -76,8 +121,8 @@ HANDLERS: Final[dict[Op, Handler]] = {
     Op.LEND: reads.lend,
     Op.STAMPS: reads.stamps,
     Op.DOT: reads.dot,
-    Op.WAIT: waits.wait,
-    Op.SNAPSHOT: snapshots.snapshot,
+    Op.WAIT: wait,
+    Op.SNAPSHOT: reads.snapshot,
     Op.PUT: changes.change,
     Op.ACCUMULATE: changes.change,
     Op.ELASTIC: changes.change,

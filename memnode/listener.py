@@ -16,7 +16,7 @@ from typing import Final
 
 import zmq
 
-from memnode import zap
+from memnode.access import ZAP_DOMAIN
 from memnode.config import Bind
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConnectError
@@ -106,7 +106,7 @@ class Listener:
     def _demand_keys(self, keys: KeyPair) -> None:
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
         self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
-        self.socket.setsockopt(zmq.ZAP_DOMAIN, zap.DOMAIN)
+        self.socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
         self.socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
 
     def receive(self) -> tuple[bytes, list[Buffer], str] | None:

@@ -15,11 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from memnode.access import Access
-from memnode.channel import Channel, Park, key_of
 from memnode.context import Context
 from memnode.dispatch import Dispatcher, Replies
 from memnode.flow import ANSWERS_NBYTES, FIRST_MIB, LENT_NBYTES
-from memnode.sessions import SESSIONS_MAX, ChannelKey, Connection, Sessions
+from memnode.sessions import (
+    SESSIONS_MAX,
+    Channel,
+    ChannelKey,
+    Connection,
+    Park,
+    Sessions,
+    key_of,
+)
 from memnode.waits import POLL_S
 from smbox.config import WINDOW_MAX
 from smbox.errors import (
@@ -54,15 +61,6 @@ _LOG = logging.getLogger(__name__)
 Outgoing = list[tuple[Connection, list[Buffer]]]
 
 
-def nobody() -> None:
-    """Wake nobody: whoever drives the node comes back without being told."""
-
-
-def everybody(_connection: Connection) -> bool:
-    """Take every peer for connected."""
-    return True
-
-
 class Node:
     """A memory node: sessions, regions and handlers over one memory.
 
@@ -87,8 +85,8 @@ class Node:
         sessions_max: int = SESSIONS_MAX,
         open_binds: frozenset[int] = frozenset(),
         access: Access | None = None,
-        is_connected: Callable[[Connection], bool] = everybody,
-        wake: Callable[[], object] = nobody,
+        is_connected: Callable[[Connection], bool] = lambda _: True,
+        wake: Callable[[], object] = lambda: None,
     ) -> None:
         self._memory = memory
         self._challenge = challenge_of(memory.cookie, memory.name, memory.superblock.uuid)

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.channel import Channel
 from memnode.context import Context, Handler
+from memnode.sessions import Channel
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.memory.commit import moved
 from smbox.wire.codec import Reply, Request, refuse, reply_to

@@ -16,9 +16,8 @@ from smbox.errors import (
     RegionNotFoundError,
     RemoteError,
 )
-from smbox.memory.building import Building
 from smbox.memory.layout import RegionState, align
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec, check_same_layout
 from smbox.wire.messages import RegionBody

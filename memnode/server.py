@@ -14,23 +14,19 @@ from typing import Final
 
 import zmq
 
-from memnode.access import Access
+from memnode.access import Access, ZapHandler
 from memnode.config import Bind, NodeConfig
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
 from memnode.sessions import Connection
 from memnode.wakeup import Wakeup
-from memnode.zap import ZapHandler
 from smbox.keys import read_node_key
-from smbox.memory import layout, process
+from smbox.memory import layout
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.segment import listing, room_nbytes, size
 
 MEMORY_SHARE: Final = 0.9
 """Of what /dev/shm has free, when no limit is given: others live there, too."""
-
-PARENT_S: Final = 0.5
-"""How often the parent is looked after."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,10 +47,7 @@ class NodeServer:
         self.name = ""
         self.addresses: list[str] = []
         self._listeners: list[Listener] = []
-        self._wakeup = Wakeup()
-        # pids are used again, pids and start times are not
-        self._parent_started = process.started(config.parent_pid) if config.parent_pid else 0
-        self._parent_seen_s = 0.0
+        self._wakeup = Wakeup(config.parent_pid)
         self._node: Node | None = None
         self._access = Access(config.keys)
         self._zap: ZapHandler | None = None
@@ -88,31 +81,28 @@ class NodeServer:
         node = self._node
         assert node is not None, "run belongs inside opened"
         wanted = int(zmq.POLLIN)
-        sources: list[tuple[zmq.Socket[bytes] | int, int]] = [(self._wakeup.fd, wanted)]
+        sources: list[tuple[zmq.Socket[bytes] | int, int]]
+        sources = [(fd, wanted) for fd in self._wakeup.fds]
         sources += [(listener.socket, wanted) for listener in self._listeners]
         if self._zap is not None:
             sources.append((self._zap.socket, wanted))
         indices: dict[object, int] = {
             listener.socket: index for index, listener in enumerate(self._listeners)
         }
-        longest_s = math.inf if self.config.parent_pid is None else PARENT_S
         looked_s, patience_s = -math.inf, 0.0
-        while not self._wakeup.signal:
+        while not self._wakeup.is_over:
             now_s = time.monotonic()
             if now_s - looked_s >= patience_s or not node.is_at_rest:
-                if self._has_lost_its_parent(now_s):
-                    return
                 self._tick(node)
-                looked_s, patience_s = now_s, min(node.patience_s, longest_s)
+                looked_s, patience_s = now_s, node.patience_s
             # A Poller, which would do the same, adds a sixth to a small request's way in here.
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
                 if source in indices:  # one each: to ask for a second that is not
                     self._take(node, indices[source])  # there costs more than a poll
-                elif source == self._wakeup.fd:
-                    self._wakeup.clear()
+                elif source in self._wakeup.fds:
+                    self._wakeup.hear(source)
                 elif self._zap is not None:
                     self._zap.answer(time.monotonic())
-        _LOG.info("stopping on signal %d", self._wakeup.signal)
 
     def _own(self, stack: ExitStack) -> NodeMemory:
         """Settle the name, take the memory and the addresses.
@@ -183,21 +173,6 @@ class NodeServer:
         for (index, peer), frames in outgoing:
             if not self._listeners[index].send(peer, frames):
                 node.metrics.replies_dropped += 1
-
-    def _has_lost_its_parent(self, now_s: float) -> bool:
-        """Tell whether the process that this node was started for has ended.
-
-        PR_SET_PDEATHSIG is not enough: it follows the thread that forked, and a node may have
-        been started for a process that is not its parent.
-        """
-        pid = self.config.parent_pid
-        if pid is None or now_s - self._parent_seen_s < PARENT_S:
-            return False
-        self._parent_seen_s = now_s
-        if process.is_alive(pid, self._parent_started):
-            return False
-        _LOG.warning("stopping: process %d, which this node serves, ended", pid)
-        return True
 
     def _listen(self, stack: ExitStack) -> None:
         context = zmq.Context()

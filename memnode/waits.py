@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from memnode.sessions import Connection
 from smbox.errors import LimitError, RemoteError, RequestTimeoutError
 from smbox.wire.codec import Reply, Request, refuse, reply_to
-
-if TYPE_CHECKING:
-    from memnode.channel import Channel
-    from memnode.context import Context
 
 POLL_S: Final = 0.001
 """How often versions and locked stripes are looked at while somebody waits, in seconds."""
@@ -79,16 +75,6 @@ class Waits:
             if not waits:
                 del self.by_connection[connection]
         return replies
-
-
-def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
-    """Answer if the version is reached; else wait for it, while others pass."""
-    version = context.registry.locate(request.address).version()
-    if version >= request.version:
-        return reply_to(request, version=version)
-    deadline_s = context.now_s + request.nbytes / 1000
-    context.waits.add(channel.connection, request, deadline_s=deadline_s)
-    return None
 
 
 def _look(version_of: Callable[[int], int], address: int) -> int | RemoteError:

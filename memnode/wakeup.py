@@ -1,8 +1,9 @@
-"""Ends the poll of the node's loop: a signal to stop, or another thread that has news."""
+"""Ends the poll of a node's loop: a signal to stop, the end of a parent, news of a thread."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -10,28 +11,56 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from smbox.errors import ConfigError
+
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _READ_NBYTES: Final = 4096
 
 
+_LOG = logging.getLogger(__name__)
+
+
 class Wakeup:
-    """A pipe that a poll can wait for.
+    """What a poll waits for besides its sockets: a pipe, and the end of a process.
 
     It is closed when nobody knows it any more: who may still ring it is not ours to say.
 
     Attributes:
-        fd: readable once it was rung, or a signal to stop came.
-        signal: number of the signal to stop that came, or 0.
+        fds: to be polled; ``hear`` takes in what made one of them readable.
+        is_over: a signal to stop came, or the parent has ended.
+
+    Args:
+        parent_pid: of the process that is served; None: there is none. It need not be the
+            parent: so PR_SET_PDEATHSIG, which follows the thread that forked, is not enough.
+
+    Raises:
+        ConfigError: no process can be watched by that number.
     """
 
-    def __init__(self) -> None:
-        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.signal = 0
+    def __init__(self, parent_pid: int | None = None) -> None:
+        self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fds = [self._read_fd]
+        self.is_over = False
+        self._parent_pid = parent_pid
+        if parent_pid is not None:
+            self._watch(parent_pid)
 
     def __del__(self) -> None:
-        os.close(self.fd)
-        os.close(self._write_fd)
+        for fd in (self._write_fd, *self.fds):
+            os.close(fd)
+
+    def _watch(self, pid: int) -> None:
+        try:
+            self.fds.append(os.pidfd_open(pid))
+        except ProcessLookupError:
+            self._note_parents_end()
+        except OSError as error:
+            raise ConfigError(f"cannot watch process {pid}: {error.strerror}") from error
+
+    def _note_parents_end(self) -> None:
+        _LOG.warning("stopping: process %d, which this node serves, ended", self._parent_pid)
+        self.is_over = True
 
     @contextmanager
     def catching_signals(self) -> Iterator[None]:
@@ -46,14 +75,17 @@ class Wakeup:
                 signal.signal(each, handler)
 
     def ring(self) -> None:
-        """Make ``fd`` readable; from any thread."""
+        """Wake the poll; from any thread."""
         with contextlib.suppress(BlockingIOError):  # it is full, and so readable
             os.write(self._write_fd, b"\0")
 
-    def clear(self) -> None:
-        """Make ``fd`` unreadable until it is rung again."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.fd, _READ_NBYTES)
+    def hear(self, fd: int) -> None:
+        """Take in what made ``fd`` readable; another one than of ``fds`` is none of ours."""
+        if fd == self._read_fd:
+            with contextlib.suppress(BlockingIOError):
+                os.read(fd, _READ_NBYTES)
+        elif fd in self.fds:
+            self._note_parents_end()
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.signal = number
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self.is_over = True

@@ -1,4 +1,4 @@
-"""GlobalAddress: 64 bits that name one byte of the whole address space. Pure.
+"""GlobalAddress: 64 bits that name a byte of the whole address space; where rows lie. Pure.
 
 The upper 16 bits are the node, the lower 48 the offset that the node handed out. A node hands
 out an offset never twice, so an address of freed memory never means something else.
@@ -7,9 +7,9 @@ out an offset never twice, so an address of freed memory never means something e
 from __future__ import annotations
 
 import operator
-from typing import Final, Self, SupportsIndex, overload
+from typing import Final, NamedTuple, Self, SupportsIndex, overload
 
-from smbox.errors import AddressRangeError
+from smbox.errors import AddressRangeError, ConfigError
 
 OFFSET_BITS: Final = 48
 NODE_BITS: Final = 16
@@ -91,3 +91,31 @@ class GlobalAddress(int):
         return f"GlobalAddress(node={self.node}, offset={self.offset:#x})"
 
     __str__ = __repr__
+
+
+class Part(NamedTuple):
+    """Consecutive rows of a region (or slice) that lie on one node.
+
+    Attributes:
+        node: id of the memory node.
+        address: of the first row's first byte.
+        first_row: of the region or slice, along axis 0.
+        limit_row: the row behind the last; a region without axes counts as one row.
+        is_local: whether this process maps the memory.
+    """
+
+    node: int
+    address: GlobalAddress
+    first_row: int
+    limit_row: int
+    is_local: bool
+
+
+LAYOUTS: Final = ("single", "striped")
+"""On one node, or cut into one part for each node."""
+
+
+def check_layout(layout: str) -> None:
+    """Raise ConfigError unless ``layout`` is one."""
+    if layout not in LAYOUTS:
+        raise ConfigError(f"layout is one of {', '.join(LAYOUTS)}", layout=layout)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import attaching, sync
-from smbox.address import GlobalAddress
-from smbox.affinity import check_layout
+from smbox.address import GlobalAddress, check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of
-from smbox.errors import ConfigError
-from smbox.many.connecting import connect_all
+from smbox.errors import ConfigError, SmboxError
+from smbox.many.box import ManyBox
+from smbox.many.node import Node
 from smbox.paths.pair import PathPair
 
 
@@ -52,7 +54,41 @@ def connect(
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
     addresses = addresses_of(config.address)
     if len(addresses) > 1:
-        return connect_all(config, addresses)
+        return _connect_all(config, addresses)
     paths = PathPair(config)
     paths.open()
     return Box(paths)
+
+
+def _connect_all(config: ClientConfig, addresses: tuple[str, ...]) -> ManyBox:
+    """Connect to all nodes; raises as ``connect``, and ConfigError for ids that are equal.
+
+    Args:
+        config: complete settings; the address in it is not used.
+        addresses: one for each node, in any order.
+    """
+    with ExitStack() as opened:
+        nodes: dict[int, Node] = {}
+        for address in addresses:
+            paths = PathPair(replace(config, address=address))
+            opened.callback(paths.close)
+            node_id = _id_of(paths, address)
+            if node_id in nodes:
+                raise ConfigError(
+                    "two addresses lead to nodes of one id: start each memory node with a"
+                    " --node-id of its own, and name each once",
+                    node=node_id,
+                    addresses=[nodes[node_id].address, address],
+                )
+            nodes[node_id] = Node(paths, node_id)
+        opened.pop_all()
+    return ManyBox([*nodes.values()])
+
+
+def _id_of(paths: PathPair, address: str) -> int:
+    """Connect and return the node's id; what fails names the address."""
+    try:
+        return paths.open().control.node.node_id
+    except SmboxError as error:
+        error.facts.setdefault("address", address)
+        raise

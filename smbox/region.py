@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import signalling, vector, verbs
-from smbox.address import GlobalAddress
-from smbox.affinity import Part
+from smbox.address import GlobalAddress, Part
 from smbox.array import as_bytes, output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from smbox import dtypes
 from smbox.box import Box
 from smbox.head import Head
-from smbox.many import orphans
+from smbox.many import creating
 from smbox.paths.work import RegionInfo
 
 SINGLE: Final = "single"
@@ -33,16 +33,16 @@ class Listed(NamedTuple):
 
 def survey(box: Box) -> list[Listed]:
     """List all regions of all nodes, by address."""
-    lost = {int(info.address) for info in orphans.find(box)}
+    lost = {int(info.address) for info in creating.find_orphans(box)}
     infos = box.regions()
-    heads = orphans.heads(box, infos)
+    heads = creating.heads(box, infos)
     return [_listed(info, heads.get(int(info.address)), lost) for info in infos]
 
 
 def _listed(info: RegionInfo, head: Head | None, lost: set[int]) -> Listed:
     if head is not None:
         return Listed(info, STRIPED, _whole(info, head))
-    if orphans.part_name_of(info) is None:
+    if creating.part_name_of(info) is None:
         return Listed(info, SINGLE, info)
     return Listed(info, ORPHAN if int(info.address) in lost else PART, info)
 

@@ -8,14 +8,14 @@ from smbox.box import Box
 from smbox.cli import output
 from smbox.connecting import connect
 from smbox.errors import RegionFreedError
-from smbox.many import orphans
+from smbox.many import creating
 from smbox.paths.work import RegionInfo
 
 
 def collect(address: str, *, yes: bool, json: bool) -> None:
     """Show, or remove, the orphaned parts at all nodes of an address space."""
     with connect(address) as box:
-        found = orphans.find(box)
+        found = creating.find_orphans(box)
         if yes:
             _remove(box, found)
     if json:

@@ -1,4 +1,4 @@
-"""The socket of a channel: one generation after another, and for how long each may be silent.
+"""The socket of a channel, for how long each generation may be silent, and who greets on it.
 
 A node that is away is greeted again after ``resend_after_s``, doubling to
 ``resend_after_max_s``. One that greets and then is silent may be behind a slow network, where a
@@ -9,22 +9,31 @@ as long as its last answer took, and doubles in silence up to SILENCE_MAX_S.
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
+import socket
 import time
 from typing import Final
 
-from smbox.client.identity import Identity
+from msgspec.structs import replace
+
 from smbox.config import ClientConfig
 from smbox.errors import (
     AccessDeniedError,
     LimitError,
     NodeStoppingError,
+    PeerLostError,
+    SegmentError,
     SessionExpiredError,
     SmboxError,
 )
+from smbox.memory import layout
+from smbox.memory.segment import Segment
 from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
-from smbox.wire.messages import Empty, Welcome
+from smbox.wire.messages import NONCE_NBYTES, Empty, Hello, Welcome
 from smbox.wire.ops import Op
+from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
 
 FAREWELL_S: Final = 0.5
 
@@ -35,6 +44,62 @@ take to see that a node was killed which had long been silent, as when a stripe 
 IDLE_S: Final = 60.0
 """After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
 it first costs a round trip, a change that meets no session an error."""
+
+
+class Identity:
+    """Who this client is, the proof that it shares the node's host, and the memory it knows."""
+
+    def __init__(self) -> None:
+        self._node_uuid = b""
+        self._client_id = secrets.token_bytes(16)
+        self._challenge: Challenge | None = None
+        self._cookie = b""
+        self._expected: dict[int, bytes] = {}  # of the WELCOME, by channel
+
+    def admit(self, channel: int, welcome: Welcome) -> None:
+        """Check that this is the node that was greeted, and the memory that the client knows.
+
+        Raises:
+            AccessDeniedError: it does not prove that it is; nothing was sent to it.
+            PeerLostError: another memory; the client uses it for nothing.
+        """
+        check_welcome(welcome, self._expected.get(channel, b""))
+        self._node_uuid = self._node_uuid or welcome.node_uuid
+        if self._node_uuid != welcome.node_uuid:
+            raise PeerLostError(
+                "another memory answers at this address: connect again", outcome="unknown"
+            )
+
+    def hello(self, channel: int, generation: int) -> Hello:
+        """Word the greeting of a channel."""
+        hello = Hello(
+            client_id=self._client_id,
+            channel=channel,
+            node_uuid=self._node_uuid,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            generation=generation,
+        )
+        challenge, cookie = self._challenge, self._cookie
+        if challenge is None:
+            return hello
+        hello = replace(hello, nonce=secrets.token_bytes(NONCE_NBYTES))
+        self._expected[channel] = node_proof(cookie, challenge, hello)
+        return replace(hello, proof=client_proof(cookie, challenge, hello))
+
+    def learn(self, error: AccessDeniedError) -> bool:
+        """Take the node's challenge from its refusal; False if it cannot be answered here."""
+        challenge = Challenge.of_facts(error.facts)
+        if challenge is None:
+            return False
+        try:
+            with Segment.attach(layout.cookie_name(challenge.node_name)) as segment:
+                self._cookie = segment.bytes.tobytes()
+        except SegmentError:
+            return False
+        self._challenge = challenge
+        self._node_uuid = challenge.node_uuid  # whatever else comes to this address refuses us
+        return True
 
 
 class Connection:

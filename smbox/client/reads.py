@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from typing import Final
+
 import numpy as np
 
 from smbox.client.channel import Channel
@@ -9,12 +12,18 @@ from smbox.client.message import Message
 from smbox.client.transfer import Call, ChannelWork
 from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import ByteRange, Bytes, Lease, RegionInfo, RowsWanted, Sums
+from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import Buffer
-from smbox.wire.messages import Free
+from smbox.wire.messages import Create, Free, RegionBody
 from smbox.wire.ops import Op, carried_nbytes
+
+TRIES_MAX: Final = 5
+"""Copies of one snapshot that are asked for, where the node loses one after the other."""
+
+_COPIED: Final = 2
+"""Units of a snapshot before the bytes of its copy."""
 
 
 class Read(ChannelWork):
@@ -127,71 +136,104 @@ class Dot(ChannelWork):
 
 
 class Snapshot(Read):
-    """A read of a range at one moment: a copy at the node, which is then read.
+    """A read of a range at one moment, out of a copy in a scratch region of this client's own.
 
-    Units are 0 for the copy, and then the bytes of it.
+    Units are one to make that region, one for the copy, the bytes of it, and one to free it.
+    Where the node loses the region, all begins anew: it goes when the channel resumes.
 
     Args:
         channel: of the thread that begins it.
         info: the region.
         span: first byte of its data, and the byte behind the last.
         out: ``u8[nbytes of the span]``.
-        lease: of a region of this client as large as the span; ends with this transfer.
     """
 
     has_ranges = False  # it is of one moment only as a whole
 
-    def __init__(
-        self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, lease: Lease
-    ) -> None:
-        super().__init__(channel, lease.info, (0, out.size + 1), out)
+    def __init__(self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes) -> None:
+        super().__init__(channel, info, (0, out.size + _COPIED + 1), out)
         self._source = int(info.address) + span[0]
-        self._lease = lease
+        self._copy: int | None = None  # its address
+        self._last = self.limit - 1
+        self._tries = 0
+        self._failure: SmboxError | None = None
 
     def next_message(self) -> Message | None:
-        """Ask for the copy, and then for its bytes."""
-        if self.cut == 0:
-            payload = operands.pack_address(self._address)
-            nbytes = self._out.size
-            return Message(
-                Op.SNAPSHOT, address=self._source, nbytes=nbytes, payload=payload, limit=1
-            )
-        if self.at == 0:
+        """Ask for the next step; None: not before all former ones are answered."""
+        if self.at < self.cut and (self._failure or not _COPIED <= self.cut < self._last):
             return None
-        at = self.cut - 1
+        if self._failure is not None:
+            self._leave_copy(self._failure)
+        if self.cut == 0:
+            return self._create()
+        if self.cut == 1:
+            payload = operands.pack_address(self._address)
+            size = self._out.size
+            return Message(
+                Op.SNAPSHOT, address=self._source, nbytes=size, payload=payload, limit=_COPIED
+            )
+        if self.cut == self._last:
+            return Message(Op.FREE, body=Free(address=self._address), limit=self.limit)
+        at = self.cut - _COPIED
         message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, self._out.size))
-        message.limit += 1
+        message.limit += _COPIED
         return message
 
+    def _create(self) -> Message:
+        self._tries += 1
+        token = secrets.token_bytes(16)
+        body = Create(
+            name=f"snapshot.{token.hex()}",
+            dtype="uint8",
+            shape=(self._out.size,),
+            publish=False,
+            scratch=True,
+            token=token,
+        )
+        return Message(Op.CREATE, body=body, limit=1)
+
+    def _leave_copy(self, failure: SmboxError) -> None:
+        """Begin anew without the copy, if it was lost; else free it, and fail then."""
+        if _lost_address(failure) not in self._held():
+            self.at = self.cut = self._last
+        elif self._tries < TRIES_MAX:
+            self._failure, self._copy = None, None
+            self.at = self.cut = 0
+        else:
+            message = "the node loses each copy: it is restarted, or the connection lost, often"
+            self.fail(PeerLostError(message, outcome="none"))
+
+    def _held(self) -> range:
+        return range(self._address, self._address + self._out.size)
+
     def take(self, message: Message, reply: Reply) -> None:
-        """Store what was read; the lease ends with the last of it."""
-        if message.first:
-            self._store(message.first - 1, message.limit - 1, reply.payload)
-        if message.limit == self.limit:
-            self._lease.give()
+        """Note where the copy will be, or store what was read of it."""
+        if isinstance(reply.body, RegionBody):
+            self._address = self._copy = reply.body.address
+        elif _COPIED <= message.first < self._last:
+            self._store(message.first - _COPIED, message.limit - _COPIED, reply.payload)
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:  # noqa: ARG002
-        """End; the node may have taken the copy back, which is no error of the region."""
-        error = reply.raised()
-        if isinstance(error, RegionFreedError) and self._lease.holds(
-            error.facts.get("address")
-        ):
-            error = PeerLostError(
-                "the node has lost the copy: it was restarted, or we were silent",
-                lost="staging",
-                outcome="none",
-            )
-        self.fail(error)
+        """Note the failure, which is raised when the copy is freed; without one end."""
+        if self._copy is None:
+            self.fail(reply.raised())
+        elif message.first < self._last:
+            self._failure = self._failure or reply.raised()
+        self.advance_to(message.limit)
 
-    def fail(self, error: SmboxError) -> None:
-        """End; nobody uses that copy again."""
-        super().fail(error)
-        self._lease.drop()
+    def advance_to(self, unit: int) -> None:
+        """Note that all before a unit is done; what failed on the way is raised at the end."""
+        super().advance_to(unit)
+        if self.is_done:
+            self.error = self.error or self._failure
 
     def cancel(self) -> None:
         """End; the copy goes as soon as the channel is used again."""
         is_open = self.is_begun and not self.is_done and not self.is_left
         super().cancel()
-        self._lease.drop()
-        if is_open:
-            self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._address)))
+        if is_open and self._copy is not None:
+            self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._copy)))
+
+
+def _lost_address(error: SmboxError) -> object:
+    return error.facts.get("address") if isinstance(error, RegionFreedError) else None

@@ -19,7 +19,7 @@ from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.threads import ThreadedPath
-from smbox.paths.work import ByteRange, Bytes, Lease, Operation, RegionInfo, RowsWanted, Sums
+from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, RowsWanted, Sums
 from smbox.wire import ops
 from smbox.wire.ops import Op
 from smbox.work import Work
@@ -90,18 +90,11 @@ class RemotePath(ThreadedPath[Channel]):
         """Describe a dot product; see LocalPath."""
         return Dot(self._half(), info, span, int(other.address) + begin, sums)
 
-    def snapshot(
-        self, info: RegionInfo, first: int, limit: int, out: Bytes, lease: Callable[[], Lease]
-    ) -> Work:
+    def snapshot(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
         """Describe a read of a range at one moment; see LocalPath."""
-        if ops.count(first, limit, STRIPE_NBYTES) == 1:
-            return Read(self._half(), info, (first, limit), out)
-        held = lease()
-        try:
-            return Snapshot(self._half(), info, (first, limit), out, held)
-        except BaseException:
-            held.drop()
-            raise
+        is_whole = ops.count(first, limit, STRIPE_NBYTES) == 1  # a stripe is of one moment
+        kind = Read if is_whole else Snapshot
+        return kind(self._half(), info, (first, limit), out)
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.address import GlobalAddress
-from smbox.affinity import check_layout
+from smbox.address import GlobalAddress, check_layout
 from smbox.batch import Batch
 from smbox.box import Box
 from smbox.errors import (
@@ -29,9 +28,8 @@ from smbox.many import creating as striped
 from smbox.many.batch import ManyBatch
 from smbox.many.node import Node
 from smbox.many.optimizer import StripedOptimizer
-from smbox.many.placing import home_of
 from smbox.many.region import StripedRegion
-from smbox.many.striping import head_striping, opened, read_head
+from smbox.many.striping import head_striping, home_of, opened, read_head
 from smbox.optimizer import Optimizer
 from smbox.paths import creating, requests
 from smbox.paths.work import NodeInfo, RegionInfo

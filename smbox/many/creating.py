@@ -1,19 +1,22 @@
 """Making and freeing a striped region: parts first and head last; the head goes first.
 
-Who dies half way leaves parts that no head names; smbox/many/orphans.py finds them.
+Who dies half way leaves parts that no head names: orphans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.box import Box
 from smbox.errors import (
+    AddressRangeError,
     LayoutMismatchError,
     LimitError,
     PeerLostError,
@@ -22,10 +25,17 @@ from smbox.errors import (
     RegionNotFoundError,
     SmboxError,
 )
-from smbox.head import Head, HeadPart, encode, new_part_name
+from smbox.head import (
+    Head,
+    HeadPart,
+    encode,
+    home_of_part,
+    new_part_name,
+    part_name_in,
+    read,
+)
 from smbox.many.node import Node
-from smbox.many.placing import cut, home_of
-from smbox.many.striping import Nodes, Striping, opened, read_head
+from smbox.many.striping import Nodes, Striping, cut_rows, home_of, opened, read_head
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
@@ -142,7 +152,7 @@ def _make_parts(
     """Create the parts, by node id; notes each in ``made`` and returns the head."""
     rows = request.shape[0] if request.shape else 1
     parts = []
-    for node_id, (first, limit) in zip(sorted(nodes), cut(rows, len(nodes)), strict=False):
+    for node_id, (first, limit) in zip(sorted(nodes), cut_rows(rows, len(nodes)), strict=False):
         node = nodes[node_id]
         shape = (limit - first, *request.shape[1:]) if request.shape else ()
         part = replace(request, name=part_name, shape=shape, exist_ok=False)
@@ -201,3 +211,36 @@ def _check_name(name: str) -> None:
             f"the name of a striped region has 1 to {_NAME_NBYTES_MAX} bytes of UTF-8",
             name_nbytes=nbytes,
         )
+
+
+def part_name_of(info: RegionInfo) -> str | None:
+    """Return the name of the part that a region is, or that its state is of; None: of none."""
+    return part_name_in(info.name) if info.kind == RegionKind.ARRAY else None
+
+
+def heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
+    """Read the heads among regions, by address; one that is freed meanwhile is none."""
+    found: dict[int, Head] = {}
+    for info in infos:
+        with suppress(RegionFreedError, AddressRangeError):
+            head = read(info, partial(box.get, info.address))
+            if head is not None:
+                found[int(info.address)] = head
+    return found
+
+
+def find_orphans(box: Box) -> list[RegionInfo]:
+    """List the parts, and the optimizers' states beside them, that no head names.
+
+    Only parts whose head would lie on a node of this box: of others nobody here can tell.
+    Parts are listed before heads are looked at, so that a region that is published meanwhile
+    loses none; one that is being created just now is listed.
+    """
+    known = {node.node_id for node in box.nodes}
+    parts: list[tuple[RegionInfo, str]] = []
+    for info in box.regions():
+        name = part_name_of(info)
+        if name is not None and home_of_part(name) in known:
+            parts.append((info, name))
+    owned = {head.part_name for head in heads(box, box.regions()).values()} if parts else {}
+    return [info for info, name in parts if name not in owned]

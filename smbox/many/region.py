@@ -18,17 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import signalling, vector, verbs
-from smbox.address import GlobalAddress
-from smbox.affinity import Part
-from smbox.array import output_array, source_array
+from smbox.address import GlobalAddress, Part
+from smbox.array import output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.many import pairing
 from smbox.many.rows import StripedRows
-from smbox.many.striping import Placed, Striping
+from smbox.many.striping import Placed, Striping, beside, check_alike
 from smbox.many.version import VersionSum, version_of
 from smbox.many.work import ManyWork, Share
-from smbox.paths.requests import nothing
+from smbox.paths.requests import change_nb, nothing
+from smbox.paths.work import Operation
 from smbox.region import Region
 from smbox.sync import Counter
 from smbox.vector import Vector
@@ -114,8 +113,7 @@ class StripedRegion(Region):
         return signalling.begin(self._put(x, signal))
 
     def _put(self, x: Any, signal: Counter | None) -> Handle[None]:
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        put = self._each("put", lambda part: part.region.put_nb(part.of(array)))
+        put = self._change(verbs.put(self.extent, x))
         return put if signal is None else signalling.behind(put, signal)
 
     def get(
@@ -160,11 +158,7 @@ class StripedRegion(Region):
         return self._accumulate(x, scale, op).begin()
 
     def _accumulate(self, x: Any, scale: float, op: str) -> Handle[None]:
-        verbs.kernel_of(self.info, op, scale)
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        return self._each(
-            "accumulate", lambda part: part.region.accumulate_nb(part.of(array), scale, op)
-        )
+        return self._change(verbs.accumulate(self.extent, x, scale, op))
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
@@ -177,19 +171,8 @@ class StripedRegion(Region):
         return self._elastic(x, moving_rate, delta).begin()
 
     def _elastic(self, x: Any, moving_rate: float, delta: Any) -> Handle[Any]:
-        verbs.elastic(self.extent, x, moving_rate, delta)  # checks the whole
-        if delta is None:
-            array = output_array(x, self.dtype, self.shape, may_be_narrower=True)
-            return self._each(
-                "elastic", lambda part: part.region.elastic_nb(part.of(array), moving_rate)
-            )
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        out = output_array(delta, self.dtype, self.shape)
-        return self._each(
-            "elastic",
-            lambda part: part.region.elastic_nb(part.of(array), moving_rate, part.of(out)),
-            lambda: delta,
-        )
+        operation = verbs.elastic(self.extent, x, moving_rate, delta)
+        return self._change(operation, lambda: delta)
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
@@ -204,17 +187,8 @@ class StripedRegion(Region):
         return self._fetch(x, op, scale).begin()
 
     def _fetch(self, x: Any, op: str, scale: float) -> Handle[NDArray[Any]]:
-        verbs.kernel_of(self.info, op, scale)
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        shares = self._shares(
-            lambda part: part.region.fetch_and_op_nb(part.of(array), op, scale)
-        )
-
-        def old() -> NDArray[Any]:
-            found = [share.result() for share in shares]
-            return np.concatenate(found) if len(found) > 1 else found[0]
-
-        return self._handle("fetch_and_op", shares, old)
+        old = np.empty(self.shape, self.dtype)
+        return self._change(verbs.fetch(self.extent, x, op, scale, old), lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the parts' versions add up to ``version`` or more; return the sum."""
@@ -232,8 +206,7 @@ class StripedRegion(Region):
         )
 
     def _scaled(self, factor: float) -> Handle[None]:
-        verbs.scale(self.extent, factor)  # checks the whole
-        return self._each("scale", lambda part: part.region.scale_nb(factor))
+        return self._change(verbs.scale(self.extent, factor))
 
     def _dot(self, other: Vector) -> Handle[float]:
         pairs = self._beside(other)
@@ -247,9 +220,9 @@ class StripedRegion(Region):
         """Return the parts of another region that lie beside these, by node."""
         if not isinstance(other, Region):
             raise TypeError(f"the source is a region, not {type(other).__name__}")
-        pairing.check_alike(self, other)
+        check_alike(self, other)
         placed = other.placed if isinstance(other, StripedRegion) else ()
-        return pairing.beside(self.placed, placed)
+        return beside(self.placed, placed)
 
     def rows(self, index: Any) -> StripedRows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
@@ -267,6 +240,14 @@ class StripedRegion(Region):
         """Travel as the parts' settings and descriptions."""
         limit_row = self._first_row + (self.shape[0] if self.shape else 1)
         return StripedRegion, (self.striping, self._first_row, limit_row)
+
+    def _change(self, operation: Operation, result: Callable[[], Any] = nothing) -> Handle[Any]:
+        """Describe a change of all these rows; each node does its share of it."""
+
+        def begin(part: Placed) -> Handle[None]:
+            return change_nb(part.node.paths, part.share_of(operation), nothing)
+
+        return self._each(operation.op, begin, result)
 
     def _shares(self, start: Callable[[Placed], Handle[Any]]) -> list[Share]:
         return [Share(each.node, each.offset, partial(start, each)) for each in self.placed]

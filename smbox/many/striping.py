@@ -1,32 +1,70 @@
-"""Striping: where the parts of one striped region lie, and how to find them by its head."""
+"""Striping: where the parts of a striped region go, where they lie, and how to find them.
+
+A name's node is found by rendezvous hashing (Thaler and Ravishankar 1998) over the node ids:
+neither the order nor the spelling of addresses matters, and all clients that connect to the
+same nodes agree without asking anybody.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
+from smbox.array import as_bytes
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
+    LayoutMismatchError,
     PeerLostError,
     RegionFreedError,
 )
 from smbox.head import Head, HeadPart, read
 from smbox.many.node import Node
 from smbox.paths.pair import PathPair
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import Operation, RegionInfo
 from smbox.region import Region
+from smbox.wire.ops import carried_nbytes
 
 NO_MEMORY = b""
 """Stands for the memory of a striped region, which lies in several."""
 
 Nodes = Mapping[int, Node]
+
+
+def home_of(name: str, ids: Collection[int]) -> int:
+    """Return the id of the node that a name belongs to.
+
+    Another node in the set takes over only the names that it then wins.
+
+    Args:
+        name: of a region, counter, barrier, lock or run.
+        ids: of all nodes; at least one.
+    """
+    return max(ids, key=lambda node: (_weight(node, name), node))
+
+
+def _weight(node: int, name: str) -> bytes:
+    return blake2b(f"{node}:{name}".encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+def cut_rows(rows: int, count: int) -> list[tuple[int, int]]:
+    """Cut rows into at most ``count`` consecutive parts, as even as whole rows allow.
+
+    Returns:
+        First and limit row of each part; none is empty, but for the only part of no rows.
+    """
+    parts = max(1, min(rows, count))
+    each, longer = divmod(rows, parts)
+    firsts = [part * each + min(part, longer) for part in range(parts + 1)]
+    return list(pairwise(firsts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +96,20 @@ class Placed:
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return these rows of an array that has the striped region's (or slice's) shape."""
         return array[self.first_row : self.limit_row] if array.ndim else array
+
+    def share_of(self, operation: Operation) -> Operation:
+        """Return what a change of the striped region (or slice) is to these rows."""
+        extent, nbytes = self.region.extent, self.region.nbytes
+        begin = self.first_row * (nbytes // max(self.rows, 1))
+        limit, sink, operand = begin + nbytes, operation.sink, operation.operand
+        source = as_bytes(operation.source)
+        return operation._replace(
+            info=extent.info,
+            first=extent.first,
+            limit=extent.limit,
+            source=source[carried_nbytes(begin, operand) : carried_nbytes(limit, operand)],
+            sink=None if sink is None else sink.part(begin, limit, extent.first),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +234,35 @@ def _placed(node: Node, head: Head, part: HeadPart) -> Placed:
         node_uuid=part.uuid,
     )
     return Placed(node, node.region(info), part.first_row, part.first_row * row_nbytes)
+
+
+def check_alike(mine: Region, source: Region) -> None:
+    """Raise LayoutMismatchError unless both have the same dtype and size."""
+    if (source.dtype, source.nbytes) != (mine.dtype, mine.nbytes):
+        raise LayoutMismatchError(
+            "both regions need the same dtype and size", region=mine.name, source=source.name
+        )
+
+
+def beside(mine: Sequence[Placed], others: Sequence[Placed]) -> dict[int, Region]:
+    """Return the other region's part on each node.
+
+    Args:
+        mine: rows of a striped region, by node.
+        others: of another one; empty for a region of one node.
+
+    Raises:
+        ConfigError: the same rows do not lie on the same nodes.
+    """
+    if [_place(each) for each in mine] != [_place(each) for each in others]:
+        raise ConfigError(
+            "the same rows of both regions lie on the same nodes, or they cannot be combined"
+            " there: get the one and accumulate it into the other",
+            nodes=[each.node.id for each in mine],
+            source_nodes=[each.node.id for each in others],
+        )
+    return {each.node.id: each.region for each in others}
+
+
+def _place(placed: Placed) -> tuple[int, int]:
+    return placed.node.id, placed.rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,61 +31,6 @@ _DOUBLE: Final = struct.Struct("<d")
 _BITS: Final = struct.Struct("<Q")
 
 
-def commit(  # noqa: PLR0913 - the words of one order
-    writer: Writer,
-    regions: tuple[MappedRegion, ...],
-    kernel: int,
-    first: int,
-    limit: int,
-    source: NDArray[np.uint8],
-    scale: float = 1,
-    *,
-    at: int | None = None,
-    operand: int = 0,
-    back: int = 0,
-    back_to: NDArray[Any] | None = None,
-    parameters: NDArray[np.float64] | None = None,
-    channel: Block | None = None,
-    number: int = 0,
-) -> None:
-    """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
-
-    Whatever is raised, ``writer.done`` tells up to which byte all is committed and handed back.
-
-    Args:
-        writer: the calling thread's.
-        regions: the region, and those of an optimizer's state.
-        kernel: a ``KernelCode`` or ``OptimizerCode``.
-        first: first byte of the region's data, at an element.
-        limit: byte behind the last.
-        source: the operand, C-contiguous bytes.
-        scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
-        at: byte from which on it is still to be done; None: ``first``.
-        operand: dtype code of the source; 0: the region's.
-        back: what comes back, an ``orders.Back``.
-        back_to: receives it, as many elements as the range has.
-        parameters: an optimizer's, ``f64[4]``.
-        channel: at the node, on whose behalf.
-        number: of the first stripe's commit; the next stripe's is the next.
-
-    Raises:
-        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or is no more.
-        LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
-        SegmentError: a dead writer's journal is damaged; the stripe stays open.
-    """
-    extents = regions[0].extents
-    if len(regions) > 1:
-        extents = orders.extents_of([each.block for each in regions])
-    what = kernel, operand or regions[0].dtype_code, back, extents, first, limit
-    given = orders.address_of(source), source.nbytes, scale
-    parameters_at = 0 if parameters is None else orders.address_of(parameters)
-    to = 0 if back_to is None else orders.address_of(back_to)
-    whose = channel.address if channel else 0, number, first if at is None else at
-    write = orders.write_order[type(scale)]
-    write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
-    run_orders(writer, writer.order, [regions], limit - first)
-
-
 def run_orders(
     writer: Writer,
     block: Block,
@@ -103,8 +48,10 @@ def run_orders(
         begin: index of the first order.
 
     Raises:
-        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``; call
-            again to go on.
+        StripeBusy, RegionFreedError: the stripe that an order has come to is held, or is no
+            more; call again to go on.
+        LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
+        SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
     run = writer.short if nbytes <= SHORT_NBYTES else writer.long
     at, limit = begin, begin + len(regions)
@@ -123,7 +70,7 @@ def _clear_obstacle(
     """Recover the stripe that stopped an order, or raise what it means.
 
     Raises:
-        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``commit``.
+        StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``run_orders``.
     """
     region = next((each for each in regions if each.block.address == met), regions[0])
     if result == Result.OPEN:

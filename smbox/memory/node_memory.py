@@ -8,11 +8,10 @@ from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError, SmboxError
 from smbox.memory import journal, layout, recovery
-from smbox.memory.building import Building
 from smbox.memory.channels import ChannelTable
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionHeader, RegionState
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, unlink_all

@@ -20,11 +20,11 @@ from smbox.errors import (
 )
 from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
-from smbox.paths.pause import Pause
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire import messages
 from smbox.wire.messages import Body, Empty, RegionBody
 from smbox.wire.ops import Op
+from smbox.work import Pause
 
 B = TypeVar("B", bound=Body)
 
@@ -87,7 +87,6 @@ class ControlPath:
             init=spec.init,
             publish=spec.publish,
             exist_ok=spec.exist_ok,
-            scratch=spec.scratch,
             token=secrets.token_bytes(16),
         )
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))

@@ -6,7 +6,7 @@ commits through its own writer; mapped regions are shared by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,13 +21,11 @@ from smbox.paths.local_reads import (
     LocalSnapshot,
     LocalWait,
 )
-from smbox.paths.mappings import Mappings
-from smbox.paths.proof import check_still_shared
+from smbox.paths.mappings import Mappings, check_still_shared
 from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import (
     ByteRange,
     Bytes,
-    Lease,
     NodeInfo,
     Operation,
     RegionInfo,
@@ -122,14 +120,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         """
         return LocalDot(self._half(), info, span, other, begin, sums)
 
-    def snapshot(
-        self,
-        info: RegionInfo,
-        first: int,
-        limit: int,
-        out: Bytes,
-        lease: Callable[[], Lease],  # noqa: ARG002 - nothing travels
-    ) -> Work:
+    def snapshot(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
         """Describe a read of a range as it was at one moment.
 
         Args:
@@ -137,8 +128,6 @@ class LocalPath(ThreadedPath[LocalQueue]):
             first: byte of its data.
             limit: byte behind the last.
             out: ``u8[limit - first]``.
-            lease: gives staging as large as the range, where a copy travels that has more
-                than one stripe.
         """
         return LocalSnapshot(self._half(), info, first, limit, out)
 

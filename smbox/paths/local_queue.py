@@ -21,11 +21,10 @@ from smbox.memory.locks import LockFile
 from smbox.memory.orders import ORDER_DONE
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
-from smbox.paths.local_work import LocalWork
+from smbox.paths.local_work import LocalWork, pack
 from smbox.paths.mappings import Mappings
-from smbox.paths.packing import pack
-from smbox.paths.pause import Pause
 from smbox.paths.work import Operation, RegionInfo
+from smbox.work import Pause
 
 _NESTED: Final = (
     "a signal handler or finalizer cannot call a verb while its thread is inside"

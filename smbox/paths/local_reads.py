@@ -15,10 +15,9 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
-from smbox.paths.pause import Pause
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
 from smbox.wire.ops import cut
-from smbox.work import Work
+from smbox.work import Pause, Work
 
 
 @dataclass(eq=False)

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from smbox.client.channel import Channel
-from smbox.client.connection import Connection
-from smbox.client.identity import Identity
+from smbox.client.connection import Connection, Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.errors import (
@@ -24,7 +23,7 @@ from smbox.keys import read_client_key
 from smbox.native import library
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
-from smbox.paths.proof import why_not_shared
+from smbox.paths.mappings import why_not_shared
 from smbox.paths.work import NodeInfo
 from smbox.transports.base import OpenTransport
 from smbox.transports.handshake import why_refused

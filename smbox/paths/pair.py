@@ -17,7 +17,6 @@ from smbox.errors import ConfigError, PeerLostError
 from smbox.handle import check_seconds
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, Opened, open_paths
-from smbox.paths.staging import Staging
 from smbox.paths.work import RegionInfo
 
 Opener = Callable[[ClientConfig], Opened]
@@ -28,9 +27,6 @@ class PathPair:
 
     Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
 
-    Attributes:
-        staging: regions of this client's own, for copies of snapshots.
-
     Args:
         config: complete settings.
         opener: opens the paths; a test's own, or the default.
@@ -40,7 +36,6 @@ class PathPair:
         self.config = config
         self.timeout_s = config.timeout_s
         self.is_closed = False
-        self.staging = Staging()
         self._opener = opener
         self._opened: Opened | None = None
         self._uuid = b""  # of the memory that the paths lead to, as long as they are open
@@ -99,7 +94,6 @@ class PathPair:
         with self._mutex:
             self.is_closed = True
             opened, self._opened = self._opened, None
-        self.staging.clear()
         if opened is not None:
             opened.data.close()
             opened.control.close()
@@ -107,7 +101,6 @@ class PathPair:
     def abandon(self) -> None:
         """Forget the parent's paths, in a forked child."""
         self._mutex = threading.Lock()
-        self.staging.clear()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.abandon()

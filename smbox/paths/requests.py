@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
-from smbox.paths.staging import once_more
 from smbox.paths.work import Done, Operation, RegionInfo
 from smbox.wire import ops
 from smbox.wire.ops import carried_nbytes
@@ -62,35 +60,22 @@ def read(
     """Read bytes of a region's data, as a blocking verb does."""
     if timeout_s is not None:
         check_seconds(timeout_s)
+    work: Work | None
     if is_snapshot and first < limit:
-        again = partial(_snapshot, paths, info, first, limit, out, timeout_s)
-        once_more(lambda: _get(paths, again(), nothing).finish(timeout_s))
-        return
-    work = paths.data(info).read(info, first, limit, out, operand)
+        work = _snapshot(paths, info, first, limit, out)
+    else:
+        work = paths.data(info).read(info, first, limit, out, operand)
     if work is not None:
         _get(paths, work, nothing).finish(timeout_s)
 
 
 def _snapshot(
-    paths: PathPair,
-    info: RegionInfo,
-    first: int,
-    limit: int,
-    out: NDArray[Any],
-    timeout_s: float | None,
+    paths: PathPair, info: RegionInfo, first: int, limit: int, out: NDArray[Any]
 ) -> Work:
-    """Describe a read of a range at one moment; staging is to be there by the timeout.
-
-    Raises:
-        RequestTimeoutError: the node gave no staging in time; nothing was begun.
-        OutOfMemoryError: the node has no room for the staging.
-        ConfigError: the region has no locks.
-    """
+    """Describe a read of a range at one moment; ConfigError: the region has no locks."""
     if info.consistency == Consistency.NONE:
         raise ConfigError("a region without locks has no snapshots", region=info.name)
-    wait_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
-    lease = partial(paths.staging.lease, paths.control(info), limit - first, wait_s)
-    return paths.data(info).snapshot(info, first, limit, as_bytes(out), lease)
+    return paths.data(info).snapshot(info, first, limit, as_bytes(out))
 
 
 def _get(paths: PathPair, work: Work, result: Callable[[], T]) -> Handle[T]:
@@ -109,7 +94,7 @@ def read_nb(
 ) -> Handle[T]:
     """Begin to read; with ``is_snapshot`` all of one moment."""
     if is_snapshot and first < limit:
-        work = _snapshot(paths, info, first, limit, out, None)
+        work = _snapshot(paths, info, first, limit, out)
     else:
         work = paths.data(info).read(info, first, limit, out, operand) or Done(first, limit)
     return _get(paths, work, result).begin()

@@ -42,6 +42,10 @@ class OldSink:
         """Return where the old bytes of an operation, or of a part of one, belong."""
         return orders.address_of(self.out) + operation.first - self.first
 
+    def part(self, begin: int, limit: int, first: int) -> OldSink:
+        """Return the sink of a part of the change; see ``work.Sink``."""
+        return OldSink(first, self.out[begin:limit])
+
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Copy one piece; see ``work.Sink``."""
         self.out[first - self.first : limit - self.first] = old
@@ -67,6 +71,11 @@ class DeltaSink:
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the delta of an operation, or of a part of one, belongs."""
         return orders.address_of(self.delta.view(np.uint8)) + operation.first - self.first
+
+    def part(self, begin: int, limit: int, first: int) -> DeltaSink:
+        """Return the sink of a part of the change; see ``work.Sink``."""
+        own = slice(begin // self.delta.itemsize, limit // self.delta.itemsize)
+        return DeltaSink(first, self.x[own], self.rate, self.delta[own])
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
@@ -98,6 +107,11 @@ class MoveSink:
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements belong: where they are."""
         return source
+
+    def part(self, begin: int, limit: int, first: int) -> MoveSink:
+        """Return the sink of a part of the change; see ``work.Sink``."""
+        own = slice(begin // self.itemsize, limit // self.itemsize)
+        return MoveSink(first, self.x[own], self.rate, self.itemsize)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -43,13 +42,11 @@ class CreateRequest(Described):
         publish: False builds a region that only its creator may write, by address, until
             ``ControlPath.publish`` makes it visible.
         exist_ok: an existing region of the same layout is the answer, not an error.
-        scratch: the node may free it when the thread's channel resumes.
     """
 
     init: bool | int | float | None = None
     publish: bool = True
     exist_ok: bool = False
-    scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +76,16 @@ class Sink(Protocol):
 
     def address(self, operation: Operation, source: int) -> int:
         """Return where to, for an operation or a part of one whose source is at an address."""
+        ...
+
+    def part(self, begin: int, limit: int, first: int) -> Sink:
+        """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
+
+        Args:
+            begin: from the first byte of the change.
+            limit: byte behind the last.
+            first: byte of the other region's data where that begins.
+        """
         ...
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
@@ -178,35 +185,3 @@ class Done(Work):
     def ranges_done(self) -> list[ByteRange]:
         """List all of it."""
         return [self._range]
-
-
-@dataclass(eq=False)
-class Lease:
-    """A staging region while one work uses it.
-
-    Args:
-        info: of the region.
-        end: takes it back: to be used again, or (False) to be freed.
-    """
-
-    info: RegionInfo
-    end: Callable[[RegionInfo, bool], None]
-    _is_over = False
-
-    def give(self) -> None:
-        """Let the next operation have it; after the first ending nothing happens."""
-        self._over(is_sound=True)
-
-    def drop(self) -> None:
-        """Let nobody have it again; after the first ending nothing happens."""
-        self._over(is_sound=False)
-
-    def holds(self, address: object) -> bool:
-        """Tell whether ``address`` lies in it."""
-        begin = int(self.info.address)
-        return isinstance(address, int) and begin <= address < begin + self.info.nbytes
-
-    def _over(self, *, is_sound: bool) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self.end(self.info, is_sound)

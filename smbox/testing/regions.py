@@ -1,10 +1,18 @@
-"""Regions made at once in a test's own memory, where a node makes them slice by slice."""
+"""Regions made at once in a test's own memory, and changes of them, one call for each."""
 
 from __future__ import annotations
 
-from smbox.memory.building import Building
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smbox.memory import orders
+from smbox.memory.commit import run_orders
+from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionState
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
+from smbox.memory.orders import Block
 from smbox.memory.region_header import RegionSpec
 
 
@@ -28,3 +36,58 @@ def build(
     except BaseException:
         building.abandon()
         raise
+
+
+def commit(  # noqa: PLR0913 - the words of one order
+    writer: Writer,
+    regions: tuple[MappedRegion, ...],
+    kernel: int,
+    first: int,
+    limit: int,
+    source: NDArray[np.uint8],
+    scale: float = 1,
+    *,
+    at: int | None = None,
+    operand: int = 0,
+    back: int = 0,
+    back_to: NDArray[Any] | None = None,
+    parameters: NDArray[np.float64] | None = None,
+    channel: Block | None = None,
+    number: int = 0,
+) -> None:
+    """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
+
+    Whatever is raised, ``writer.done`` tells up to which byte all is committed and handed back.
+
+    Args:
+        writer: the calling thread's.
+        regions: the region, and those of an optimizer's state.
+        kernel: a ``KernelCode`` or ``OptimizerCode``.
+        first: first byte of the region's data, at an element.
+        limit: byte behind the last.
+        source: the operand, C-contiguous bytes.
+        scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
+        at: byte from which on it is still to be done; None: ``first``.
+        operand: dtype code of the source; 0: the region's.
+        back: what comes back, an ``orders.Back``.
+        back_to: receives it, as many elements as the range has.
+        parameters: an optimizer's, ``f64[4]``.
+        channel: at the node, on whose behalf.
+        number: of the first stripe's commit; the next stripe's is the next.
+
+    Raises:
+        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or is no more.
+        LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
+        SegmentError: a dead writer's journal is damaged; the stripe stays open.
+    """
+    extents = regions[0].extents
+    if len(regions) > 1:
+        extents = orders.extents_of([each.block for each in regions])
+    what = kernel, operand or regions[0].dtype_code, back, extents, first, limit
+    given = orders.address_of(source), source.nbytes, scale
+    parameters_at = 0 if parameters is None else orders.address_of(parameters)
+    to = 0 if back_to is None else orders.address_of(back_to)
+    whose = channel.address if channel else 0, number, first if at is None else at
+    write = orders.write_order[type(scale)]
+    write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)
+    run_orders(writer, writer.order, [regions], limit - first)

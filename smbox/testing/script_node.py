@@ -11,8 +11,7 @@ import numpy as np
 from smbox.address import GlobalAddress
 from smbox.client.changes import Change
 from smbox.client.channel import Channel
-from smbox.client.connection import Connection
-from smbox.client.identity import Identity
+from smbox.client.connection import Connection, Identity
 from smbox.client.message import Transfer
 from smbox.client.transfer import Call
 from smbox.config import ClientConfig

@@ -10,8 +10,8 @@ from memnode import creation
 from memnode.creation import UNCLAIMED_S
 from smbox import dtypes
 from smbox.errors import ConfigError, LimitError
-from smbox.memory.building import SLICE_NBYTES
 from smbox.memory.layout import RegionKind
+from smbox.memory.mapped import SLICE_NBYTES
 from smbox.memory.segment import listing
 from smbox.wire.messages import Create, Empty, Free, Publish
 from smbox.wire.ops import Op

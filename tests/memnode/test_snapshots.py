@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode.snapshots import HELD_S, SLICE_NBYTES
+from memnode.reads import HELD_S, SLICE_NBYTES
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands

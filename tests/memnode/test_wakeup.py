@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import signal
+import subprocess
 import threading
 import time
 
@@ -17,39 +18,65 @@ from memnode.config import Bind, NodeConfig
 from memnode.node import Node
 from memnode.server import NodeServer
 from memnode.wakeup import Wakeup
+from smbox.errors import ConfigError
 from smbox.memory.segment import listing
 
 WAIT_S = 10.0
 BIND = Bind.parse("tcp://127.0.0.1:0")
 
 
-def is_readable(wakeup):
-    return bool(select.select([wakeup.fd], [], [], 0)[0])
+def readable(wakeup, timeout_s=0.0):
+    return select.select(wakeup.fds, [], [], timeout_s)[0]
 
 
-def test_it_ends_a_poll_until_it_is_cleared():
+def hear(wakeup, timeout_s=0.0):
+    """Take in what made it readable; tells whether something did."""
+    found = readable(wakeup, timeout_s)
+    for fd in found:
+        wakeup.hear(fd)
+    return bool(found)
+
+
+def test_it_ends_a_poll_until_it_is_heard():
     wakeup = Wakeup()
-    assert not is_readable(wakeup)
+    assert not readable(wakeup)
     ringing = threading.Thread(target=wakeup.ring)
     ringing.start()
-    assert select.select([wakeup.fd], [], [], 30)[0]
+    assert readable(wakeup, 30)
     ringing.join()
     wakeup.ring()
-    wakeup.clear()
-    assert not is_readable(wakeup)
-    wakeup.clear()
+    assert hear(wakeup)
+    assert not readable(wakeup)
+    wakeup.hear(wakeup.fds[0])
+    assert not wakeup.is_over
 
 
 def test_it_is_never_too_full_to_ring():
     wakeup = Wakeup()
     for _ in range(1 << 17):
         wakeup.ring()
-    assert is_readable(wakeup)
+    assert readable(wakeup)
+
+
+def test_the_end_of_a_parent_ends_it(caplog):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as parent:
+        wakeup = Wakeup(parent.pid)
+        assert not hear(wakeup)
+        parent.stdin.close()
+        assert hear(wakeup, 30)
+        assert wakeup.is_over
+    assert Wakeup(parent.pid).is_over  # it ended before that
+    assert caplog.text.count(f"process {parent.pid}, which this node serves, ended") == 2
+
+
+def test_what_is_no_process_cannot_be_a_parent():
+    with pytest.raises(ConfigError):
+        Wakeup(-1)
 
 
 def test_its_files_end_with_it():
     wakeup = Wakeup()
-    fd = wakeup.fd
+    (fd,) = wakeup.fds
     del wakeup
     gc.collect()
     with pytest.raises(OSError, match="descriptor"):
@@ -57,13 +84,13 @@ def test_its_files_end_with_it():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_remembered_and_wakes_a_poll(number):
+def test_a_signal_ends_it_and_wakes_a_poll(number):
     wakeup = Wakeup()
     with wakeup.catching_signals():
-        assert wakeup.signal == 0
+        assert not wakeup.is_over
         os.kill(os.getpid(), number)
-        assert select.select([wakeup.fd], [], [], 30)[0]
-        assert wakeup.signal == number
+        assert readable(wakeup, 30)
+        assert wakeup.is_over
 
 
 def test_the_former_handlers_come_back():

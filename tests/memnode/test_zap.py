@@ -6,8 +6,7 @@ import pytest
 import zmq
 from zmq.utils import z85
 
-from memnode.access import Access
-from memnode.zap import BURST, ENDPOINT, ZapHandler
+from memnode.access import STRANGERS_BURST, ZAP_ENDPOINT, Access, ZapHandler
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
 
 OK, LATER, REFUSED = b"200", b"300", b"400"
@@ -22,7 +21,7 @@ def ask(tmp_path):
     context = zmq.Context()
     handler = ZapHandler(context, Access(tmp_path), 0.0)
     asking = context.socket(zmq.REQ)
-    asking.connect(ENDPOINT)
+    asking.connect(ZAP_ENDPOINT)
 
     def ask(public=known, mechanism=b"CURVE"):
         asking.send_multipart([b"1.0", b"7", b"smbox", b"10.0.0.9", b"", mechanism, public])
@@ -60,7 +59,7 @@ def test_an_expired_key_makes_no_new_connection(ask, tmp_path):
 
 
 def test_a_flood_of_strangers_keeps_no_authorised_client_out(ask):
-    found = [ask(bytes(32)) for _ in range(int(BURST) + 10)]
-    assert found.count(REFUSED) == int(BURST)
+    found = [ask(bytes(32)) for _ in range(int(STRANGERS_BURST) + 10)]
+    assert found.count(REFUSED) == int(STRANGERS_BURST)
     assert found[-1] == LATER
     assert ask() == OK

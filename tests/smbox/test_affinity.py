@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.affinity import LAYOUTS, check_layout
+from smbox.address import LAYOUTS, check_layout
 from smbox.errors import ConfigError
 
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.errors import RegionFreedError
 from smbox.memory import recovery
-from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
@@ -25,6 +24,7 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
+from smbox.testing.regions import commit
 from smbox.testing.stepping import scene as scenes, small_memory
 from smbox.testing.stepping.cases import Case
 from smbox.testing.stepping.commits import address_of

@@ -13,8 +13,7 @@ import pytest
 from smbox.address import GlobalAddress
 from smbox.client.changes import change_of
 from smbox.client.channel import Channel
-from smbox.client.connection import Connection
-from smbox.client.identity import Identity
+from smbox.client.connection import Connection, Identity
 from smbox.config import WINDOW_MAX, ClientConfig
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, RequestTimeoutError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.client.connection import IDLE_S, SILENCE_MAX_S, Connection
-from smbox.client.identity import Identity
+from smbox.client.connection import IDLE_S, SILENCE_MAX_S, Connection, Identity
 from smbox.config import ClientConfig
 
 CONFIG = ClientConfig("tcp://h:1", resend_after_s=1.0, resend_after_max_s=3.0)

@@ -3,13 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from smbox.client.reads import TRIES_MAX
 from smbox.errors import (
     ConfigError,
     LayoutMismatchError,
+    PeerLostError,
     RegionFreedError,
     RequestTimeoutError,
 )
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, RegionState
 from smbox.memory.locks import LockFile
 from smbox.testing.faults import FaultScript
 from smbox.wire.codec import decode_request
@@ -149,6 +151,62 @@ def test_a_snapshot_that_timed_out_leaves_no_copy_at_the_node(node, boxes):
     finally:
         locks.close()
     assert caught.value.handle.outcome() == "none"
-    assert len(node.memory.regions) == 2
+    assert requests_of(node, Op.SNAPSHOT)  # the copy was there, or in the making
     region.get()  # any use of the channel
     assert len(node.memory.regions) == 1
+
+
+@pytest.mark.parametrize("side", ["request", "reply"])
+def test_a_snapshot_whose_copy_is_lost_begins_anew(node, boxes, side):
+    fault = FaultScript().cut(Op.GET, nth=2, side=side)
+    box = boxes(fault.around(node.connect))
+    region = box.create("r", init=ONES)
+    handle = region.get_nb(snapshot=True)
+    region.accumulate_nb(ONES)  # behind it, whatever happens
+    assert np.array_equal(handle.result(), ONES)
+    assert fault.is_over()
+    copies = {frames[1] for frames in requests_of(node, Op.SNAPSHOT)}
+    assert len(copies) == 2  # the channel has resumed, and so the first one was gone
+    assert len(node.memory.regions) == 1
+    assert (region.get() == 2).all()
+
+
+class Losing:
+    """A connection to a node that loses all unpublished regions before each GET."""
+
+    def __init__(self, node, control):
+        self._node = node
+        self._control = control
+        self._inner = node.connect()
+
+    def send(self, frames, *, lent=False):
+        if decode_request(frames).op is Op.GET:
+            for address, region in list(self._node.memory.regions.items()):
+                if region.state == RegionState.BUILDING:
+                    self._control.free(address, 10.0)
+        return self._inner.send(frames, lent=lent)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_a_snapshot_whose_copies_are_all_lost_is_given_up(node, boxes):
+    control = boxes()._paths.control()
+    box = boxes(lambda: Losing(node, control))
+    region = box.create("r", init=ONES)
+    with pytest.raises(PeerLostError) as caught:
+        region.get(snapshot=True)
+    assert caught.value.facts["outcome"] == "none"
+    assert len({frames[1] for frames in requests_of(node, Op.SNAPSHOT)}) == TRIES_MAX
+    box.counter("c").add()  # the channel is as good as before
+    assert len(node.memory.regions) == 2
+
+
+def test_a_snapshot_of_a_region_that_is_freed_leaves_no_copy(node, boxes):
+    box = boxes()
+    region = box.create("r", init=ONES)
+    box.free(region)
+    with pytest.raises(RegionFreedError):
+        region.get(snapshot=True)
+    assert requests_of(node, Op.CREATE)
+    assert len(node.memory.regions) == 0

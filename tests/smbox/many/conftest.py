@@ -9,7 +9,7 @@ import pytest
 
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox
-from smbox.many.placing import home_of
+from smbox.many.striping import home_of
 from smbox.testing.inproc_box import inproc_box
 from smbox.testing.many_box import inproc_many
 

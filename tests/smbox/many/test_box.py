@@ -17,12 +17,15 @@ from smbox.errors import (
     RegionExistsError,
     RegionNotFoundError,
 )
-from smbox.many.batch import ManyBatch
 from smbox.many.box import ManyBox
 from smbox.many.optimizer import StripedOptimizer
 from smbox.optimizer import Optimizer
 
 X = np.arange(12, dtype=np.float32)
+
+
+def public(kind):
+    return {name for name in vars(kind) if not name.startswith("_")}
 
 
 def test_a_region_lies_on_the_node_of_its_name(box, team):
@@ -241,6 +244,23 @@ def test_a_batch_can_be_begun_and_waited_for(box, team):
         batch.put(region, X)
 
 
+BATCHED = {
+    "put": lambda batch, region: batch.put(region, X),
+    "accumulate": lambda batch, region: batch.accumulate(region, X),
+    "elastic": lambda batch, region: batch.elastic(region, -X, 1.0, np.empty_like(X)),
+    "fetch_and_op": lambda batch, region: batch.fetch_and_op(region, X),
+}
+
+
+@pytest.mark.parametrize("verb", sorted(public(Batch) - {"send_nb"}))
+def test_every_verb_of_a_batch_goes_to_all_nodes(box, verb):
+    region = box.create("w", shape=(12,), layout="striped")
+    with box.batch() as batch:
+        BATCHED[verb](batch, region)
+    assert np.abs(region.get()).tolist() == X.tolist()
+    assert len({part.node for part in region.parts}) == 3
+
+
 def test_an_optimizer_keeps_its_state_beside_the_parts(box):
     region = box.create("w", init=X, layout="striped")
     optimizer = box.optimizer(region, "momentum", lr=0.5, momentum=0.5)
@@ -266,11 +286,6 @@ def test_figures_and_facts_are_by_node(box):
     assert "node 5: " in box.transport_reason
 
 
-def public(kind):
-    return {name for name in vars(kind) if not name.startswith("_")}
-
-
 def test_no_verb_goes_to_one_node_only():
     assert public(Box) - public(ManyBox) == set()
-    assert public(Batch) - public(ManyBatch) == {"send_nb"}  # through a hook
     assert public(Optimizer) - public(StripedOptimizer) == set()

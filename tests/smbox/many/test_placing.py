@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 import pytest
 from hypothesis import given, strategies
 
-from smbox.many.placing import cut, home_of
+from smbox.many.striping import cut_rows, home_of
 
 NAMES = [f"layer.{number}.weight" for number in range(3000)]
 
@@ -36,7 +36,7 @@ def test_a_placement_never_changes_between_releases():
 
 @given(strategies.integers(0, 10_000), strategies.integers(1, 40))
 def test_rows_are_cut_evenly_and_completely(rows, count):
-    parts = cut(rows, count)
+    parts = cut_rows(rows, count)
     assert parts[0][0] == 0
     assert parts[-1][1] == rows
     assert all(a[1] == b[0] for a, b in pairwise(parts))
@@ -50,4 +50,4 @@ def test_rows_are_cut_evenly_and_completely(rows, count):
     [(7, 3, [(0, 3), (3, 5), (5, 7)]), (2, 3, [(0, 1), (1, 2)]), (0, 3, [(0, 0)])],
 )
 def test_examples_of_cuts(rows, count, wanted):
-    assert cut(rows, count) == wanted
+    assert cut_rows(rows, count) == wanted

@@ -9,15 +9,13 @@ import pytest
 from smbox import dtypes
 from smbox.errors import OutOfMemoryError, RegionFreedError
 from smbox.memory import layout
-from smbox.memory.building import Building
-from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionState
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import Segment, listing, room_nbytes
-from smbox.testing.regions import build
+from smbox.testing.regions import build, commit
 
 
 def spec(nbytes: int) -> RegionSpec:

@@ -5,11 +5,11 @@ import pytest
 
 from smbox.errors import LimitError
 from smbox.memory.channels import ChannelTable, Rings, rings_of
-from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring, building_name
 from smbox.memory.orders import Back
 from smbox.memory.segment import listing
+from smbox.testing.regions import commit
 
 CLIENT = (1 << 100) + 17
 

@@ -8,7 +8,6 @@ import pytest
 from smbox.errors import LayoutMismatchError, RegionFreedError
 from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Rings
-from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
@@ -22,6 +21,7 @@ from smbox.memory.layout import (
 from smbox.memory.orders import Back, Block, Result
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped
+from smbox.testing.regions import commit
 
 SUM = KernelCode.SUM
 COUNT = STRIPE_NBYTES // 4 + 5

@@ -9,7 +9,7 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import LimitError, OutOfMemoryError, RegionFreedError, SegmentError
-from smbox.memory import commit, journal, layout, superblock
+from smbox.memory import journal, layout, superblock
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionHeader, RegionState, Slot
@@ -18,6 +18,7 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.memory.segment import DIRECTORY, listing
 from smbox.testing.dead_writer import leave_open
+from smbox.testing.regions import commit
 
 
 def spec(count: int, name: str = "r") -> RegionSpec:
@@ -223,7 +224,7 @@ def test_a_stop_reaches_clients_whatever_became_of_a_name(memory, make, kind, ho
     memory.close(keep=False)
     for region in mapped[how == "truncated" and kind == "region" :]:  # its pages are gone
         with pytest.raises(RegionFreedError):
-            commit.commit(writer, (region,), KernelCode.SUM, 0, 16, np.ones(16, np.uint8), 1.0)
+            commit(writer, (region,), KernelCode.SUM, 0, 16, np.ones(16, np.uint8), 1.0)
     writer.abandon()
     assert listing(f"smbox.{memory.name}.") == []
     take(memory)

@@ -8,7 +8,6 @@ import pytest
 
 from smbox.errors import SegmentError
 from smbox.memory import journal, recovery
-from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
@@ -16,6 +15,7 @@ from smbox.memory.locks import LockFile
 from smbox.memory.recovery import StripeBusy
 from smbox.memory.segment import unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
+from smbox.testing.regions import commit
 
 COMMITTED = SlotState.COMMITTED
 ONES = np.ones(2, np.float32).view(np.uint8)

@@ -5,8 +5,8 @@ import pytest
 
 from smbox import dtypes
 from smbox.errors import LayoutMismatchError
-from smbox.memory.commit import commit
 from smbox.memory.kernels import KernelCode, scatter_operand
+from smbox.testing.regions import commit
 
 
 def operand(places, values) -> np.ndarray:

@@ -8,13 +8,13 @@ import pytest
 from smbox.errors import SegmentError
 from smbox.memory import journal, recovery
 from smbox.memory.channels import Rings, rings_of
-from smbox.memory.commit import commit
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_name, slot_name
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import Segment, unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
+from smbox.testing.regions import commit
 
 COMMITTED = SlotState.COMMITTED
 

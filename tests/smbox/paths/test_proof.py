@@ -10,7 +10,7 @@ from smbox.errors import PeerLostError
 from smbox.memory import layout
 from smbox.memory.layout import Superblock
 from smbox.memory.segment import Segment
-from smbox.paths.proof import check_still_shared, why_not_shared
+from smbox.paths.mappings import check_still_shared, why_not_shared
 
 
 def test_the_memory_itself_is_the_proof(solo):
