@@ -150,20 +150,30 @@ class StripedRegion(Region):
         )
 
     def accumulate(
-        self, x: Any, scale: float = 1.0, op: str = "sum", *, timeout_s: float | None = None
-    ) -> None:
+        self,
+        x: Any,
+        scale: float = 1.0,
+        op: str = "sum",
+        *,
+        out: Any = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Combine ``x`` into the contents; see ``Region.accumulate``."""
-        self._accumulate(x, scale, op).finish(timeout_s)
+        return self._accumulate(x, scale, op, out).finish(timeout_s)
 
-    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+    def accumulate_nb(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Handle[Any]:
         """Begin an ``accumulate``."""
-        return self._accumulate(x, scale, op).begin()
+        return self._accumulate(x, scale, op, out).begin()
 
-    def _accumulate(self, x: Any, scale: float, op: str) -> Handle[None]:
-        verbs.kernel_of(self.info, op, scale)
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
+    def _accumulate(self, x: Any, scale: float, op: str, out: Any) -> Handle[Any]:
+        x = verbs.accumulate(self.extent, x, scale, op, out).source  # checks the whole
+        sums = None if out is None else output_array(out, self.dtype, self.shape)
         return self._each(
-            "accumulate", lambda part: part.region.accumulate_nb(part.of(array), scale, op)
+            "accumulate",
+            lambda part: part.region.accumulate_nb(part.of(x), scale, op, out=part.of(sums)),
+            lambda: out,
         )
 
     def elastic(
@@ -177,17 +187,11 @@ class StripedRegion(Region):
         return self._elastic(x, moving_rate, delta).begin()
 
     def _elastic(self, x: Any, moving_rate: float, delta: Any) -> Handle[Any]:
-        verbs.elastic(self.extent, x, moving_rate, delta)  # checks the whole
-        if delta is None:
-            array = output_array(x, self.dtype, self.shape, may_be_narrower=True)
-            return self._each(
-                "elastic", lambda part: part.region.elastic_nb(part.of(array), moving_rate)
-            )
-        array = source_array(x, self.dtype, self.shape, may_be_narrower=True)
-        out = output_array(delta, self.dtype, self.shape)
+        x = verbs.elastic(self.extent, x, moving_rate, delta).source  # checks the whole
+        out = None if delta is None else output_array(delta, self.dtype, self.shape)
         return self._each(
             "elastic",
-            lambda part: part.region.elastic_nb(part.of(array), moving_rate, part.of(out)),
+            lambda part: part.region.elastic_nb(part.of(x), moving_rate, part.of(out)),
             lambda: delta,
         )
 
