@@ -31,7 +31,7 @@ class GroupExchange:
         name: of the shared memory.
         world: who this process is.
         timeout_s: until a rank that does not answer is given up, in seconds.
-        is_hidden: whether the parameters move one step late.
+        is_hidden: whether the parameters move when the next step begins, not at once.
         mean: of the gradients of the ranks of this host.
     """
 
