@@ -1,6 +1,6 @@
 """How the ranks of a group move together: parameters maybe hidden, statistics always at once.
 
-A move of statistics that came a step late could make a variance negative: by then it is not the
+A move of statistics that came late could make a variance negative: by then it is not the
 one that the center has seen.
 """
 
