@@ -53,21 +53,24 @@ class Moves:
         The block may also fetch the center to ``base`` and :meth:`take` it. Otherwise, and
         whatever it raises, the worker goes on from x.
         """
-        for buffer, base, pending in zip(
-            self._flat.buffers, self.base, self.pending, strict=True
-        ):
-            x = buffer.load()
-            if self._is_any:
-                np.subtract(x, base, out=base)
-                np.add(pending, base, out=pending)
-            else:
-                np.subtract(x, base, out=pending)
-        self._is_any, self._is_taken = True, False
+        self._is_taken = False
         try:
+            self._gather()
             yield
         finally:
             if not self._is_taken:
                 self._rebase()
+
+    def _gather(self) -> None:
+        """Compute moves in place: a third array would have to come from memory, too."""
+        for at, buffer in enumerate(self._flat.buffers):
+            base, pending = self.base[at], self.pending[at]
+            np.subtract(buffer.load(), base, out=base)
+            if self._is_any:
+                np.add(pending, base, out=pending)
+            else:
+                self.base[at], self.pending[at] = pending, base
+        self._is_any = True
 
     def take(self) -> None:
         """Set x to ``base``; that is no move."""
