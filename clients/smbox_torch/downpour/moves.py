@@ -85,6 +85,8 @@ class Moves:
 
     def _rebase(self) -> None:
         """Go on from x as it was loaded last."""
+        if not self._is_any:  # what was pushed is still in the caches
+            self.base, self.pending = self.pending, self.base
         for buffer, base in zip(self._flat.buffers, self.base, strict=True):
             base[...] = buffer.host
 
