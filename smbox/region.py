@@ -196,9 +196,8 @@ class Region(Vector):
             out: if given, receives the sum, the contents right after it, and is returned.
             timeout_s: see the module.
         """
-        requests.change(
-            self._paths, verbs.accumulate(self.extent, x, scale, op, out), timeout_s
-        )
+        operation = verbs.accumulate(self.extent, x, scale, op, out)
+        requests.change(self._paths, operation, timeout_s)
         return out
 
     def accumulate_nb(

@@ -138,9 +138,8 @@ def test_an_exchange_runs_while_the_gradient_is_taken():
 
 def test_nobody_sets_x_to_the_center_before_the_exchange_has_read_x():
     box, gate = ModelBox(), threading.Event()
-    one = worker(0, box, period=1, moving_rate=0.5, overlap=True)
+    one = worker(0, box, period=2, moving_rate=0.5, overlap=True)
     one.run()
-    one.optimizer._overlap.finish()
     ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
     one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
     one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
