@@ -178,22 +178,33 @@ class Region(Vector):
         )
 
     def accumulate(
-        self, x: Any, scale: float = 1.0, op: str = "sum", *, timeout_s: float | None = None
-    ) -> None:
+        self,
+        x: Any,
+        scale: float = 1.0,
+        op: str = "sum",
+        *,
+        out: Any = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Combine ``x`` into the contents; no update is lost, doubled or torn.
 
         Args:
             x: the operand.
             scale: factor of x, for ``op="sum"``; whole in a region of integers.
             op: "sum" (``c += scale * x``; of bools "or"), "min", "max" or "replace".
+            out: if given, receives the sum, the contents right after it, and is returned.
             timeout_s: see the module.
         """
-        requests.change(self._paths, verbs.accumulate(self.extent, x, scale, op), timeout_s)
+        operation = verbs.accumulate(self.extent, x, scale, op, out)
+        requests.change(self._paths, operation, timeout_s)
+        return out
 
-    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+    def accumulate_nb(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Handle[Any]:
         """Begin an ``accumulate``."""
-        operation = verbs.accumulate(self.extent, x, scale, op)
-        return requests.change_nb(self._paths, operation, requests.nothing)
+        operation = verbs.accumulate(self.extent, x, scale, op, out)
+        return requests.change_nb(self._paths, operation, lambda: out)
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None

@@ -17,7 +17,7 @@ from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
 from smbox.paths.work import Operation, RegionInfo, Sink
 
 KERNEL_OF: Final = {
@@ -64,10 +64,24 @@ def put(extent: Extent, x: Any) -> Operation:
     return _new((info, "put", _REPLACE, 1, first, limit, array, operand, None, (), ()))
 
 
-def accumulate(
+def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
+    """Check and describe an ``accumulate``, whose sums go to ``out`` if it is given."""
+    operation = _combine(extent, x, scale, op)
+    if out is None:
+        return operation
+    sums = output_array(out, extent.dtype, extent.shape, called="out")
+    if op != "sum":
+        raise ConfigError('out receives sums: of op="sum" alone', op=op)
+    if np.may_share_memory(operation.source, sums):
+        raise ConfigError("out must not share memory with x", region=extent.info.name)
+    factor = scale_of(KernelCode.SUM, extent.info.dtype, scale)
+    line = operation.source.reshape(-1)
+    return operation._replace(sink=SumSink(extent.first, line, factor, sums.reshape(-1)))
+
+
+def _combine(
     extent: Extent, x: Any, scale: float, op: str, sink: Sink | None = None
 ) -> Operation:
-    """Check and describe an ``accumulate``; with a sink, a ``fetch_and_op``."""
     info, dtype, shape, first, limit = extent
     kernel = kernel_of(info, op, scale)
     array = source_array(x, dtype, shape, may_be_narrower=True)
@@ -78,7 +92,7 @@ def accumulate(
 
 def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> Operation:
     """Check and describe a ``fetch_and_op`` whose old elements go to ``old``."""
-    return accumulate(extent, x, scale, op, OldSink(extent.first, as_bytes(old)))
+    return _combine(extent, x, scale, op, OldSink(extent.first, as_bytes(old)))
 
 
 def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation:

@@ -44,8 +44,10 @@ class RegionLike(Protocol):
     def get(self, out: Any = None) -> Array:
         """Return a copy of the contents, in ``out`` where it is given."""
 
-    def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> Any:
-        """Add ``scale * x`` to the contents (or take the minimum, maximum ...)."""
+    def accumulate(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Any:
+        """Add ``scale * x`` to the contents (or take the minimum ...); ``out`` gets sums."""
 
     def elastic(self, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Move ``x`` and the contents together; with ``delta`` only tell the move of x."""

@@ -148,17 +148,25 @@ class StripedRegion(Region):
         )
 
     def accumulate(
-        self, x: Any, scale: float = 1.0, op: str = "sum", *, timeout_s: float | None = None
-    ) -> None:
+        self,
+        x: Any,
+        scale: float = 1.0,
+        op: str = "sum",
+        *,
+        out: Any = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Combine ``x`` into the contents; see ``Region.accumulate``."""
-        self._accumulate(x, scale, op).finish(timeout_s)
+        return self._accumulate(x, scale, op, out).finish(timeout_s)
 
-    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+    def accumulate_nb(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Handle[Any]:
         """Begin an ``accumulate``."""
-        return self._accumulate(x, scale, op).begin()
+        return self._accumulate(x, scale, op, out).begin()
 
-    def _accumulate(self, x: Any, scale: float, op: str) -> Handle[None]:
-        return self._change(verbs.accumulate(self.extent, x, scale, op))
+    def _accumulate(self, x: Any, scale: float, op: str, out: Any) -> Handle[Any]:
+        return self._change(verbs.accumulate(self.extent, x, scale, op, out), lambda: out)
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None

@@ -93,9 +93,11 @@ class Placed:
         """The row behind the last."""
         return self.first_row + self.rows
 
-    def of(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return these rows of an array that has the striped region's (or slice's) shape."""
-        return array[self.first_row : self.limit_row] if array.ndim else array
+    def of(self, array: NDArray[Any] | None) -> Any:
+        """Return these rows of an array of the striped region's (or slice's) shape, or None."""
+        if array is None or not array.ndim:
+            return array
+        return array[self.first_row : self.limit_row]
 
     def share_of(self, operation: Operation) -> Operation:
         """Return what a change of the striped region (or slice) is to these rows."""

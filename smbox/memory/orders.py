@@ -50,6 +50,7 @@ class Back(IntEnum):
     MOVED = 1  # of ELASTIC: the operand, moved
     DELTA = 2  # of ELASTIC: what was added
     OLD = 3  # the old bytes
+    NEW = 4  # the new bytes
 
 
 class Result(IntEnum):

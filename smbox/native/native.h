@@ -128,14 +128,14 @@ enum kernel {
     SCATTER_SUM, SCALE, MOMENTUM = 64, NESTEROV, ADAGRAD, ADAM
 };
 
-enum back { BACK_NOTHING, BACK_MOVED, BACK_DELTA, BACK_OLD };
+enum back { BACK_NOTHING, BACK_MOVED, BACK_DELTA, BACK_OLD, BACK_NEW };
 
 enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
 
 /* One order: a kernel on the bytes [first, limit) of a region, a commit for each stripe.
  *
  * What comes back goes to back_to: the operand moved (ELASTIC, x -= d, where x is; it may be
- * the source itself), d, or the old bytes; as many elements as the range has.
+ * the source itself), d, the old bytes or the new ones; as many elements as the range has.
  */
 struct order {
     u64 kernel;

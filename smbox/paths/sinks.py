@@ -23,6 +23,7 @@ from smbox.wire.ops import cut
 _MOVED: Final = int(Back.MOVED)
 _DELTA: Final = int(Back.DELTA)
 _OLD: Final = int(Back.OLD)
+_NEW: Final = int(Back.NEW)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +50,41 @@ class OldSink:
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Copy one piece; see ``work.Sink``."""
         self.out[first - self.first : limit - self.first] = old
+
+
+@dataclass(slots=True, eq=False)
+class SumSink:
+    """Keeps the sum that the region holds after the change: ``old + scale * x``.
+
+    Args:
+        first: byte of the region's data where the change begins.
+        x: the operand, ``[n]`` of the region's type or narrower; not changed.
+        scale: factor of x, a scalar of the type that the sum is computed in.
+        out: ``[n]``, of the region's type and on other memory.
+    """
+
+    first: int
+    x: NDArray[Any]
+    scale: Any
+    out: NDArray[Any]
+    back = _NEW
+
+    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
+        """Return where the sums of an operation, or of a part of one, belong."""
+        return orders.address_of(self.out.view(np.uint8)) + operation.first - self.first
+
+    def part(self, begin: int, limit: int, first: int) -> SumSink:
+        """Return the sink of a part of the change; see ``work.Sink``."""
+        own = slice(begin // self.out.itemsize, limit // self.out.itemsize)
+        return SumSink(first, self.x[own], self.scale, self.out[own])
+
+    def __call__(self, first: int, limit: int, old: Bytes) -> None:
+        """Compute one piece; see ``work.Sink``."""
+        c, compute, itemsize = old.view(self.out.dtype), self.scale.dtype, self.out.itemsize
+        part = slice((first - self.first) // itemsize, (limit - self.first) // itemsize)
+        with np.errstate(all="ignore"):
+            added = np.multiply(self.x[part].astype(compute), self.scale)
+            self.out[part] = np.add(c.astype(compute), added)
 
 
 @dataclass(slots=True, eq=False)

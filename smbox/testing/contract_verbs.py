@@ -62,6 +62,33 @@ def check_every_op(box: Any) -> None:
                 same(region.get(), wanted)
 
 
+def check_sums_into_an_array(box: Any) -> None:
+    """With ``out`` a sum is also handed back, as the region holds it then; x stays."""
+    for dtype in DTYPES:
+        for scale in (1, 1 if dtype.kind == "bool" else 3):
+            for count in (0, 1, 2 * STRIPE + 3):
+                before, x = values(count, dtype, 3), values(count, dtype, 4)
+                factor = native_scale(KernelCode.SUM, dtype, scale)
+                wanted = changed(KernelCode.SUM, before, x, factor)
+                kept, out = x.copy(), np.zeros_like(x)
+                with region_of(box, before) as region:
+                    assert region.accumulate(kept, scale, out=out) is out
+                    same(region.get(), wanted)
+                    same(out, wanted)
+                    same(kept, x)
+                    again = region.accumulate_nb(kept, scale, out=np.zeros_like(x))
+                    same(again.result(), changed(KernelCode.SUM, wanted, x, factor))
+    with region_of(box, np.zeros((2, 3), np.float32)) as region:
+        x = np.ones((2, 3), np.float32)
+        with raises(ConfigError):
+            region.accumulate(x, out=x)
+        with raises(ConfigError):
+            region.accumulate(x, op="max", out=np.zeros_like(x))
+        with raises(LayoutMismatchError):
+            region.accumulate(x, out=np.zeros(6, np.float32))
+        same(region.get(), np.zeros_like(x))
+
+
 def check_accumulate_sizes(box: Any) -> None:
     """A scaled sum over every size; the version counts a commit for each stripe."""
     for count in COUNTS:
@@ -203,9 +230,10 @@ def check_lock_free_regions(box: Any) -> None:
     """A region without locks has the same verbs, for a single worker with the same results."""
     x = values(STRIPE + 5, F32)
     with region_of(box, x, "none") as region:
-        region.accumulate(x, scale=2.0)
-        same(region.get(), x * np.float32(3))
-        same(region.fetch_and_op(x), x * np.float32(3))
+        sums = region.accumulate(x, scale=2.0, out=np.zeros_like(x))
+        same(sums, x * np.float32(3))
+        same(region.get(), sums)
+        same(region.fetch_and_op(x), sums)
         moved = np.zeros_like(x)
         region.elastic(moved, 0.5)
         same(moved, x * np.float32(2))
@@ -236,6 +264,8 @@ def check_narrower_operands(box: Any) -> None:
                 region.accumulate(wide, scale=0.5)
                 total = center + np.float32(0.5) * x
                 same(region.get(), total)
+                region.put(center)
+                same(region.accumulate(wide, scale=0.5, out=np.zeros_like(x)), total)
                 same(region.get(out=np.empty(count, narrow)), total.astype(narrow))
                 same(region.fetch_and_op(wide, op="replace"), total)
                 same(region.get(), x)

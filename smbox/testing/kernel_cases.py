@@ -167,7 +167,12 @@ def _elastic(count: int) -> Iterator[KernelCase]:
             rate,
             (made.c,),
             back,
-            answer={Back.MOVED: made.x, Back.DELTA: made.d, Back.OLD: c}.get(back),
+            answer={
+                Back.MOVED: made.x,
+                Back.DELTA: made.d,
+                Back.OLD: c,
+                Back.NEW: made.c,
+            }.get(back),
         )
 
 

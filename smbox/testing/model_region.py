@@ -128,9 +128,21 @@ class ModelRegion:
             target[...] = self._data
             return target
 
-    def accumulate(self, x: Any, scale: float = 1.0, op: str = "sum") -> None:
-        """Combine ``scale * x`` with the contents by ``op``."""
-        self._change("accumulate", x, self._kernel(op, scale))
+    def accumulate(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Any:
+        """Combine ``scale * x`` with the contents by ``op``; ``out`` receives them."""
+        kernel = self._kernel(op, scale)
+        sums = None if out is None else output_array(out, self.dtype, self.shape)
+
+        def combine(old: Array, new: Array) -> Array:
+            found = kernel(old, new)
+            if sums is not None:
+                sums[...] = found
+            return found
+
+        self._change("accumulate", x, combine)
+        return out
 
     def fetch_and_op(self, x: Any, op: str = "sum", scale: float = 1.0) -> Array:
         """Combine ``scale * x`` with the contents by ``op``; return the old contents."""
@@ -196,10 +208,11 @@ class ModelRegion:
         """Like get; the handle is done at once."""
         return _done("get", self.get(out))
 
-    def accumulate_nb(self, x: Any, scale: float = 1.0, op: str = "sum") -> Handle[None]:
+    def accumulate_nb(
+        self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
+    ) -> Handle[Any]:
         """Like accumulate; the handle is done at once."""
-        self.accumulate(x, scale, op)
-        return _done("accumulate", None)
+        return _done("accumulate", self.accumulate(x, scale, op, out=out))
 
     def fetch_and_op_nb(self, x: Any, op: str = "sum", scale: float = 1.0) -> Handle[Array]:
         """Like fetch_and_op; the handle is done at once."""

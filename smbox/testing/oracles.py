@@ -34,7 +34,6 @@ __all__ = [
     "downpour",
     "eamsgd",
     "easgd",
-    "easgd_overlapped",
     "elastic",
     "mdownpour",
     "parameter_server",
@@ -42,6 +41,7 @@ __all__ = [
     "run",
     "seasgd",
     "sgd",
+    "shared",
     "ssp",
     "sync_easgd",
 ]
@@ -74,21 +74,11 @@ def easgd(
     return sgd(x, gradient, before=exchange, step=step, **by)
 
 
-def easgd_overlapped(
-    x: F32, c: F32, gradient: Gradient, *, moving_rate: float, period: int, **by: Unpack[SGD]
-) -> Worker:
-    """EASGD whose moves reach x one step late: the exchange hides behind a gradient."""
-    d = np.zeros_like(x)
-
-    def exchange(t: int) -> Worker:
-        x[:] -= d
-        d[:] = 0
-        if t % period == 0:
-            yield
-            d[:] = elastic(x, c, moving_rate)
-
-    yield from sgd(x, gradient, before=exchange, **by)
-    x -= d
+def shared(worker: Worker, x: F32, c: F32, *, moving_rate: float) -> Worker:
+    """A worker of EASGD that shares, when it is through, what its period has left."""
+    yield from worker
+    yield
+    x -= elastic(x, c, moving_rate)
 
 
 def sync_easgd(

@@ -109,6 +109,7 @@ class SharedRows:
         memory = torch.from_numpy(data)
         self._rows = [memory[i * row_nbytes : (i + 1) * row_nbytes] for i in range(ranks)]
         self._buckets = buckets
+        self._parts: dict[tuple[int, int], list[list[torch.Tensor]]] = {}
         rest = data[ranks * row_nbytes :]
         self.weights = rest[: ranks * WORD_NBYTES].view(np.float64)
         self.joined = rest[ranks * WORD_NBYTES : 2 * ranks * WORD_NBYTES].view(np.uint64)
@@ -129,18 +130,25 @@ class SharedRows:
 
         A rank of weight 0 is not read. One rank computes one part, so all have the same bits.
         """
-        rows = [self.bucket(row, index) for row in range(len(self._rows))]
-        size = rows[0].numel()
-        first, limit = (size * each // len(rows) for each in (part, part + 1))
-        step = BLOCK_NBYTES // rows[0].itemsize
         weights = self.weights.tolist()
-        for at in range(first, limit, step):
-            block = [row[at : min(at + step, limit)] for row in rows]
+        for block in self._blocks(index, part):
             weighed = zip(block, weights, strict=True)
             mean = average([(row, weight) for row, weight in weighed if weight])
             for row in block:
                 if row is not mean:
                     row.copy_(mean)
+
+    def _blocks(self, index: int, part: int) -> list[list[torch.Tensor]]:
+        """Return the blocks of a part, as views of all rows; they are made once."""
+        if (index, part) not in self._parts:
+            rows = [self.bucket(row, index) for row in range(len(self._rows))]
+            size, step = rows[0].numel(), BLOCK_NBYTES // rows[0].itemsize
+            first, limit = (size * each // len(rows) for each in (part, part + 1))
+            self._parts[index, part] = [
+                [row[at : min(at + step, limit)] for row in rows]
+                for at in range(first, limit, step)
+            ]
+        return self._parts[index, part]
 
 
 def average(rows: Sequence[tuple[torch.Tensor, float]]) -> torch.Tensor:

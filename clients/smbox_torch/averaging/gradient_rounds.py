@@ -13,12 +13,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaging.mean import Follow, Mean
+from smbox_torch.model.homes import Homes
 from smbox_torch.optimizer.stats import Recorder
 
 __all__ = ["GradientRounds"]
@@ -53,7 +55,8 @@ class GradientRounds:
         self._parameters = list(parameters)
         self._mean = mean
         self._demand = demand
-        self._homes = [] if model is None else _homes(model, parameters)
+        buffers = () if model is None else model.buffers()
+        self._homes = Homes(model, chain(parameters, buffers))
         self.recorder = Recorder() if recorder is None else recorder
         self.weight = 1.0
         self.enabled = True
@@ -90,14 +93,7 @@ class GradientRounds:
         self._missing.remove(index)
 
     def _begin(self) -> None:
-        for home, name, kept in self._homes:
-            if home.get(name) is not kept:
-                raise ConfigError(
-                    "a parameter, buffer or module of the model is another one than it was"
-                    " when the optimizer was wrapped: change tensors in place"
-                    " (tensor.copy_(...)), or replace them first, then wrap",
-                    name=name,
-                )
+        self._homes.check()
         if self._demand is not None:
             self._demand()
         self._mean.begin(self.weight)
@@ -209,25 +205,3 @@ def _like(parameter: torch.Tensor, found: object) -> torch.Tensor | None:
         return None
     is_like = found.dtype == parameter.dtype and found.device == parameter.device
     return found if is_like else None
-
-
-def _homes(
-    model: torch.nn.Module, parameters: Sequence[torch.Tensor]
-) -> list[tuple[dict[str, Any], str, Any]]:
-    """Return where a model keeps these parameters and its buffers: dict, name, what is there.
-
-    A module that holds some of them is in a dict of its parent's.
-    """
-    kept = {id(tensor) for tensor in (*parameters, *model.buffers())}
-    kept |= {
-        id(module)
-        for module in model.modules()
-        if any(id(each) in kept for each in (*module.parameters(), *module.buffers()))
-    }
-    return [
-        (vars(module)[kind], name, each)
-        for module in model.modules()
-        for kind in ("_parameters", "_buffers", "_modules")
-        for name, each in vars(module)[kind].items()
-        if id(each) in kept
-    ]

@@ -123,15 +123,18 @@ class HostMean:
         """Reduce this rank's part of the next bucket, which all ranks have announced."""
         if self._reduced == self._base:
             steps = self.rendezvous.counters(STEPPED)
-            if skipped := behind(steps, [True] * len(steps)):
+            if min(steps) < max(steps):
+                skipped = behind(steps, [True] * len(steps))
                 self.rendezvous.give_up_skipped(skipped, steps)
         self.rows.reduce(self._reduced - self._base, self.rank)
         self._reduced += 1
         if self._reduced - self._base == len(self._buckets):
             # Before the others may go on: they would write the next round's flags.
-            counted = self.rows.weights != 0
-            self._used = self.rows.used[counted].any(axis=0).tolist()
-            self._is_source = int(counted.argmax()) == self.rank
+            weights = enumerate(self.rows.weights.tolist())
+            counted = [rank for rank, weight in weights if weight]
+            flags = [self.rows.used[rank].tobytes() for rank in counted]
+            self._used = [any(each) for each in zip(*flags, strict=True)]
+            self._is_source = counted[0] == self.rank
             if self._is_source:
                 self._state.store()
         self.rendezvous.raise_to(REDUCED, self._reduced)

@@ -8,16 +8,15 @@ parameters, c the center:
     after n_push steps:    c = c + (what x moved since the last push)
     after n_fetch steps:   x = c
 
-Where both are due they are one atomic operation (fetch_and_op), so that x is the center
-right after this worker's push. DistBelief sends gradients and lets the server step; here the
-worker sends its own step, which is the same for SGD, and the memory only ever adds.
+Where both are due they are one atomic operation (accumulate with ``out=``), so that x is the
+center right after this worker's push. DistBelief sends gradients and lets the server step; here
+the worker sends its own step, which is the same for SGD, and the memory only ever adds.
 """
 
 from __future__ import annotations
 
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 
 from smbox.errors import ConfigError
@@ -72,8 +71,8 @@ class Downpour(BoxOptimizer):
         self._exchange(push=push, fetch=fetch)
 
     def _exchange(self, *, push: bool, fetch: bool) -> None:
-        with self._exchanging(self._exchange_nbytes(push=push, fetch=fetch)):
-            self._moves.gather()
+        nbytes = self._exchange_nbytes(push=push, fetch=fetch)
+        with self._exchanging(nbytes), self._moves.gathered():
             self._transfer(push=push, fetch=fetch)
             if push:
                 self._average_buffers()
@@ -90,16 +89,14 @@ class Downpour(BoxOptimizer):
         """Push, fetch, or both as one operation."""
         if push:
             sent = self.center.operands(self._moves.pending)
-            for (buffer, region), moved in zip(self.center, sent, strict=True):
-                if fetch:
-                    np.add(region.fetch_and_op(moved), moved, out=buffer.host)
-                else:
-                    region.accumulate(moved)
+            places = self._moves.base if fetch else [None] * len(sent)
+            for region, moved, place in zip(self.center.regions, sent, places, strict=True):
+                region.accumulate(moved, out=place)
             self._moves.pushed()
         else:
-            self.center.fetch()
+            self.center.read(self._moves.base)
         if fetch:
-            self._moves.rebase()
+            self._moves.take()
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy what is evaluated into a model; the worker's own goes on from there."""

@@ -81,14 +81,13 @@ class MDownpour(Downpour):
 
     def _transfer(self, *, push: bool, fetch: bool) -> None:  # noqa: ARG002 - both, always
         vs = self._accelerate()
-        for (buffer, region), v, sent in zip(
-            self.center, vs, self.center.operands(vs), strict=True
-        ):
-            np.add(region.fetch_and_op(sent), sent, out=buffer.host)
+        sent, places = self.center.operands(vs), self._moves.base
+        for region, v, moved, place in zip(self.center.regions, vs, sent, places, strict=True):
+            region.accumulate(moved, out=place)
             np.multiply(v, v.dtype.type(self.momentum), out=v)
-            np.add(buffer.host, v, out=buffer.host)
+            np.add(place, v, out=place)
         self._moves.pushed()
-        self._moves.rebase()
+        self._moves.take()
 
     def _accelerate(self) -> list[Array]:
         """Set v = momentum * v + u at the memory; return the new v of each buffer."""

@@ -1,6 +1,6 @@
 """What a worker moved by itself since it last pushed: the difference of its parameters.
 
-x - base, gathered over any local optimizer's steps; base is x as of the last look or fetch.
+x - base, gathered over any local optimizer's steps; base is x as of the last exchange.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ class Moves:
 
     Attributes:
         pending: per buffer ``[P]``, what is to be pushed; after :meth:`pushed` without meaning
-            until the next :meth:`gather`.
+            until moves are :meth:`gathered` again.
+        base: per buffer ``[P]``; while moves are gathered, a place to fetch the center to.
     """
 
     def __init__(self, flat: FlatParameters) -> None:
         self._flat = flat
-        self._base = [buffer.load().copy() for buffer in flat.buffers]
-        self.pending: list[Array] = [np.zeros_like(base) for base in self._base]
+        self.base: list[Array] = [buffer.load().copy() for buffer in flat.buffers]
+        self.pending: list[Array] = [np.zeros_like(base) for base in self.base]
         self._is_any = False  # pending; else what is in the arrays was pushed
+        self._is_taken = False
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -42,30 +44,50 @@ class Moves:
         before = [buffer.load().copy() for buffer in self._flat.buffers]
         yield
         if not _same(before, [buffer.load() for buffer in self._flat.buffers]):
-            self.rebase()
+            self._rebase()
 
-    def gather(self) -> None:
-        """Add what x moved since the last look to what is pending."""
-        for buffer, base, pending in zip(
-            self._flat.buffers, self._base, self.pending, strict=True
-        ):
-            x = buffer.load()
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Add what x moved since the last exchange to what is pending, for the block to push.
+
+        The block may also fetch the center to ``base`` and :meth:`take` it. Otherwise, and
+        whatever it raises, the worker goes on from x.
+        """
+        self._is_taken = False
+        try:
+            self._gather()
+            yield
+        finally:
+            if not self._is_taken:
+                self._rebase()
+
+    def _gather(self) -> None:
+        """Compute moves in place: a third array would have to come from memory, too."""
+        for at, buffer in enumerate(self._flat.buffers):
+            base, pending = self.base[at], self.pending[at]
+            np.subtract(buffer.load(), base, out=base)
             if self._is_any:
-                np.subtract(x, base, out=base)
                 np.add(pending, base, out=pending)
             else:
-                np.subtract(x, base, out=pending)
-            base[...] = x
+                self.base[at], self.pending[at] = pending, base
         self._is_any = True
+
+    def take(self) -> None:
+        """Set x to ``base``; that is no move."""
+        for buffer, base in zip(self._flat.buffers, self.base, strict=True):
+            buffer.host[...] = base
+            buffer.store()
+        self._is_taken = True
 
     def pushed(self) -> None:
         """Forget what was pending."""
         self._is_any = False
 
-    def rebase(self) -> None:
-        """Bring x, which somebody set in the host buffers, to the device; it is no move."""
-        for buffer, base in zip(self._flat.buffers, self._base, strict=True):
-            buffer.store()
+    def _rebase(self) -> None:
+        """Go on from x as it was loaded last."""
+        if not self._is_any:  # what was pushed is still in the caches
+            self.base, self.pending = self.pending, self.base
+        for buffer, base in zip(self._flat.buffers, self.base, strict=True):
             base[...] = buffer.host
 
     def state(self) -> list[torch.Tensor]:
@@ -73,11 +95,11 @@ class Moves:
         if not self._is_any:
             for pending in self.pending:
                 pending[...] = 0
-        return [saved(array) for array in self._base + self.pending]
+        return [saved(array) for array in self.base + self.pending]
 
     def load_state(self, state: list[torch.Tensor]) -> None:
         """Take back what :meth:`state` returned."""
-        for mine, kept in zip(self._base + self.pending, state, strict=True):
+        for mine, kept in zip(self.base + self.pending, state, strict=True):
             _bytes(mine)[...] = kept.numpy()
         self._is_any = True
 

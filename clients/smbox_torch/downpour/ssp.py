@@ -82,7 +82,7 @@ class SSP(BoxOptimizer):
         Raises:
             RequestTimeoutError: a worker stayed behind; the push is done, the fetch is not.
         """
-        with self._exchanging(self.center.sent_nbytes):
+        with self._exchanging(self.center.sent_nbytes), self._moves.gathered():
             self._push()
             now = self.clocks.tick()
             self._note_shared()
@@ -93,7 +93,6 @@ class SSP(BoxOptimizer):
         self.recorder.behind(self.center.behind())
 
     def _push(self) -> None:
-        self._moves.gather()
         sent = self.center.operands(self._moves.pending)
         for region, moved in zip(self.center.regions, sent, strict=True):
             region.accumulate(moved)
@@ -101,8 +100,8 @@ class SSP(BoxOptimizer):
         self._average_buffers()
 
     def _fetch(self) -> None:
-        self.center.fetch()
-        self._moves.rebase()
+        self.center.read(self._moves.base)
+        self._moves.take()
         self.recorder.nbytes += self.center.sent_nbytes
 
     def center_into(self, model: torch.nn.Module) -> None:
@@ -118,7 +117,7 @@ class SSP(BoxOptimizer):
         self._fetched_at = self.clocks.mine - extra["age"]
 
     def _share(self) -> None:
-        with self._exchanging(self.center.sent_nbytes):
+        with self._exchanging(self.center.sent_nbytes), self._moves.gathered():
             self._push()
         self._note_shared()
 

@@ -14,14 +14,14 @@ inner optimizer's groups is added to g at y. With momentum 0 this is EASGD.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Unpack
 
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.optimizer.options import BoxOptions
 
@@ -50,7 +50,7 @@ class EAMSGD(EASGD):
             gradient moves x by lr / (1 - momentum) in the end.
         period: local steps between two exchanges.
         moving_rate: None: 0.9 / workers, at least 0.45.
-        overlap: hide the exchange behind the next gradient; see EASGD.
+        overlap: hide the exchange behind the gradient, which is taken at y; see EASGD.
         options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 
     Raises:
@@ -101,6 +101,10 @@ class EAMSGD(EASGD):
         """Do one exchange of x now; see EASGD."""
         with self._at_x():
             super().exchange()
+
+    def prepare(self) -> Sequence[Array]:
+        """Return a copy of x: the model holds y while the gradient is taken."""
+        return [x.copy() for x in super().prepare()]
 
     @contextmanager
     def _at_x(self) -> Iterator[None]:

@@ -12,10 +12,11 @@ old x. The paper's worker reads c and sends d as two messages; here both are one
 the memory, so no other worker comes between, which is the round-robin scheme whose stability
 does not depend on the number of workers.
 
-With ``overlap`` the exchange of the x of step t runs on an update thread during the gradient
-of step t + 1, and its d is subtracted when that gradient's step begins: x moves one step late,
-and the bound of the fused exchange is only approached, not kept. Buffers of batch norm move at
-once, before x goes out: a move that comes late could make a running variance negative.
+With ``overlap`` the exchange runs on an update thread while the gradient is taken, which leaves
+x as it is: it begins when the step before has moved x, and its d is subtracted when the step
+that it is due in begins. So each worker does the same as without. Buffers of batch norm change
+with the gradient: they move at once, before x goes out, for a move that comes late could make a
+running variance negative.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class EASGD(BoxOptimizer):
         period: local steps between two exchanges.
         moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
             of those who are there at the exchange, but at least 0.45.
-        overlap: hide the exchange behind the next gradient, on an update thread.
-        options: model, workers: see BoxOptimizer. Buffers never move late.
+        overlap: hide the exchange behind the gradient, on an update thread; only steps, and
+            what this object is told to do, may then change the parameters.
+        options: model, workers: see BoxOptimizer.
     """
 
     def __init__(
@@ -79,11 +81,18 @@ class EASGD(BoxOptimizer):
         return Overlap(flat, OwnMoves(flat), self.recorder, ThreadedExchange(self))
 
     def _advance(self) -> None:
-        if self._overlap is not None:
-            self._overlap.settle()
-        if self.steps % self.period == 0:
-            self.exchange()
+        self._exchange_if_due()
+        if self._overlap is None:
+            self._local_step()
+            return
+        self._overlap.settle()
         self._local_step()
+        self._exchange_if_due()  # what the next step begins with
+
+    def _exchange_if_due(self) -> None:
+        is_pending = self._overlap is not None and self._overlap.is_pending
+        if self.steps % self.period == 0 and not is_pending:
+            self.exchange()
 
     def exchange(self) -> None:
         """Do one exchange now, whatever the period says (with overlap: begin it)."""
@@ -97,8 +106,8 @@ class EASGD(BoxOptimizer):
         self._note_shared()
         self.recorder.behind(self.center.behind())
 
-    def prepare(self) -> None:
-        """Exchange the buffers, before x goes out.
+    def prepare(self) -> Sequence[Array]:
+        """Exchange the buffers, then return x; no copy, as nobody changes it before the step.
 
         Raises:
             ConfigError: x cannot be exchanged.
@@ -109,9 +118,10 @@ class EASGD(BoxOptimizer):
         began_s = time.monotonic()
         self._move_buffers(self.moving_rate)
         self.recorder.waited(time.monotonic() - began_s)
+        return [buffer.load() for buffer in self.flat.buffers]
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
-        """Exchange copies of x with the center; their moves come back in ``moves``.
+        """Exchange x with the center; its moves come back in ``moves``.
 
         All of x that the memory answers is asked here, so that a worker whose exchanges run
         on an update thread has answers kept for that thread alone.
@@ -129,9 +139,22 @@ class EASGD(BoxOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken; see BoxOptimizer."""
+        self._await_exchange()
+        super().load_state_dict(state_dict, force=force)
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model, after the exchange under way; see BoxOptimizer."""
+        self._await_exchange()
+        super().center_into(model)
+
+    def _take_center(self) -> None:
+        self._await_exchange()
+        super()._take_center()
+
+    def _await_exchange(self) -> None:
+        """Return when nobody reads x any more; a move stays pending."""
         if self._overlap is not None:
             self._overlap.finish()
-        super().load_state_dict(state_dict, force=force)
 
     def _extra_state(self) -> dict[str, Any]:
         return {} if self._overlap is None else {"moves": self._overlap.state()}

@@ -1,8 +1,9 @@
-"""Exchanges whose moves reach x one step late, so that they hide behind a gradient.
+"""Exchanges that hide behind a gradient, which leaves x as it is.
 
-The x of step t goes out on an update thread while the gradient of step t + 1 is taken; the
-move that comes back is subtracted when that gradient's step begins. Several ranks may hold the
-same x: one of them exchanges, and ``Moves`` brings what it was told to all.
+The x of the end of a step goes out on an update thread while the next gradient is taken; the
+move that comes back is subtracted when that gradient's step begins. Nobody may change x in
+between. Several ranks may hold the same x: one of them exchanges, and ``Moves`` brings what it
+was told to all.
 """
 
 from __future__ import annotations
@@ -86,11 +87,14 @@ class Worker(Protocol):
     def exchange_nbytes(self) -> int:
         """Bytes of an exchange, both directions."""
 
-    def prepare(self) -> None:
-        """Do what must be done before x goes out; raise if it cannot be exchanged."""
+    def prepare(self) -> Sequence[Array]:
+        """Return x as it goes out, ``[P]`` each, in memory that nobody changes meanwhile.
+
+        Raises what keeps x from being exchanged.
+        """
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
-        """Exchange copies of x with the center; their moves come back in ``moves``."""
+        """Exchange x with the center and leave it alone; its moves come back in ``moves``."""
 
 
 class Exchange(Protocol):
@@ -107,7 +111,7 @@ class Exchange(Protocol):
 
 
 class ThreadedExchange:
-    """Exchanges on an update thread: a copy of x goes out, its moves come back.
+    """Exchanges on an update thread: x goes out, its moves come back.
 
     Args:
         worker: whose they are.
@@ -116,17 +120,14 @@ class ThreadedExchange:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._thread = UpdateThread()
-        self._copies = [buffer.host.copy() for buffer in worker.flat.buffers]
 
     def begin(self, moves: Moves) -> None:
-        """Copy x and send it on its way."""
-        self._worker.prepare()
-        for copy, buffer in zip(self._copies, self._worker.flat.buffers, strict=True):
-            copy[:] = buffer.load()
-        self._thread.begin(partial(self._run, moves, moves.tensors))
+        """Send x on its way."""
+        xs = self._worker.prepare()
+        self._thread.begin(partial(self._run, xs, moves, moves.tensors))
 
-    def _run(self, moves: Moves, tensors: Sequence[torch.Tensor]) -> None:
-        self._worker.ask(self._copies, tensors)
+    def _run(self, xs: Sequence[Array], moves: Moves, tensors: Sequence[torch.Tensor]) -> None:
+        self._worker.ask(xs, tensors)
         moves.tell()
 
     def finish(self) -> None:

@@ -1,6 +1,6 @@
 """How the ranks of a group move together: parameters maybe hidden, statistics always at once.
 
-A move of statistics that came a step late could make a variance negative: by then it is not the
+A move of statistics that came late could make a variance negative: by then it is not the
 one that the center has seen.
 """
 
@@ -31,7 +31,7 @@ class GroupExchange:
         name: of the shared memory.
         world: who this process is.
         timeout_s: until a rank that does not answer is given up, in seconds.
-        is_hidden: whether the parameters move one step late.
+        is_hidden: whether the parameters move when the next step begins, not at once.
         mean: of the gradients of the ranks of this host.
     """
 

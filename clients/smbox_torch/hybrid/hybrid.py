@@ -14,9 +14,8 @@ The paper's root then broadcasts its weights; here d is written into memory that
 shares, and each worker subtracts it: x is the same on all to the last bit. A
 ``torch.distributed`` group gets d by a broadcast, one over several hosts from a memory node.
 
-With ``overlap`` the fused exchange of the x of step t runs on an update thread of the root
-during the gradients of step t + 1, and all ranks subtract its d when that step begins, as in
-EASGD. Of SEASGD's steps only the add runs there.
+With ``overlap`` the fused exchange runs on an update thread of the root while gradients are
+taken, and all ranks subtract its d as the step begins, as in EASGD. Of SEASGD's only the add.
 """
 
 from __future__ import annotations
@@ -53,15 +52,14 @@ class HybridSGD(SyncGroup):
 
     Args:
         optimizer: does the steps.
-        box: the memory; the root (LOCAL_RANK 0, or the group's rank 0) needs one. Another rank
-            without one connects to the root's when it first reads the center.
+        box: the memory; only the root (LOCAL_RANK 0, or the group's rank 0) needs to have one.
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
         moving_rate: of group and center; None: 0.9 / groups, fused at least 0.45.
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
             by measured links (``topology``), or a Topology; all ranks need a box then.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.
-        overlap: hide the exchange ("seasgd": the add) behind the next gradients, on a thread.
+        overlap: hide the exchange ("seasgd": the add) behind gradients, on a thread; see EASGD.
         increment: name of this group's own increment region, see SEASGD; for "seasgd" alone.
         model: also keep its buffers in step, and exchange its floating-point ones.
         center_dtype, wire: see BoxOptimizer; the same on all ranks.
@@ -123,7 +121,7 @@ class HybridSGD(SyncGroup):
         self._recorder, self._own = self._part.recorder, self._part.own
         try:
             ends = (self._part, mine, f"{shared}-move", self.world, timeout_s, self._host_mean)
-            self._exchange = GroupExchange(*ends, is_hidden=self._way.moves_late)
+            self._exchange = GroupExchange(*ends, is_hidden=self._way.is_hidden)
         except BaseException:
             self._rounds.close(in_order=False)
             raise
@@ -131,18 +129,18 @@ class HybridSGD(SyncGroup):
     def _step(self) -> None:
         if not self._way.steps_first:
             self._exchange_if_due()
+        if self._exchange.is_pending:
+            self._rounds.meet()
+        self._settle()
         super()._step()
         self.steps += 1
         self._recorder.steps += 1
-        if self._way.steps_first:
+        if self._way.steps_first or self._way.is_hidden:
             self._exchange_if_due()
 
     def _exchange_if_due(self) -> None:
-        is_due = self.steps % self.period == 0
-        if is_due or self._exchange.is_pending:
+        if self.steps % self.period == 0 and not self._exchange.is_pending:
             self._rounds.meet()
-        self._settle()
-        if is_due:
             self._exchange.moves.due()
             self.exchange()
 
@@ -152,7 +150,7 @@ class HybridSGD(SyncGroup):
     def exchange(self) -> None:
         """Move group and center together now, whatever the period says; on all ranks.
 
-        With overlap: begin it; x moves at the next step, exchange or ``close``.
+        With overlap: begin it; x moves at the next step, exchange or close.
 
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
@@ -192,10 +190,12 @@ class HybridSGD(SyncGroup):
             ConfigError: the parameters differ, or the root's box has no address.
             ConnectError: the memory node cannot be reached from here.
         """
+        self._exchange.finish()  # it reads x, which may be the model's
         self._part.center_into(model)
         self._remember_filled(model)
 
     def _take_center(self) -> None:
+        self._exchange.finish()
         self._part.take_center()
 
     def state_dict(self) -> dict[str, Any]:

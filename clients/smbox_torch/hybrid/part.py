@@ -54,8 +54,8 @@ class Way:
         return self.exchange == "seasgd"
 
     @property
-    def moves_late(self) -> bool:
-        """Whether x moves one step after the exchange has begun."""
+    def is_hidden(self) -> bool:
+        """Whether the exchange runs while gradients are taken."""
         return self.overlap and not self.steps_first
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.elastic.overlap import Exchange, Moves, ThreadedExchange
 from smbox_torch.model.flat import FlatBuffer
@@ -34,10 +34,11 @@ class HybridRoot(EASGD):
     def _remember(self) -> None:
         """Leave it to the group, whose steps come before the root's exchanges."""
 
-    def prepare(self) -> None:
-        """Raise where x cannot be exchanged; the group exchanges the statistics itself."""
+    def prepare(self) -> Sequence[Array]:
+        """Return x, or raise where it cannot be exchanged; statistics are the group's."""
         self.team.check()
         self._demand_exchangeable()
+        return [buffer.load() for buffer in self.flat.buffers]
 
     def flat_buffers(self) -> Sequence[FlatBuffer]:
         """Return the parameters."""

@@ -96,9 +96,14 @@ class Center:
 
     def fetch(self) -> None:
         """Overwrite the worker's values by the center's, in the wire's dtype."""
-        for (buffer, region), sender in zip(self, self.senders, strict=True):
-            sender.fetch(region, buffer.host)
+        self.read([buffer.host for buffer in self.flat.buffers])
+        for buffer in self.flat.buffers:
             buffer.store()
+
+    def read(self, out: Iterable[Array]) -> None:
+        """Read the center, in the wire's dtype, into ``[P]`` of its own dtype per buffer."""
+        for region, sender, each in zip(self.regions, self.senders, out, strict=True):
+            sender.fetch(region, each)
 
     def take(self) -> None:
         """Overwrite the worker's values by the center's, exact whatever the wire."""

@@ -19,6 +19,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.model.flat import FlatBuffer, FlatParameters, checked, other_buffers
+from smbox_torch.model.homes import Homes
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.own_values import OwnValues
 from smbox_torch.model.precision import Precision
@@ -102,6 +103,8 @@ class BoxOptimizer(JoinedOptimizer):
             self.phase = Phase(box, name)
             self.center = Center(box, name, self.flat)
             self.buffers = center_of_buffers(box, name, model, self._precision)
+        averaged = () if self.buffers is None else self.buffers.flat.tensors
+        self._homes = Homes(model, chain(self.flat.tensors, averaged))
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
         self._own = self.own = OwnValues([center.flat for center in self._centers()])
@@ -156,15 +159,7 @@ class BoxOptimizer(JoinedOptimizer):
     def _demand_exchangeable(self) -> None:
         """Raise ConfigError if the model got other parameters or buffers since."""
         self._demand_unchanged()
-        if self._model is None:
-            return
-        averaged = () if self.buffers is None else self.buffers.flat.tensors
-        present = {id(t) for t in chain(self._model.parameters(), self._model.buffers())}
-        if any(id(tensor) not in present for tensor in chain(self.flat.tensors, averaged)):
-            raise ConfigError(
-                "a parameter or buffer of the model is another tensor now, which nobody"
-                " exchanges: change it in place (tensor.copy_(...)), or wrap the optimizer then"
-            )
+        self._homes.check()
 
     def _centers(self) -> Iterator[Center]:
         """Iterate over parameters' and, if there are any, buffers' centers."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.sinks import DeltaSink, MoveSink, OldSink
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
 
 OLD = np.array([1, 2, 3, 4], np.float32)
 X = np.array([5, 8, 3, 0], np.float32)
@@ -39,10 +39,21 @@ def test_delta_is_what_the_region_gained(times):
     assert (x == X).all()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_sum_is_what_the_region_holds(times):
+    x, out = X.copy(), np.zeros(4, np.float32)
+    feed(SumSink(FIRST, x, RATE, out), times)
+    assert out.tolist() == [3.5, 6, 4.5, 4]
+    assert (x == X).all()
+
+
 def test_what_overflows_does_so_without_a_warning():
     x, old = np.full(2, 3e38, np.float32), np.full(2, -3e38, np.float32)
     delta = np.zeros(2, np.float32)
     DeltaSink(0, x, np.float32(1), delta)(0, 8, old.view(np.uint8))
+    sums = np.zeros(2, np.float32)
+    SumSink(0, x, np.float32(1), sums)(0, 8, x.view(np.uint8))
+    assert sums.tolist() == [np.inf, np.inf]
     MoveSink(0, x, np.float32(1), x.itemsize)(0, 8, old.view(np.uint8))
     assert delta.tolist() == [np.inf, np.inf]
     assert x.tolist() == [-np.inf, -np.inf]

@@ -41,7 +41,7 @@ def test_workers_equal_the_replay_of_their_order(count: int):
         f"w{i}": oracles.adownpour(x, c, z, gradient(i), steps=8, lr=LR, rate=rate, clock=clock)
         for i, x in enumerate(xs)
     }
-    oracles.replay(runs, box.order("run.float32", "fetch_and_op"))
+    oracles.replay(runs, box.order("run.float32", "accumulate"))
     compare = np.testing.assert_array_equal if count == 1 else close
     compare(box.attach("run.float32").get(), c)
     compare(box.attach("run.average.float32").get(), z)

@@ -9,6 +9,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
+from smbox.testing.model_region import ModelRegion
 from smbox.testing.quadratic import LR, Descent, gradient, start
 from smbox_torch.downpour.downpour import Downpour
 
@@ -121,6 +122,29 @@ def test_both_directions_are_counted():
     assert stats.exchanges == 4
     assert stats.nbytes == 6 * 4 * len(start())
     assert stats.staleness == {0: 4}
+
+
+@pytest.mark.parametrize(("n_push", "pushed"), [(1, 2), (100, 0)])
+def test_an_exchange_that_fails_leaves_x_and_loses_no_move(n_push, pushed, monkeypatch):
+    box = ModelBox()
+    one = worker(0, box, n_push=n_push)
+    one.run(2)
+    before = one.values()
+
+    def fail(*_args, out) -> None:
+        out[: len(out) // 2] = 100.0
+        raise ConnectionError("the memory is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelRegion, "accumulate", fail)
+        patch.setattr(ModelRegion, "get", fail)
+        with pytest.raises(ConnectionError):
+            one.run()
+    moves = [np.float32(-LR) * gradient(0)(before, t) for t in range(pushed, 3)]
+    np.testing.assert_array_equal(one.values(), before + moves[-1])
+    one.optimizer.close()
+    wanted = before + sum(moves)
+    np.testing.assert_allclose(box.attach("run.float32").get(), wanted, rtol=0, atol=1e-6)
 
 
 def test_batch_norm_buffers_are_averaged():

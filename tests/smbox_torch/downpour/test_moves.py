@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from smbox_torch.downpour.moves import Moves
@@ -12,30 +13,61 @@ def made() -> tuple[torch.nn.Parameter, FlatParameters, Moves]:
     return x, flat, Moves(flat)
 
 
+def gather(moves: Moves) -> list[float]:
+    """Gather, fetch nothing, and return what is pending."""
+    with moves.gathered():
+        pass
+    return moves.pending[0].tolist()
+
+
 def test_moves_add_up_until_they_are_pushed():
     x, _, moves = made()
     for _ in range(2):
         x.data.add_(1.0)
-        moves.gather()
-    assert moves.pending[0].tolist() == [2.0, 2.0]
+        pending = gather(moves)
+    assert pending == [2.0, 2.0]
     moves.pushed()
-    moves.gather()
-    assert moves.pending[0].tolist() == [0.0, 0.0]
+    assert gather(moves) == [0.0, 0.0]
 
 
 def test_what_a_fetch_changes_is_no_move():
-    x, flat, moves = made()
-    flat.buffers[0].host[:] = 5.0
-    moves.rebase()
+    x, _, moves = made()
+    with moves.gathered():
+        moves.base[0][:] = 5.0
+        moves.take()
+    assert x.tolist() == [5.0, 5.0]
     x.data.add_(1.0)
-    moves.gather()
-    assert moves.pending[0].tolist() == [1.0, 1.0]
+    assert gather(moves) == [1.0, 1.0]
+
+
+def test_what_somebody_sets_while_it_stands_still_is_no_move():
+    x, _, moves = made()
+    x.data.add_(1.0)
+    with moves.standing_still():
+        x.data.fill_(5.0)
+    assert gather(moves) == [0.0, 0.0]
+
+
+def test_a_fetch_that_fails_leaves_x_and_its_moves():
+    x, _, moves = made()
+    x.data.add_(1.0)
+
+    def fetch() -> None:
+        with moves.gathered():
+            moves.base[0][:1] = 5.0
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fetch()
+    assert x.tolist() == [1.0, 1.0]
+    x.data.add_(1.0)
+    assert gather(moves) == [2.0, 2.0]
 
 
 def test_moves_survive_a_checkpoint():
     x, flat, moves = made()
     x.data.add_(1.0)
-    moves.gather()
+    gather(moves)
     saved = moves.state()
     moves.pushed()
     other = Moves(flat)

@@ -34,12 +34,15 @@ def position(descent: Descent) -> np.ndarray:
     return descent.optimizer.state_dict()["extra"]["x"][0].numpy()
 
 
-def test_one_worker_is_the_sequential_algorithm():
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_worker_is_the_sequential_algorithm(overlap: bool):
     box = ModelBox()
-    one = worker(0, box, momentum=HALF)
+    one = worker(0, box, momentum=HALF, overlap=overlap)
     one.run(10)
+    one.optimizer.close()
     x, c = start(), start()
-    oracles.run(oracles.eamsgd(x, c, gradient(0), momentum=HALF, **SETTINGS))
+    steps = oracles.eamsgd(x, c, gradient(0), momentum=HALF, **SETTINGS)
+    oracles.run(oracles.shared(steps, x, c, moving_rate=0.3))
     np.testing.assert_array_equal(position(one), x)
     np.testing.assert_array_equal(box.attach("run.float32").get(), c)
 
@@ -138,7 +141,7 @@ def test_a_run_resumes_exactly():
 def test_an_exchange_by_hand_moves_x_and_center_towards_each_other(overlap: bool):
     box = ModelBox()
     one = worker(0, box, momentum=0.9, overlap=overlap)
-    one.run(4)
+    one.run(5)
     center = box.attach("run.float32")
     before, c = position(one) + center.get(), center.get()
     one.optimizer.exchange()

@@ -38,10 +38,12 @@ def center(box: ModelBox) -> np.ndarray:
 def test_one_worker_is_the_sequential_algorithm(overlap: bool, period: int):
     box = ModelBox()
     one = worker(0, box, period=period, moving_rate=0.3, overlap=overlap)
-    finish(one, 10)
+    one.run(10)
+    one.optimizer.close()
     x, c = start(), start()
-    algorithm = oracles.easgd_overlapped if overlap else oracles.easgd
-    oracles.run(algorithm(x, c, gradient(0), steps=10, lr=LR, moving_rate=0.3, period=period))
+    settings = {"steps": 10, "lr": LR, "moving_rate": 0.3, "period": period}
+    found = oracles.easgd(x, c, gradient(0), **settings)
+    oracles.run(oracles.shared(found, x, c, moving_rate=0.3))
     np.testing.assert_array_equal(one.values(), x)
     np.testing.assert_array_equal(center(box), c)
     assert not np.array_equal(c, start())
@@ -51,19 +53,28 @@ def test_one_worker_is_the_sequential_algorithm(overlap: bool, period: int):
 def test_several_workers_equal_the_replay_of_their_order(overlap: bool):
     box, steps, rate = ModelBox(), 12, 0.3
     workers = [worker(i, box, period=2, moving_rate=rate, overlap=overlap) for i in range(3)]
-    threads = [threading.Thread(target=finish, args=(w, steps)) for w in workers]
+
+    def work(one: Descent) -> None:
+        one.run(steps)
+        one.optimizer.close()
+
+    threads = [threading.Thread(target=work, args=(w,)) for w in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    algorithm = oracles.easgd_overlapped if overlap else oracles.easgd
-    xs, c = [start() for _ in workers], start()
+    xs, c, settings = [start() for _ in workers], start(), {"steps": steps, "lr": LR}
     runs = {
-        f"w{i}": algorithm(x, c, gradient(i), steps=steps, lr=LR, moving_rate=rate, period=2)
+        f"w{i}": oracles.shared(
+            oracles.easgd(x, c, gradient(i), moving_rate=rate, period=2, **settings),
+            x,
+            c,
+            moving_rate=rate,
+        )
         for i, x in enumerate(xs)
     }
     order = box.order("run.float32", "elastic")
-    assert len(order) == 3 * 6
+    assert len(order) == 3 * 7
     oracles.replay(runs, order)
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
     for one, x in zip(workers, xs, strict=True):
@@ -101,7 +112,47 @@ def test_a_run_resumes_exactly(overlap: bool, is_new_memory: bool):
     np.testing.assert_array_equal(center(again), center(box))
 
 
-def test_overlap_hides_an_exchange_and_staleness_counts_the_others():
+def test_an_exchange_runs_while_the_gradient_is_taken():
+    box, gate, asked = ModelBox(), threading.Event(), threading.Event()
+    one = worker(0, box, period=1, overlap=True)
+    one.run()
+    one.optimizer._overlap.finish()
+    ask = one.optimizer.ask
+
+    def gated(xs, moves) -> None:
+        asked.set()
+        assert gate.wait(60.0)
+        ask(xs, moves)
+
+    one.optimizer.ask = gated
+    one.run()  # the exchange that it ends with waits, and it does not
+    assert asked.wait(60.0)
+    before = one.values()
+    one.optimizer.zero_grad()
+    (0.5 * one.x**2).sum().backward()
+    gate.set()
+    one.optimizer._overlap.finish()
+    np.testing.assert_array_equal(one.values(), before)
+    one.optimizer.close()
+
+
+def test_nobody_sets_x_to_the_center_before_the_exchange_has_read_x():
+    box, gate = ModelBox(), threading.Event()
+    one = worker(0, box, period=2, moving_rate=0.5, overlap=True)
+    one.run()
+    ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
+    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
+    one.run()
+    x, c = one.values(), center(box)
+    model = torch.nn.Module()
+    model.x = one.x
+    one.optimizer.center_into(model)
+    np.testing.assert_array_equal(one.values(), c + (x - c) * np.float32(0.5))
+    one.optimizer.close(exchange=False)
+
+
+def test_overlap_counts_exchanges_and_staleness_counts_the_others():
     box = ModelBox()
     one, two = (worker(i, box, period=1, overlap=i == 0, workers=2) for i in range(2))
     one.run()
@@ -112,9 +163,9 @@ def test_overlap_hides_an_exchange_and_staleness_counts_the_others():
     stats = two.optimizer.stats()
     assert stats.exchanges == 2
     assert stats.waited_ms == pytest.approx(stats.exchange_ms)
-    assert one.optimizer.stats().exchanges == 2
-    assert sum(one.optimizer.stats().staleness.values()) == 2
-    assert one.optimizer.stats().nbytes == 2 * 2 * 4 * SIZE
+    assert one.optimizer.stats().exchanges == 3
+    assert sum(one.optimizer.stats().staleness.values()) == 3
+    assert one.optimizer.stats().nbytes == 3 * 2 * 4 * SIZE
     assert one.optimizer.moving_rate == pytest.approx(0.45)
 
 
@@ -139,7 +190,7 @@ def test_an_exchange_that_fails_moves_nothing_and_the_next_one_does():
     one.run()
     one.optimizer.close(exchange=False)
     assert np.abs(one.values()).max() < 10
-    assert one.optimizer.stats().exchanges == 3
+    assert one.optimizer.stats().exchanges == 5
 
 
 def test_an_exchange_that_is_asked_for_comes_after_the_one_under_way():

@@ -25,8 +25,9 @@ class Worker:
         self.gate = threading.Event()
         self.prepared = 0
 
-    def prepare(self) -> None:
+    def prepare(self) -> list[np.ndarray]:
         self.prepared += 1
+        return [self.buffer.load()]
 
     def ask(self, xs, moves) -> None:
         self.gate.wait()
@@ -75,17 +76,18 @@ def overlapped(worker: Worker, moves: OwnMoves | None = None) -> Overlap:
     return Overlap(flat, moves or OwnMoves(flat), worker.recorder, exchange)
 
 
-def test_the_x_of_the_beginning_goes_out_and_its_move_comes_late():
+def test_x_moves_when_it_is_settled_and_once():
     worker = Worker()
+    worker.buffer.flat.fill_(5.0)
     overlap = overlapped(worker)
     overlap.begin()
-    worker.buffer.flat.fill_(5.0)
     worker.gate.set()
+    overlap.finish()
     assert worker.x == [5.0] * 3
     overlap.settle()
-    assert worker.x == [4.0] * 3
+    assert worker.x == [0.0] * 3
     overlap.settle()
-    assert worker.x == [4.0] * 3
+    assert worker.x == [0.0] * 3
     assert worker.prepared == 1
     stats = worker.recorder.snapshot()
     assert (stats.exchanges, stats.nbytes) == (1, 2 * 12)

@@ -18,7 +18,6 @@ from smbox_torch.hybrid.hybrid import HybridSGD
 from smbox_torch.world import World
 
 RATE, PERIOD, STEPS = 0.3, 2, 8
-ALGORITHM = {False: oracles.easgd, True: oracles.easgd_overlapped}
 
 
 def hybrid(world: World, box: ModelBox | None, **options) -> Descent:
@@ -37,13 +36,13 @@ def test_a_group_of_one_is_easgd_bit_for_bit(worlds, overlap: bool, period: int)
     (world,) = worlds(1, 1)
     one = hybrid(world, mine, **settings)
     one.run(STEPS)
-    one.optimizer.close(exchange=False)
+    one.optimizer.close()
     x = torch.nn.Parameter(torch.from_numpy(start()))
     other = Descent(
         0, x, EASGD(torch.optim.SGD([x], lr=LR), plain, "run", workers=1, **settings)
     )
     other.run(STEPS)
-    other.optimizer.close(exchange=False)
+    other.optimizer.close()
     assert one.values().tobytes() == other.values().tobytes()
     assert center(mine).tobytes() == center(plain).tobytes()
 
@@ -52,11 +51,17 @@ def center(box: ModelBox) -> np.ndarray:
     return box.attach("run.float32").get()
 
 
-def alone(steps: int, *, overlap: bool) -> tuple[np.ndarray, np.ndarray]:
+def group(number: int, x: np.ndarray, c: np.ndarray, steps: int, period: int):
+    """What a group of two does, and shares in the end."""
+    settings = {"steps": steps, "lr": LR, "moving_rate": RATE, "period": period}
+    steps_of_group = oracles.easgd(x, c, group_gradient(number, 2), **settings)
+    return oracles.shared(steps_of_group, x, c, moving_rate=RATE)
+
+
+def alone(steps: int) -> tuple[np.ndarray, np.ndarray]:
     """x and center of one group of two."""
     x, c = start(), start()
-    settings = {"steps": steps, "lr": LR, "moving_rate": RATE, "period": PERIOD}
-    oracles.run(ALGORITHM[overlap](x, c, group_gradient(0, 2), **settings))
+    oracles.run(group(0, x, c, steps, PERIOD))
     return x, c
 
 
@@ -69,20 +74,16 @@ def test_groups_equal_the_replay_of_their_order(worlds, each, overlap: bool, per
         one = hybrid(world, box, overlap=overlap, period=period)
         made.wait(60.0)  # a group that comes after an exchange begins elsewhere
         one.run(STEPS)
-        one.optimizer.close(exchange=False)
+        one.optimizer.close()
         return one.values()
 
     values = each(worlds(2, 2), work)
     assert values[0].tobytes() == values[1].tobytes()
     assert values[2].tobytes() == values[3].tobytes()
     xs, c = [start(), start()], start()
-    settings = {"steps": STEPS, "lr": LR, "moving_rate": RATE, "period": period}
-    runs = {
-        f"w{group}": ALGORITHM[overlap](xs[group], c, group_gradient(group, 2), **settings)
-        for group in range(2)
-    }
+    runs = {f"w{number}": group(number, xs[number], c, STEPS, period) for number in range(2)}
     order = box.order("run.float32", "elastic")
-    assert len(order) == 2 * STEPS // period
+    assert len(order) == 2 * (STEPS // period + 1)
     oracles.replay(runs, order)
     np.testing.assert_allclose(values[0], xs[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(values[2], xs[1], rtol=0, atol=1e-6)
@@ -140,7 +141,7 @@ def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
 
     def whole(world: World) -> np.ndarray:
         one = hybrid(world, box, overlap=overlap)
-        one.run(3)
+        one.run(4)
         if world.is_group_root:
             saved.update(one.optimizer.state_dict())
         one.run(4)
@@ -150,14 +151,14 @@ def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
     def rest(world: World) -> np.ndarray:
         one = hybrid(world, again, overlap=overlap)
         one.optimizer.load_state_dict(saved)
-        one.t = 3
+        one.t = 4
         one.run(4)
         one.optimizer.close(exchange=False)
         return one.values()
 
     before = each(members, whole)
     after = each([dataclasses.replace(world, restart=1) for world in members], rest)
-    assert (saved["moves"] is not None) == overlap  # step 2 has begun an exchange
+    assert (saved["moves"] is not None) == overlap  # the last step has begun an exchange
     assert {x.tobytes() for x in before + after} == {before[0].tobytes()}
     assert center(again).tobytes() == center(box).tobytes()
 
@@ -193,6 +194,7 @@ def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
 
     def work(world: World) -> np.ndarray:
         one = hybrid(world, box, overlap=True)
+        one.run(1)
         if world.is_group_root:
             root = one.optimizer._part
             ask = root.ask
@@ -204,7 +206,7 @@ def test_closing_moves_all_ranks_by_the_exchange_under_way(worlds, each):
         return one.values()
 
     values = each(worlds(1, 2), work)
-    x, c = alone(1, overlap=True)
+    x, c = alone(2)
     for found in values:
         np.testing.assert_allclose(found, x, rtol=0, atol=1e-6)
     assert values[0].tobytes() == values[1].tobytes()
@@ -235,13 +237,13 @@ options = {"period": 2, "moving_rate": 0.3, "groups": 1, "overlap": OVERLAP}
 optimizer = HybridSGD(sgd, box, "run", group=dist.group.WORLD, **options)
 with optimizer:
     one = Descent(rank, x, optimizer)
-    one.run(7)
+    one.run(6)
     saved = [optimizer.state_dict() if rank == 0 else None]
     one.run(4)
     dist.broadcast_object_list(saved)
     optimizer.load_state_dict(saved[0], force=True)
-    one.t = 7
-    one.run(1)
+    one.t = 6
+    one.run(2)
     optimizer.close()
     stats = optimizer.stats()
     inside = optimizer.sync_stats().exchanges
@@ -255,11 +257,11 @@ def test_a_process_group_takes_the_place_of_a_host(run_gloo, overlap: bool):
     """And a state that was taken with an exchange under way is gone back to in the middle."""
     script = GROUP.replace("OVERLAP", str(overlap))
     root, member = (json.loads(lines[-1]) for lines in run_gloo(script))
-    x, c = alone(STEPS, overlap=overlap)
+    x, c = alone(STEPS)
     assert root[0] == member[0]
     np.testing.assert_allclose(root[0], x, rtol=0, atol=1e-6)
     np.testing.assert_allclose(root[1], c, rtol=0, atol=1e-6)
     # Of the exchange that is under way when the state is loaded nobody hears; the move in the
     # state is told again.
-    assert root[2:] == [6, True, 12]
-    assert member[1:] == [None, 6, False, 12]
+    assert root[2:] == [7, True, 12]
+    assert member[1:] == [None, 7, False, 12]

@@ -122,9 +122,9 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
     def before(world: World) -> bytes:
         net = model()
         optimizer = wrapped(world, net, box.client("w"), overlap=overlap)
-        train(optimizer, net, world.rank, range(3))
+        train(optimizer, net, world.rank, range(4))
         saved[world.rank] = copy.deepcopy(optimizer.state_dict())
-        train(optimizer, net, world.rank, range(3, 6))
+        train(optimizer, net, world.rank, range(4, 7))
         optimizer.close()
         return bytes_of(net)
 
@@ -133,7 +133,7 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
         optimizer = wrapped(world, net, again.client("w"), overlap=overlap)
         mine = saved[world.rank if whose == "own" else 0]
         optimizer.load_state_dict(copy.deepcopy(mine))  # each process loads its own copy
-        train(optimizer, net, world.rank, range(3, 6))
+        train(optimizer, net, world.rank, range(4, 7))
         optimizer.close()
         return bytes_of(net)
 
@@ -158,7 +158,7 @@ def test_a_root_that_loads_the_state_of_a_member_makes_the_parameters_the_center
         return bytes_of(net)
 
     def met(world: World, optimizer: HybridSGD, net: torch.nn.Module) -> None:
-        train(optimizer, net, world.rank, range(3))
+        train(optimizer, net, world.rank, range(4))
         if world.rank == 1:
             state["state"] = optimizer.state_dict()
         optimizer.close()

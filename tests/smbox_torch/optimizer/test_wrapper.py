@@ -213,7 +213,7 @@ def test_a_parameter_that_was_replaced_is_told_before_an_exchange():
     train(model, opt)
     model[0].weight = torch.nn.Parameter(torch.ones(3, 2))
     began = len(box.log)
-    with pytest.raises(ConfigError, match="another tensor"):
+    with pytest.raises(ConfigError, match="another one"):
         train(model, opt)
     assert len(box.log) == began
 
