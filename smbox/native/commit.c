@@ -302,7 +302,7 @@ static void change_blocks(const struct commit *commit, int is_saved) {
             save(commit, from, nbytes);
         run_kernel(commit, from, nbytes);
         if (order->back == BACK_NEW)
-            memcpy(order->back_to + (from - order->first), order->region[0]->data + from, nbytes);
+            copy(order->back_to + (from - order->first), order->region[0]->data + from, nbytes);
     }
 }
 
