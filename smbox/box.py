@@ -15,6 +15,7 @@ from smbox.address import GlobalAddress
 from smbox.affinity import check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
+from smbox.deadline import deadline_of, left_s, look_s
 from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
 from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
@@ -196,12 +197,11 @@ class Box:
             AddressRangeError: not all in one region, or not on its elements' boundaries;
                 nothing changed.
         """
-        self._paths.seconds(timeout_s)
         source = bytes_of(x)
-        info, first = self._locate(address, source.size)
+        info, first, left = self._locate(address, source.size, timeout_s)
         limit = first + source.size
         operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        requests.change(self._paths, operation, timeout_s)
+        requests.change(self._paths, operation, left)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
@@ -211,10 +211,9 @@ class Box:
         Raises:
             AddressRangeError: not all in one region, or not on its elements' boundaries.
         """
-        self._paths.seconds(timeout_s)
-        info, first = self._locate(address, operator.index(nbytes))
+        info, first, left = self._locate(address, operator.index(nbytes), timeout_s)
         out = np.empty(nbytes, np.uint8)
-        requests.read(self._paths, info, first, first + nbytes, out, timeout_s)
+        requests.read(self._paths, info, first, first + nbytes, out, left)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:
@@ -225,7 +224,7 @@ class Box:
             SmboxError: what an earlier operation failed with that nobody waited for.
         """
         wanted_s = self._paths.seconds(timeout_s)
-        if not self._paths.data().flush(requests.deadline_of(wanted_s)):
+        if not self._paths.data().flush(deadline_of(wanted_s)):
             raise RequestTimeoutError(
                 "not all operations were complete in time; flush again to go on",
                 op="flush",
@@ -270,19 +269,20 @@ class Box:
         finally:
             self._paths.close()
 
-    def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
+    def _locate(
+        self, address: int, nbytes: int, timeout_s: float | None
+    ) -> tuple[RegionInfo, int, float | None]:
+        """Return the region, the first byte of its data, and what is left of the timeout."""
+        deadline_s = deadline_of(self._paths.seconds(timeout_s))
         wanted = GlobalAddress(address)
-        info = self._paths.control().locate(wanted, self._paths.timeout_s)
+        info = self._paths.control().locate(wanted, look_s(deadline_s))
         first = int(wanted) - int(info.address)
+        facts = {"address": address, "nbytes": nbytes, "region": info.name}
         if nbytes < 0 or first + nbytes > info.nbytes:
-            raise AddressRangeError(
-                "the range leaves its region", address=address, nbytes=nbytes, region=info.name
-            )
+            raise AddressRangeError("the range leaves its region", **facts)
         if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
-            raise AddressRangeError(
-                "the range cuts an element", address=address, nbytes=nbytes, region=info.name
-            )
-        return info, first
+            raise AddressRangeError("the range cuts an element", **facts)
+        return info, first, None if timeout_s is None else left_s(deadline_s)
 
     def __enter__(self) -> Self:
         return self

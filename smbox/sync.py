@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes
+from smbox.deadline import ANSWER_MIN_S, deadline_of, look_s
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating, requests
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import OldSink
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
@@ -105,7 +105,7 @@ class Counter:
             RegionFreedError: the counter was freed meanwhile.
         """
         wanted_s = self.paths.seconds(timeout_s)
-        deadline_s = requests.deadline_of(wanted_s)
+        deadline_s = deadline_of(wanted_s)
         found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}
 
         def is_met(word: NDArray[Any]) -> bool:
@@ -167,7 +167,7 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
     """
     wanted_s = paths.seconds(timeout_s)
     info = _find_barrier(paths, name, parties, max(wanted_s, ANSWER_MIN_S))
-    deadline_s = requests.deadline_of(wanted_s)
+    deadline_s = deadline_of(wanted_s)
     member = secrets.randbits(64)
     generation = _NEVER
     try:
@@ -275,9 +275,8 @@ def _wait_until(
     """Read a region's words, at each new version of it, until a condition on them is met."""
     words = np.empty(info.shape, info.dtype.numpy)
     while True:
-        version = paths.data(info).version(info, requests.look_s(deadline_s))
-        look_s = requests.look_s(deadline_s)
-        requests.read(paths, info, 0, info.nbytes, words, look_s)
+        version = paths.data(info).version(info, look_s(deadline_s))
+        requests.read(paths, info, 0, info.nbytes, words, look_s(deadline_s))
         if is_met(words):
             return words
         left_s = max(0.0, deadline_s - time.monotonic())

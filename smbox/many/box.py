@@ -15,6 +15,7 @@ from smbox.address import GlobalAddress
 from smbox.affinity import check_layout
 from smbox.batch import Batch
 from smbox.box import Box
+from smbox.deadline import deadline_of
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -33,7 +34,7 @@ from smbox.many.placing import home_of
 from smbox.many.region import StripedRegion
 from smbox.many.striping import head_striping, opened, read_head
 from smbox.optimizer import Optimizer
-from smbox.paths import creating, requests
+from smbox.paths import creating
 from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
@@ -220,7 +221,7 @@ class ManyBox(Box):
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Wait until all earlier operations are complete at all nodes; see ``Box.flush``."""
-        deadline_s = requests.deadline_of(self._paths.seconds(timeout_s))
+        deadline_s = deadline_of(self._paths.seconds(timeout_s))
         first_error: SmboxError | None = None
         for node in self._by_id.values():
             try:

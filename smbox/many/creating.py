@@ -13,6 +13,7 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from smbox import dtypes
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import (
     LayoutMismatchError,
     LimitError,
@@ -29,7 +30,6 @@ from smbox.many.striping import Nodes, Striping, opened, read_head
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import CreateRequest, RegionInfo
 
 _NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(new_part_name("", 0))

@@ -10,6 +10,7 @@ from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
 from smbox.client.transfer import Call
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import (
     ConfigError,
     LimitError,
@@ -31,9 +32,6 @@ B = TypeVar("B", bound=Body)
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
 """Pauses between two looks for a region that is not there yet; each is twice the last."""
-
-ANSWER_MIN_S: Final = 1.0
-"""How long an answer may take that is asked for when time is nearly over, or over."""
 
 
 class ControlPath:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -11,10 +9,10 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from smbox.array import as_bytes
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import ConfigError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.staging import once_more
 from smbox.paths.work import Done, Operation, RegionInfo
@@ -140,13 +138,3 @@ def cut(operation: Operation) -> list[Operation]:
         behind = carried_nbytes(end - begin, operation.operand)
         parts.append(operation._replace(first=first, limit=end, source=source[at:behind]))
     return parts
-
-
-def look_s(deadline_s: float) -> float:
-    """Return how long a look may take that a wait until the deadline begins with."""
-    return max(ANSWER_MIN_S, deadline_s - time.monotonic())
-
-
-def deadline_of(timeout_s: float) -> float:
-    """Return the monotonic time at which ``timeout_s`` from now has passed."""
-    return math.inf if timeout_s == math.inf else time.monotonic() + timeout_s

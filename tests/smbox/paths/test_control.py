@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from smbox.deadline import ANSWER_MIN_S
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -16,7 +17,6 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.memory.layout import RegionKind
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import CreateRequest
 from smbox.testing.faults import FaultScript
 from smbox.wire import messages

@@ -1,0 +1,157 @@
+"""No call takes more than a second longer than its timeout, though the node is stopped.
+
+Each call is made twice: the second one meets what the first one left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import smbox
+from smbox.errors import RequestTimeoutError
+
+BOX_S = 20.0
+CALL_S = 0.5
+OUTLASTS_S = 1.0
+WAIT_S = 60.0
+X = np.ones((1 << 18, 2), np.float32)  # four stripes
+TRANSPORTS = ("tcp", "shm")
+pytestmark = pytest.mark.shares
+
+
+class StoppableNode:
+    """A memory node in a process of its own."""
+
+    def __init__(self, node_id):
+        self.name = f"deadlines-{secrets.token_hex(4)}"
+        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
+        command += ["--bind", "tcp://127.0.0.1:0", "--node-id", str(node_id)]
+        command += ["--name", self.name]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.address = json.loads(self._process.stdout.readline())["address"]
+
+    @contextlib.contextmanager
+    def stopped(self):
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def end(self):
+        self._process.terminate()
+        self._process.communicate(timeout=WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for node_id, transport in enumerate(TRANSPORTS):
+            made[transport] = StoppableNode(node_id)
+            stack.callback(made[transport].end)
+        yield made
+
+
+class Things:
+    """A box, and what its calls need, made while the node answers."""
+
+    def __init__(self, box):
+        self.box = box
+        self.region = box.create("r", init=X)
+        self.other = box.create("s", init=X)
+        self.counter = box.counter("c")
+        self.optimizer = box.optimizer(self.region, "momentum", lr=0.1)
+
+    def batch(self, timeout_s):
+        with self.box.batch(timeout_s=timeout_s) as batch:
+            batch.put(self.region, X)
+
+    def flush(self, timeout_s):
+        self.region.put_nb(X)
+        self.box.flush(timeout_s=timeout_s)
+
+
+VERBS = {
+    "put": lambda my, s: my.region.put(X, timeout_s=s),
+    "put with signal": lambda my, s: my.region.put(X, signal=my.counter, timeout_s=s),
+    "get": lambda my, s: my.region.get(timeout_s=s),
+    "accumulate": lambda my, s: my.region.accumulate(X, timeout_s=s),
+    "elastic": lambda my, s: my.region.elastic(X.copy(), 0.5, timeout_s=s),
+    "fetch_and_op": lambda my, s: my.region.fetch_and_op(X, timeout_s=s),
+    "accumulate_from": lambda my, s: my.region.accumulate_from(my.other, timeout_s=s),
+    "scale": lambda my, s: my.region.scale(2.0, timeout_s=s),
+    "dot": lambda my, s: my.region.dot(my.other, timeout_s=s),
+    "wait": lambda my, s: my.region.wait(1 << 60, timeout_s=s),
+    "wait for a handle": lambda my, s: my.region.put_nb(X).wait(timeout_s=s),
+    "rows.put": lambda my, s: my.region.rows([0, 9]).put(X[:2], timeout_s=s),
+    "rows.get": lambda my, s: my.region.rows([0, 9]).get(timeout_s=s),
+    "rows.accumulate": lambda my, s: my.region.rows([0, 9]).accumulate(X[:2], timeout_s=s),
+    "step": lambda my, s: my.optimizer.step(X, timeout_s=s),
+    "batch": Things.batch,
+    "flush": Things.flush,
+}
+"""Calls that need the node where messages carry the data."""
+
+SINGLE = {
+    "counter.add": lambda my, s: my.counter.add(timeout_s=s),
+    "counter.compare_and_swap": lambda my, s: my.counter.compare_and_swap(0, 1, timeout_s=s),
+    "counter.wait": lambda my, s: my.counter.wait(1 << 40, timeout_s=s),
+}
+
+SERVICES = {
+    "create": lambda my, s: my.box.create("new", 4, timeout_s=s),
+    "create filled": lambda my, s: my.box.create("filled", init=X, timeout_s=s),
+    "create or find": lambda my, s: my.box.create(
+        my.region.name, init=X, exist_ok=True, timeout_s=s
+    ),
+    "attach": lambda my, s: my.box.attach(my.region.name, timeout_s=s),
+    "barrier": lambda my, s: my.box.barrier("barrier", 2, timeout_s=s),
+    "put at an address": lambda my, s: my.box.put(my.region.address, X, timeout_s=s),
+    "get at an address": lambda my, s: my.box.get(my.region.address, 8, timeout_s=s),
+}
+"""Calls that need the node on every path."""
+
+CALLS = VERBS | SINGLE | SERVICES
+CASES = [
+    *(("tcp", name) for name in CALLS),
+    *(("shm", name) for name in SERVICES),
+]
+
+
+def check(call, my, timeout_s):
+    """Call twice a thing that cannot be done; neither takes a second more than it may."""
+    for _ in range(2):
+        begun_s = time.monotonic()
+        with pytest.raises(RequestTimeoutError):
+            call(my, timeout_s)
+        assert time.monotonic() - begun_s < timeout_s + OUTLASTS_S
+
+
+@pytest.fixture(scope="module")
+def things(nodes):
+    """What each transport's calls need; each has a node of its own."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            transport: Things(
+                stack.enter_context(
+                    smbox.connect(node.address, transport=transport, timeout_s=BOX_S)
+                )
+            )
+            for transport, node in nodes.items()
+        }
+
+
+@pytest.mark.parametrize(("transport", "name"), CASES)
+def test_no_call_outlasts_its_timeout(nodes, things, transport, name):
+    with nodes[transport].stopped():
+        check(CALLS[name], things[transport], CALL_S)
