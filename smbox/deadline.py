@@ -1,13 +1,18 @@
 """Deadlines: when a call with a timeout ends, and how long each of its requests may take.
 
-A call computes its deadline once, where it begins, on the monotonic clock. Pure but for that.
+A call computes its deadline once, where it begins, on the monotonic clock.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from smbox.errors import RequestTimeoutError
 
 ANSWER_MIN_S: Final = 0.9
 """How long an answer may take that is asked for when time is nearly over: no call outlasts its
@@ -36,3 +41,23 @@ def look_s(deadline_s: float) -> float:
 def answer_s(deadline_s: float | None) -> float | None:
     """Return ``look_s``; None, which is the timeout of the box, where there is no deadline."""
     return None if deadline_s is None else look_s(deadline_s)
+
+
+@contextmanager
+def held(mutex: threading.Lock, deadline_s: float | None) -> Iterator[None]:
+    """Hold a mutex under which other threads wait for the node; None: however long they do.
+
+    Raises:
+        RequestTimeoutError: another thread held it until the deadline; nothing was done.
+    """
+    wait_s = min(left_s(math.inf if deadline_s is None else deadline_s), threading.TIMEOUT_MAX)
+    is_held = False
+    try:
+        is_held = mutex.acquire(timeout=wait_s)
+        if not is_held:
+            message = "the node has not answered another thread of this process yet"
+            raise RequestTimeoutError(message, outcome="none")
+        yield
+    finally:
+        if is_held:
+            mutex.release()

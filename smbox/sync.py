@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes
-from smbox.deadline import ANSWER_MIN_S, deadline_of, look_s
+from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, look_s
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
@@ -32,7 +32,6 @@ from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")
-WITHDRAW_TIMEOUT_S: Final = 0.9  # a barrier outlasts its timeout by a second at most
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
@@ -166,18 +165,20 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
         RegionFreedError: the barrier was freed meanwhile.
     """
     wanted_s = paths.seconds(timeout_s)
-    info = _find_barrier(paths, name, parties, max(wanted_s, ANSWER_MIN_S))
     deadline_s = deadline_of(wanted_s)
+    info = _find_barrier(paths, name, parties, look_s(deadline_s))
     member = secrets.randbits(64)
     generation = _NEVER
     try:
         try:
-            generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
+            generation = _generation(
+                _run(paths, info, KernelCode.ARRIVE, member, left_s(deadline_s))
+            )
             _wait_until(
                 paths, info, lambda now: _generation(now) > generation, deadline_s, "barrier"
             )
         except RequestTimeoutError as error:
-            found = _withdraw(paths, info, member)
+            found = _withdraw(paths, info, member, look_s(deadline_s))
             if generation == _NEVER:
                 generation = _arrived_at(error)
             if found is not None and _generation(found) > generation:
@@ -185,7 +186,7 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
             raise _timeout(info, wanted_s, found) from error
     except BaseException as error:  # also an interrupt of the withdrawal above
         if not isinstance(error, RequestTimeoutError):
-            _withdraw(paths, info, member)
+            _withdraw(paths, info, member, ANSWER_MIN_S)
         raise
     return generation
 
@@ -214,10 +215,12 @@ def _run(
     return arrival.result()
 
 
-def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint64] | None:
+def _withdraw(
+    paths: PathPair, info: RegionInfo, member: int, timeout_s: float
+) -> NDArray[np.uint64] | None:
     """Take an arrival back; the words from before, or None if that could not be done."""
     try:
-        return _run(paths, info, KernelCode.WITHDRAW, member, WITHDRAW_TIMEOUT_S)
+        return _run(paths, info, KernelCode.WITHDRAW, member, timeout_s)
     except SmboxError:
         return None
 

@@ -114,7 +114,7 @@ class RemotePath(ThreadedPath[Channel]):
         call = Call(self._half(), Op.WAIT, address=int(info.address))  # reached at once
         return call.answer(wait_s).version
 
-    def wait_version(self, info: RegionInfo, version: int) -> Work:
+    def wait_version(self, info: RegionInfo, version: int) -> VersionWait:
         """Begin to wait for a version; see LocalPath."""
         return VersionWait(self._half(), info, version)
 

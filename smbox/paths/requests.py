@@ -120,11 +120,11 @@ def wait_version(
     timeout_s: float | None,
     *,
     op: str = "wait",
-) -> None:
-    """Wait for a region's version, as a blocking verb does."""
+) -> int:
+    """Wait for a region's version, as a blocking verb does; return the one that was found."""
     paths.seconds(timeout_s)  # before anything is begun
     work = paths.data(info).wait_version(info, version)
-    Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
+    return Handle(op, work, lambda: work.found, paths.timeout_s).finish(timeout_s)
 
 
 def cut(operation: Operation) -> list[Operation]:

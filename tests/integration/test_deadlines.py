@@ -71,6 +71,10 @@ class Things:
         self.other = box.create("s", init=X)
         self.counter = box.counter("c")
         self.optimizer = box.optimizer(self.region, "momentum", lr=0.1)
+        self.lock, self.held = box.lock("l"), box.lock("held")
+        self.holder = box.lock("held")
+        self.holder.acquire()
+        self.member = smbox.join(box, "run", expected=2)
 
     def batch(self, timeout_s):
         with self.box.batch(timeout_s=timeout_s) as batch:
@@ -121,10 +125,18 @@ SERVICES = {
 }
 """Calls that need the node on every path."""
 
-CALLS = VERBS | SINGLE | SERVICES
+LEASES = {
+    "lock.acquire": lambda my, s: my.lock.acquire(timeout_s=s),
+    "lock.acquire of a held one": lambda my, s: my.held.acquire(timeout_s=s),
+    "member.meet": lambda my, s: my.member.meet(timeout_s=s),
+}
+
+CALLS = VERBS | SINGLE | SERVICES | LEASES
 CASES = [
     *(("tcp", name) for name in CALLS),
     *(("shm", name) for name in SERVICES),
+    ("shm", "lock.acquire of a held one"),
+    ("shm", "member.meet"),
 ]
 
 
