@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from smbox.array import as_bytes
-from smbox.deadline import ANSWER_MIN_S
+from smbox.deadline import answer_s, deadline_of
 from smbox.errors import ConfigError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
@@ -61,8 +61,9 @@ def read(
     if timeout_s is not None:
         check_seconds(timeout_s)
     if is_snapshot and first < limit:
-        again = partial(_snapshot, paths, info, first, limit, out, timeout_s)
-        once_more(lambda: _get(paths, again(), nothing).finish(timeout_s))
+        deadline_s = None if timeout_s is None else deadline_of(timeout_s)
+        again = partial(_snapshot, paths, info, first, limit, out, deadline_s)
+        once_more(lambda: _get(paths, again(), nothing).finish(answer_s(deadline_s)))
         return
     work = paths.data(info).read(info, first, limit, out, operand)
     if work is not None:
@@ -75,9 +76,9 @@ def _snapshot(
     first: int,
     limit: int,
     out: NDArray[Any],
-    timeout_s: float | None,
+    deadline_s: float | None,
 ) -> Work:
-    """Describe a read of a range at one moment; staging is to be there by the timeout.
+    """Describe a read of a range at one moment; staging is to be there by the deadline.
 
     Raises:
         RequestTimeoutError: the node gave no staging in time; nothing was begun.
@@ -86,7 +87,7 @@ def _snapshot(
     """
     if info.consistency == Consistency.NONE:
         raise ConfigError("a region without locks has no snapshots", region=info.name)
-    wait_s = max(paths.seconds(timeout_s), ANSWER_MIN_S)
+    wait_s = paths.seconds(answer_s(deadline_s))
     lease = partial(paths.staging.lease, paths.control(info), limit - first, wait_s)
     return paths.data(info).snapshot(info, first, limit, as_bytes(out), lease)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from smbox import dtypes
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import PeerLostError, RequestTimeoutError, SmboxError
 from smbox.paths.control import ControlPath
 from smbox.paths.work import CreateRequest, Lease, RegionInfo
@@ -41,16 +42,19 @@ class Staging:
     def lease(self, control: ControlPath, nbytes: int, timeout_s: float) -> Lease:
         """Return a region of ``nbytes`` bytes that nobody else uses.
 
+        What is freed before it is made shares its time.
+
         Raises:
             OutOfMemoryError: the node has no room for it.
             RequestTimeoutError: it does not answer.
         """
+        deadline_s = deadline_of(timeout_s)
         with self._mutex:
             info = self._take(nbytes)
             condemned, self._condemned = self._condemned, []
         while condemned:
             try:
-                control.free(condemned[-1].address, timeout_s)
+                control.free(condemned[-1].address, left_s(deadline_s))
             except RequestTimeoutError:  # not just now
                 with self._mutex:
                     self._condemned += condemned
@@ -61,7 +65,7 @@ class Staging:
         if info is None:
             name = f"staging.{secrets.token_hex(8)}"
             request = CreateRequest(name, _UINT8, (nbytes,), publish=False, scratch=True)
-            info = control.create(request, timeout_s)
+            info = control.create(request, left_s(deadline_s))
         return Lease(info, self._end)
 
     def clear(self) -> None:
