@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import attaching, sync
-from smbox.address import GlobalAddress
 from smbox.affinity import check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
-from smbox.deadline import deadline_of, left_s, look_s
-from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
+from smbox.deadline import deadline_of
+from smbox.errors import ConfigError, RequestTimeoutError
 from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
@@ -198,10 +197,10 @@ class Box:
                 nothing changed.
         """
         source = bytes_of(x)
-        info, first, left = self._locate(address, source.size, timeout_s)
+        info, first, wait_s = requests.locate(self._paths, address, source.size, timeout_s)
         limit = first + source.size
         operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        requests.change(self._paths, operation, left)
+        requests.change(self._paths, operation, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
@@ -211,9 +210,10 @@ class Box:
         Raises:
             AddressRangeError: not all in one region, or not on its elements' boundaries.
         """
-        info, first, left = self._locate(address, operator.index(nbytes), timeout_s)
-        out = np.empty(nbytes, np.uint8)
-        requests.read(self._paths, info, first, first + nbytes, out, left)
+        size = operator.index(nbytes)
+        info, first, wait_s = requests.locate(self._paths, address, size, timeout_s)
+        out = np.empty(size, np.uint8)
+        requests.read(self._paths, info, first, first + size, out, wait_s)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:
@@ -261,28 +261,21 @@ class Box:
         """Have it called no more. Idempotent."""
         self._at_close.pop(end, None)
 
+    def leave(self) -> None:
+        """Call what is to be called before the box closes."""
+        while self._at_close:
+            self._at_close.popitem()[0]()
+
     def close(self) -> None:
-        """Let go of everything; regions stay at the node, local views stay valid."""
+        """Let go of everything; regions stay at the node, local views stay valid.
+
+        A node that does not answer is waited for half a second, and a second for each lock and
+        membership that is held.
+        """
         try:
-            while self._at_close:
-                self._at_close.popitem()[0]()
+            self.leave()
         finally:
             self._paths.close()
-
-    def _locate(
-        self, address: int, nbytes: int, timeout_s: float | None
-    ) -> tuple[RegionInfo, int, float | None]:
-        """Return the region, the first byte of its data, and what is left of the timeout."""
-        deadline_s = deadline_of(self._paths.seconds(timeout_s))
-        wanted = GlobalAddress(address)
-        info = self._paths.control().locate(wanted, look_s(deadline_s))
-        first = int(wanted) - int(info.address)
-        facts = {"address": address, "nbytes": nbytes, "region": info.name}
-        if nbytes < 0 or first + nbytes > info.nbytes:
-            raise AddressRangeError("the range leaves its region", **facts)
-        if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
-            raise AddressRangeError("the range cuts an element", **facts)
-        return info, first, None if timeout_s is None else left_s(deadline_s)
 
     def __enter__(self) -> Self:
         return self

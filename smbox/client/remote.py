@@ -118,6 +118,13 @@ class RemotePath(ThreadedPath[Channel]):
         """Begin to wait for a version; see LocalPath."""
         return VersionWait(self._half(), info, version)
 
+    def say_bye(self) -> None:
+        """Say goodbye on all channels, so that they wait for the answers at the same time."""
+        with self._mutex:
+            channels = list(self._halves)
+        for channel in channels:
+            channel.say_bye()
+
     def view(self, info: RegionInfo) -> NDArray[Any] | None:  # noqa: ARG002 - never mapped
         """Return None: the memory is elsewhere."""
         return None

@@ -256,11 +256,20 @@ class ManyBox(Box):
         """Have it called no more. Idempotent."""
         self._first.not_before_close(end)
 
-    def close(self) -> None:
-        """Let go of all nodes; see ``Box.close``. The first one's begins with what is due."""
-        with ExitStack() as stack:  # what is due may fail, and all are closed
+    def leave(self) -> None:
+        """Call what is to be called before the box closes, the first node's first."""
+        with ExitStack() as stack:  # what is due may fail, and all are left
             for node in reversed(self._by_id.values()):
-                stack.callback(node.box.close)
+                stack.callback(node.box.leave)
+
+    def close(self) -> None:
+        """Let go of all nodes; see ``Box.close``."""
+        with ExitStack() as stack:  # from the last line on
+            for node in self._by_id.values():
+                stack.callback(node.paths.close)
+            for node in self._by_id.values():
+                stack.callback(node.paths.say_bye)
+            stack.callback(self.leave)
 
     @property
     def _first(self) -> Box:

@@ -179,8 +179,12 @@ class ControlPath:
         """Return the node's own figures."""
         return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
+    def say_bye(self) -> None:
+        """Say goodbye; does not wait."""
+        self._channel.say_bye()
+
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Say goodbye, unless that was said, and close."""
         self._channel.close()
 
     def abandon(self) -> None:

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from smbox.address import GlobalAddress
 from smbox.array import as_bytes
-from smbox.deadline import answer_s, deadline_of
-from smbox.errors import ConfigError
+from smbox.deadline import answer_s, deadline_of, left_s, look_s
+from smbox.errors import AddressRangeError, ConfigError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.pair import PathPair
@@ -139,3 +140,27 @@ def cut(operation: Operation) -> list[Operation]:
         behind = carried_nbytes(end - begin, operation.operand)
         parts.append(operation._replace(first=first, limit=end, source=source[at:behind]))
     return parts
+
+
+def locate(
+    paths: PathPair, address: int, nbytes: int, timeout_s: float | None
+) -> tuple[RegionInfo, int, float | None]:
+    """Find bytes by their address.
+
+    Returns:
+        Their region, the first byte of its data, and what is left of the timeout; None if it is
+        that of the box.
+
+    Raises:
+        AddressRangeError: not all in one region, or not on its elements' boundaries.
+    """
+    deadline_s = deadline_of(paths.seconds(timeout_s))
+    wanted = GlobalAddress(address)
+    info = paths.control().locate(wanted, look_s(deadline_s))
+    first = int(wanted) - int(info.address)
+    facts = {"address": address, "nbytes": nbytes, "region": info.name}
+    if nbytes < 0 or first + nbytes > info.nbytes:
+        raise AddressRangeError("the range leaves its region", **facts)
+    if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
+        raise AddressRangeError("the range cuts an element", **facts)
+    return info, first, None if timeout_s is None else left_s(deadline_s)

@@ -126,6 +126,9 @@ class SoloControl:
         """Return the bytes in use."""
         return {"memory_used_nbytes": self.memory.used_nbytes()}
 
+    def say_bye(self) -> None:
+        """Tell nobody: there is no node."""
+
     def close(self) -> None:
         """Keep the memory: it is ``solo_box`` that owns it."""
 
