@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+import smbox
 from smbox import connecting
 from smbox.box import Box
 from smbox.config import ClientConfig
@@ -251,3 +252,25 @@ def test_any_kind_of_number_is_a_timeout(box):
     region = box.create("r", init=ONES)
     for timeout_s in (1, 1.0, np.float32(1), np.int64(1), float("inf")):
         region.put(ONES, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("name", [None, 5, [], b"r"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda box, name: box.create(name, 4),
+        lambda box, name: box.create(name, init=[1.0]),
+        lambda box, name: box.create(name, 4, layout="striped"),
+        lambda box, name: box.attach(name, timeout_s=0.0),
+        lambda box, name: box.counter(name),
+        lambda box, name: box.barrier(name, 1),
+        lambda box, name: box.lock(name),
+        lambda box, name: box.free(name),
+        smbox.join,
+    ],
+)
+def test_a_name_is_a_str(boxes, verb, name):
+    box = boxes()
+    with pytest.raises(TypeError, match="name"):
+        verb(box, name)
+    assert box.regions() == []
