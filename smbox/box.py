@@ -16,6 +16,7 @@ from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.deadline import deadline_of
 from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.handle import check_seconds
 from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
@@ -106,19 +107,26 @@ class Box:
         check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         check_no_part_name(name)
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
         if exist_ok:
             request = replace(request, exist_ok=True)
-            return attaching.find_or_create(self._paths, request, values, timeout_s)
-        return Region(self._paths, creating.create(self._paths, request, values, timeout_s))
+            return attaching.find_or_create(self._paths, request, values, deadline_s)
+        return Region(self._paths, creating.create(self._paths, request, values, deadline_s))
 
-    def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
+    def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
         """Find a region by name; waits until somebody has created it.
+
+        Args:
+            name: its.
+            timeout_s: seconds to wait for the region, and for the node; None: not for the
+                region, and for the node as long as the box does.
 
         Raises:
             RegionNotFoundError: nobody did, within ``timeout_s``.
             ConfigError: it is striped over several nodes: connect to all of them.
         """
-        return attaching.attach(self._paths, name, timeout_s)
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
+        return attaching.attach(self._paths, name, deadline_s)
 
     def counter(self, name: str, init: int = 0) -> Counter:
         """Return the counter ``name``; the first to ask creates it with the value ``init``.
@@ -178,7 +186,7 @@ class Box:
         """
         timeout_s = self._paths.timeout_s
         if isinstance(region, str):
-            info = attaching.attach(self._paths, region, 0.0, timeout_s).info
+            info = attaching.attach(self._paths, region, None).info
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:

@@ -141,7 +141,7 @@ class SharedMemory(Protocol):
     ) -> Region:
         """Create a region, or find it."""
 
-    def attach(self, name: str, *, timeout_s: float) -> Region:
+    def attach(self, name: str, *, timeout_s: float | None) -> Region:
         """Find a region."""
 
     def before_close(self, end: Callable[[], None]) -> None:
@@ -178,7 +178,7 @@ class Roster:
     ) -> None:
         self.memory = box
         self._places, self._rows = (
-            box.attach(region, timeout_s=0.0)
+            box.attach(region, timeout_s=None)
             if must_exist
             else box.create(
                 region, shape=(capacity, columns), dtype="int64", init=0, exist_ok=True

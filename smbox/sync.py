@@ -135,7 +135,7 @@ def counter(paths: PathPair, name: str, init: int) -> Counter:
     request = CreateRequest(
         name, INT64, (), RegionKind.COUNTER, init=_whole_number(init), exist_ok=True
     )
-    return Counter(paths, creating.create(paths, request, None, paths.timeout_s))
+    return Counter(paths, creating.create(paths, request, None, None))
 
 
 def _whole_number(number: int) -> int:
@@ -166,7 +166,7 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
     """
     wanted_s = paths.seconds(timeout_s)
     deadline_s = deadline_of(wanted_s)
-    info = _find_barrier(paths, name, parties, look_s(deadline_s))
+    info = _find_barrier(paths, name, parties, deadline_s)
     member = secrets.randbits(64)
     generation = _NEVER
     try:
@@ -191,14 +191,14 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
     return generation
 
 
-def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) -> RegionInfo:
+def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -> RegionInfo:
     if not 1 <= operator.index(parties) <= PARTIES_MAX:
         raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
     words = np.zeros(BarrierWord.MEMBERS + parties, UINT64.numpy)
     words[BarrierWord.PARTIES] = parties
     request = CreateRequest(name, UINT64, words.shape, RegionKind.BARRIER, exist_ok=True)
     try:
-        return creating.create(paths, request, words, timeout_s)
+        return creating.create(paths, request, words, deadline_s)
     except LayoutMismatchError as error:
         raise LayoutMismatchError(
             "the barrier has another number of parties", barrier=name, given=parties

@@ -153,7 +153,7 @@ def _greet(
     look: Callable[[], SmboxError | None],
 ) -> ControlPath:
     """Wait for the node's welcome; a channel that gets none is closed."""
-    control = ControlPath(channel, address, config.timeout_s)
+    control = ControlPath(channel, address)
     try:
         _await_welcome(control, config.timeout_s, look)
     except BaseException as error:

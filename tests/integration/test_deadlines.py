@@ -124,6 +124,7 @@ SERVICES = {
         my.region.name, init=X, exist_ok=True, timeout_s=s
     ),
     "attach": lambda my, s: my.box.attach(my.region.name, timeout_s=s),
+    "attach at once": lambda my, s: my.box.attach(my.region.name, timeout_s=0.0),
     "barrier": lambda my, s: my.box.barrier("barrier", 2, timeout_s=s),
     "put at an address": lambda my, s: my.box.put(my.region.address, X, timeout_s=s),
     "get at an address": lambda my, s: my.box.get(my.region.address, 8, timeout_s=s),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
@@ -274,3 +275,26 @@ def test_a_name_is_a_str(boxes, verb, name):
     with pytest.raises(TypeError, match="name"):
         verb(box, name)
     assert box.regions() == []
+
+
+def test_waiting_for_no_number_of_seconds_is_nonsense(boxes):
+    box = boxes()
+    for verb in (
+        lambda: box.attach("w", timeout_s=math.nan),
+        lambda: box.create("w", 4, timeout_s=math.nan),
+    ):
+        with pytest.raises(ConfigError, match="number of seconds"):
+            verb()
+
+
+def test_a_region_that_is_not_waited_for_is_asked_for_as_long_as_the_box_waits(node, boxes):
+    box = boxes(config=ClientConfig("inproc://node", timeout_s=0.2))
+    region = box.create("w", 4)
+    assert box.attach("w", timeout_s=None).info == region.info
+    with pytest.raises(RegionNotFoundError):
+        box.attach("v", timeout_s=None)
+    node.is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        box.attach("w", timeout_s=None)
+    node.is_down = False
+    assert caught.value.facts["timeout_s"] == 0.2
