@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import smbox
-from smbox.errors import RequestTimeoutError
+from smbox.errors import ConnectError, RequestTimeoutError
 
 BOX_S = 20.0
 CALL_S = 0.5
@@ -126,7 +127,7 @@ SERVICES = {
     "attach": lambda my, s: my.box.attach(my.region.name, timeout_s=s),
     "attach at once": lambda my, s: my.box.attach(my.region.name, timeout_s=0.0),
     "barrier": lambda my, s: my.box.barrier("barrier", 2, timeout_s=s),
-    "put at an address": lambda my, s: my.box.put(my.region.address, X, timeout_s=s),
+    "put at an address": lambda my, s: my.box.put(my.region.address, X[:1], timeout_s=s),
     "get at an address": lambda my, s: my.box.get(my.region.address, 8, timeout_s=s),
 }
 """Calls that need the node on every path."""
@@ -258,3 +259,55 @@ def test_the_interpreter_ends_in_time(nodes):
             begun_s = time.monotonic()
             assert script.wait(WAIT_S) == 0
             assert time.monotonic() - begun_s < CALL_S + OUTLASTS_S + EXIT_S
+
+
+@pytest.mark.parametrize("timeout_s", [0.1, CALL_S, 1.5])
+@pytest.mark.parametrize("count", [1, 2])
+def test_connecting_ends_in_time(nodes, timeout_s, count):
+    """With 1.5 s there is time left after the look at who refuses whom."""
+    addresses = ",".join(node.address for node in [*nodes.values()][:count])
+    with contextlib.ExitStack() as stack:
+        for node in nodes.values():
+            stack.enter_context(node.stopped())
+        begun_s = time.monotonic()
+        with pytest.raises(ConnectError):
+            smbox.connect(addresses, timeout_s=timeout_s)
+        assert time.monotonic() - begun_s < timeout_s + OUTLASTS_S
+
+
+STRIPED = {
+    "create": lambda my, s: my.box.create("new", 40, layout="striped", timeout_s=s),
+    "create filled": lambda my, s: my.box.create(
+        "filled", init=X, layout="striped", timeout_s=s
+    ),
+    "create or find": lambda my, s: my.box.create(
+        "r-striped", init=X, layout="striped", exist_ok=True, timeout_s=s
+    ),
+    "attach": lambda my, s: my.box.attach("r-striped", timeout_s=s),
+    "put": VERBS["put"],
+    "get": VERBS["get"],
+    "wait": VERBS["wait"],
+    "batch": Things.batch,
+    "flush": Things.flush,
+    "put at an address": SERVICES["put at an address"],
+}
+
+
+@pytest.fixture(scope="module")
+def striped(nodes):
+    """A box over both nodes, and a region on both."""
+    addresses = ",".join(node.address for node in nodes.values())
+    with smbox.connect(addresses, transport="tcp", timeout_s=BOX_S) as box:
+        yield SimpleNamespace(box=box, region=box.create("r-striped", init=X, layout="striped"))
+
+
+@pytest.mark.parametrize("name", STRIPED)
+@pytest.mark.parametrize("stopped", TRANSPORTS)
+def test_no_call_on_several_nodes_outlasts_its_timeout(nodes, striped, name, stopped):
+    if name == "put at an address":
+        part = striped.region.parts[TRANSPORTS.index(stopped)]
+        my = SimpleNamespace(box=striped.box, region=part)
+    else:
+        my = striped
+    with nodes[stopped].stopped():
+        check(STRIPED[name], my, CALL_S)
