@@ -6,9 +6,7 @@ Each call is made twice: the second one meets what the first one left behind.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
-import signal
 import subprocess
 import sys
 import threading
@@ -32,36 +30,12 @@ TRANSPORTS = ("tcp", "shm")
 pytestmark = pytest.mark.shares
 
 
-class StoppableNode:
-    """A memory node in a process of its own."""
-
-    def __init__(self, node_id):
-        self.name = f"deadlines-{secrets.token_hex(4)}"
-        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
-        command += ["--bind", "tcp://127.0.0.1:0", "--node-id", str(node_id)]
-        command += ["--name", self.name]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.address = json.loads(self._process.stdout.readline())["address"]
-
-    @contextlib.contextmanager
-    def stopped(self):
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
-    def end(self):
-        self._process.terminate()
-        self._process.communicate(timeout=WAIT_S)
-
-
 @pytest.fixture(scope="module")
-def nodes():
+def nodes(stoppable):
     with contextlib.ExitStack() as stack:
         made = {}
         for node_id, transport in enumerate(TRANSPORTS):
-            made[transport] = StoppableNode(node_id)
+            made[transport] = stoppable(node_id)
             stack.callback(made[transport].end)
         yield made
 
@@ -275,10 +249,15 @@ def test_connecting_ends_in_time(nodes, timeout_s, count):
         assert time.monotonic() - begun_s < timeout_s + OUTLASTS_S
 
 
+def fresh():
+    """A name of its own for each try: what was asked for late may be there all the same."""
+    return f"fresh-{secrets.token_hex(4)}"
+
+
 STRIPED = {
-    "create": lambda my, s: my.box.create("new", 40, layout="striped", timeout_s=s),
+    "create": lambda my, s: my.box.create(fresh(), 40, layout="striped", timeout_s=s),
     "create filled": lambda my, s: my.box.create(
-        "filled", init=X, layout="striped", timeout_s=s
+        fresh(), init=X, layout="striped", timeout_s=s
     ),
     "create or find": lambda my, s: my.box.create(
         "r-striped", init=X, layout="striped", exist_ok=True, timeout_s=s
