@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox import attaching, sync
-from smbox.address import GlobalAddress, check_layout
+from smbox.address import check_layout
 from smbox.array import bytes_of
 from smbox.batch import Batch
-from smbox.errors import AddressRangeError, ConfigError, RequestTimeoutError
+from smbox.deadline import deadline_of
+from smbox.errors import ConfigError, RequestTimeoutError
+from smbox.handle import check_seconds
 from smbox.head import check_no_part_name
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
@@ -105,19 +107,26 @@ class Box:
         check_layout(layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         check_no_part_name(name)
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
         if exist_ok:
             request = replace(request, exist_ok=True)
-            return attaching.find_or_create(self._paths, request, values, timeout_s)
-        return Region(self._paths, creating.create(self._paths, request, values, timeout_s))
+            return attaching.find_or_create(self._paths, request, values, deadline_s)
+        return Region(self._paths, creating.create(self._paths, request, values, deadline_s))
 
-    def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
+    def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
         """Find a region by name; waits until somebody has created it.
+
+        Args:
+            name: its.
+            timeout_s: seconds to wait for the region, and for the node; None: not for the
+                region, and for the node as long as the box does.
 
         Raises:
             RegionNotFoundError: nobody did, within ``timeout_s``.
             ConfigError: it is striped over several nodes: connect to all of them.
         """
-        return attaching.attach(self._paths, name, timeout_s)
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
+        return attaching.attach(self._paths, name, deadline_s)
 
     def counter(self, name: str, init: int = 0) -> Counter:
         """Return the counter ``name``; the first to ask creates it with the value ``init``.
@@ -177,7 +186,7 @@ class Box:
         """
         timeout_s = self._paths.timeout_s
         if isinstance(region, str):
-            info = attaching.attach(self._paths, region, 0.0, timeout_s).info
+            info = attaching.attach(self._paths, region, None).info
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
@@ -195,12 +204,11 @@ class Box:
             AddressRangeError: not all in one region, or not on its elements' boundaries;
                 nothing changed.
         """
-        self._paths.seconds(timeout_s)
         source = bytes_of(x)
-        info, first = self._locate(address, source.size)
+        info, first, wait_s = requests.locate(self._paths, address, source.size, timeout_s)
         limit = first + source.size
         operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        requests.change(self._paths, operation, timeout_s)
+        requests.change(self._paths, operation, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
@@ -210,10 +218,10 @@ class Box:
         Raises:
             AddressRangeError: not all in one region, or not on its elements' boundaries.
         """
-        self._paths.seconds(timeout_s)
-        info, first = self._locate(address, operator.index(nbytes))
-        out = np.empty(nbytes, np.uint8)
-        requests.read(self._paths, info, first, first + nbytes, out, timeout_s)
+        size = operator.index(nbytes)
+        info, first, wait_s = requests.locate(self._paths, address, size, timeout_s)
+        out = np.empty(size, np.uint8)
+        requests.read(self._paths, info, first, first + size, out, wait_s)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:
@@ -224,7 +232,7 @@ class Box:
             SmboxError: what an earlier operation failed with that nobody waited for.
         """
         wanted_s = self._paths.seconds(timeout_s)
-        if not self._paths.data().flush(requests.deadline_of(wanted_s)):
+        if not self._paths.data().flush(deadline_of(wanted_s)):
             raise RequestTimeoutError(
                 "not all operations were complete in time; flush again to go on",
                 op="flush",
@@ -261,27 +269,21 @@ class Box:
         """Have it called no more. Idempotent."""
         self._at_close.pop(end, None)
 
+    def leave(self) -> None:
+        """Call what is to be called before the box closes."""
+        while self._at_close:
+            self._at_close.popitem()[0]()
+
     def close(self) -> None:
-        """Let go of everything; regions stay at the node, local views stay valid."""
+        """Let go of everything; regions stay at the node, local views stay valid.
+
+        A node that does not answer is waited for half a second, and a second for each lock and
+        membership that is held.
+        """
         try:
-            while self._at_close:
-                self._at_close.popitem()[0]()
+            self.leave()
         finally:
             self._paths.close()
-
-    def _locate(self, address: int, nbytes: int) -> tuple[RegionInfo, int]:
-        wanted = GlobalAddress(address)
-        info = self._paths.control().locate(wanted, self._paths.timeout_s)
-        first = int(wanted) - int(info.address)
-        if nbytes < 0 or first + nbytes > info.nbytes:
-            raise AddressRangeError(
-                "the range leaves its region", address=address, nbytes=nbytes, region=info.name
-            )
-        if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
-            raise AddressRangeError(
-                "the range cuts an element", address=address, nbytes=nbytes, region=info.name
-            )
-        return info, first
 
     def __enter__(self) -> Self:
         return self

@@ -205,9 +205,13 @@ class Handle(Generic[T]):
         Returns:
             "none", "partial" (see ``ranges_done``), "all", or "unknown": the node did not
             answer in time (ask again), has forgotten this client, or the request goes on.
+
+        Raises:
+            ConfigError: ``timeout_s`` is no number.
         """
+        limit_s = self._limit_s(timeout_s)
         if self._is_over and self._known() == "unknown":
-            self.work.advance(time.monotonic() + self._limit_s(timeout_s))
+            self.work.advance(time.monotonic() + limit_s)
         return self._known()
 
     def ranges_done(self) -> list[tuple[int, int]]:

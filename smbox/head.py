@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
-from smbox.memory.region_header import Described
+from smbox.memory.region_header import Described, check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
@@ -86,7 +86,13 @@ def part_name_in(name: str) -> str | None:
 
 
 def check_no_part_name(name: str) -> None:
-    """Raise ConfigError for a name of parts, or of their states: ``smbox gc`` frees those."""
+    """Check a name that a caller chose for a region; ``smbox gc`` frees parts and their states.
+
+    Raises:
+        TypeError, LimitError: as ``check_name``.
+        ConfigError: as ``check_name``, or it is a name of parts or of their states.
+    """
+    check_name(name)
     if part_name_in(name) is not None:
         raise ConfigError(
             "names with # and 16 hexadecimal digits at the end, or before the last /, are of"

@@ -37,7 +37,7 @@ class Beating(Protocol):
     def beat(self) -> None:
         """Renew what there is to renew; calls :func:`drop` when there is nothing any more."""
 
-    def leave(self, *, timeout_s: float | None = None) -> None:
+    def leave(self, *, timeout_s: float) -> None:
         """Free the place; the interpreter exits."""
 
 

@@ -98,7 +98,7 @@ def _await_place(roster: Roster, rank: int) -> View:
     first = roster.look()
     view = first
     while not view.is_free(rank):
-        roster.wait(roster.version, roster.lease_s(rank) / RENEWALS)
+        roster.wait(roster.version(), roster.lease_s(rank) / RENEWALS)
         view = roster.watch(rank)
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)

@@ -30,6 +30,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.deadline import answer_s, held
 from smbox.errors import (
     ConfigError,
     LeaseLostError,
@@ -85,7 +86,7 @@ def is_held(words: I64) -> NDArray[np.bool_]:
     return found
 
 
-def expire(row: Region, word: int, *, timeout_s: float | None = None) -> bool:
+def expire(row: Region, word: int, *, deadline_s: float | None = None) -> bool:
     """Tell everybody that a place is free, unless its word has changed since.
 
     A holder that is alive after all takes it again at its next renewal.
@@ -93,14 +94,14 @@ def expire(row: Region, word: int, *, timeout_s: float | None = None) -> bool:
     Args:
         row: the place, ``i64[1, k]``.
         word: its lease word as it stood still.
-        timeout_s: to wait for the node; None: the box's.
+        deadline_s: to wait for the node until then; None: the timeout of the box.
 
     Returns:
         Whether it is free; False: its holder has renewed, or somebody has taken it.
     """
     mark = np.zeros(row.shape, np.int64)
     mark[0, 0] = word | EXPIRED
-    old = row.fetch_and_op(mark, "max", timeout_s=timeout_s)
+    old = row.fetch_and_op(mark, "max", timeout_s=answer_s(deadline_s))
     return int(old[0, 0]) | EXPIRED == word | EXPIRED
 
 
@@ -144,25 +145,28 @@ class Lease:
         """The holder's values, as they were set last."""
         return tuple(self._values)
 
-    def take(self, generation: int, values: Sequence[int]) -> bool:
+    def take(
+        self, generation: int, values: Sequence[int], *, deadline_s: float | None = None
+    ) -> bool:
         """Take a place that was found free in this generation; tell whether it worked.
 
         Args:
             generation: of the words that were found.
             values: the first values of the new holder, k - 1 of them.
+            deadline_s: as :meth:`renew`.
 
         Returns:
             False if somebody else was first; the place is theirs.
         """
-        with self._mutex:
-            if not self._take(generation, list(values), None):
+        with held(self._mutex, deadline_s):
+            if not self._take(generation, list(values), deadline_s):
                 return False
             self._lost = ""
             return True
 
-    def _take(self, generation: int, values: list[int], timeout_s: float | None) -> bool:
+    def _take(self, generation: int, values: list[int], deadline_s: float | None) -> bool:
         began_s = _clock_s()
-        old = self._raise(generation + 1, [0, *values], timeout_s)
+        old = self._raise(generation + 1, [0, *values], deadline_s)
         if int(old[0] >> NUMBER_BITS) != generation:
             return False
         self.generation = generation + 1
@@ -170,11 +174,11 @@ class Lease:
         self._renewed_s = began_s
         return True
 
-    def renew(self, *, timeout_s: float | None = None) -> None:
+    def renew(self, *, deadline_s: float | None = None) -> None:
         """Keep the place for another lease.
 
         Args:
-            timeout_s: to wait for the node; None: the box's.
+            deadline_s: to wait for the node until then; None: the timeout of the box.
 
         Raises:
             LeaseLostError: somebody else holds the place.
@@ -182,19 +186,19 @@ class Lease:
                 ends for those who see it.
         """
         self._check()
-        with self._mutex:
-            self._renew(timeout_s)
+        with held(self._mutex, deadline_s):
+            self._renew(deadline_s)
 
-    def try_to_renew(self, timeout_s: float) -> bool:
+    def try_to_renew(self, deadline_s: float) -> bool:
         """Renew in the background; tell whether there is anything to renew after this.
 
         A node that does not answer may answer again; a memory that is gone ends the lease.
 
         Args:
-            timeout_s: to wait for the node.
+            deadline_s: to wait for the node until then.
         """
         try:
-            self.renew(timeout_s=timeout_s)
+            self.renew(deadline_s=deadline_s)
         except LeaseLostError:
             return False
         except (ConfigError, PeerLostError, RegionFreedError) as error:
@@ -204,7 +208,7 @@ class Lease:
             _LOG.debug("a lease could not be renewed, and will be tried again: %s", error)
         return True
 
-    def set(self, index: int, value: int) -> None:
+    def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
         """Set a value and renew; raises as :meth:`renew` does, and then nothing is set.
 
         Raises:
@@ -213,35 +217,35 @@ class Lease:
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value is from 0 to {NUMBER_MAX}", value=value)
         self._check()
-        with self._mutex:
+        with held(self._mutex, deadline_s):
             before = list(self._values)
             self._values[index] = value
             try:
                 if value < before[index]:  # a maximum lowers nothing: begin a generation
-                    self._retake(None)
+                    self._retake(deadline_s)
                 else:
-                    self._renew(None)
+                    self._renew(deadline_s)
             except BaseException:
                 self._values = before
                 raise
 
-    def _renew(self, timeout_s: float | None) -> None:
+    def _renew(self, deadline_s: float | None) -> None:
         self._check()
         self._beats += BEAT
         began_s = _clock_s()
-        old = self._raise(self.generation, [self._beats, *self._values], timeout_s)
+        old = self._raise(self.generation, [self._beats, *self._values], deadline_s)
         if int(old[0] >> NUMBER_BITS) != self.generation:
             self._lose()
         if int(old[0]) & EXPIRED:
-            self._retake(timeout_s)
+            self._retake(deadline_s)
         self._renewed_s = began_s
 
-    def _retake(self, timeout_s: float | None) -> None:
+    def _retake(self, deadline_s: float | None) -> None:
         """Hold the same place in the next generation."""
-        if not self._take(self.generation, self._values, timeout_s):
+        if not self._take(self.generation, self._values, deadline_s):
             self._lose()
         if self._lost:  # left by another thread, which marked the generation before
-            self._raise(self.generation, [LEFT, *self._values], timeout_s)
+            self._raise(self.generation, [LEFT, *self._values], deadline_s)
             self._check()
 
     def _lose(self) -> None:
@@ -254,11 +258,11 @@ class Lease:
         """Hold nothing any more, for a reason that the next use is told."""
         self._lost = self._lost or reason
 
-    def check(self) -> None:
+    def check(self, *, deadline_s: float | None = None) -> None:
         """Raise LeaseLostError if the place is lost; ask the node if the lease has passed."""
         self._check()
         if _clock_s() - self._renewed_s > self.lease_s:
-            self.renew()
+            self.renew(deadline_s=deadline_s)
 
     def _check(self) -> None:
         self.check_process()
@@ -273,7 +277,7 @@ class Lease:
                 region=self.row.name,
             )
 
-    def leave(self, *, timeout_s: float | None = None) -> None:
+    def leave(self, *, deadline_s: float | None = None) -> None:
         """Free the place at once. Idempotent; does nothing where the place is lost.
 
         Raises:
@@ -282,10 +286,10 @@ class Lease:
         if not self.is_held:
             return
         self.lose("this process left its place")
-        self._raise(self.generation, [LEFT, *self._values], timeout_s)
+        self._raise(self.generation, [LEFT, *self._values], deadline_s)
 
-    def _raise(self, generation: int, row: Sequence[int], timeout_s: float | None) -> I64:
+    def _raise(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
         """Raise the words to those of a generation; return the old ones, ``i64[k]``."""
         words = np.array([[generation << NUMBER_BITS | number for number in row]], np.int64)
-        old: I64 = self.row.fetch_and_op(words, "max", timeout_s=timeout_s)[0]
+        old: I64 = self.row.fetch_and_op(words, "max", timeout_s=answer_s(deadline_s))[0]
         return old

@@ -11,13 +11,14 @@ the lock. So what it guards should refuse old holders: ``fence`` grows with ever
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Self
 
 from smbox import heartbeat
+from smbox.deadline import deadline_of, left_s, look_s
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
+from smbox.handle import check_seconds
 from smbox.lease import RENEWALS, Lease, check_lease, generations
 from smbox.member_record import Record
 from smbox.naming import check_prefix
@@ -96,35 +97,36 @@ class Lock:
         """
         if self.is_held:
             raise ConfigError("this lock is held already: it is not reentrant", lock=self.name)
-        wanted_s = self.timeout_s if timeout_s is None else timeout_s
-        deadline_s = time.monotonic() + wanted_s
+        wanted_s = self.timeout_s if timeout_s is None else check_seconds(timeout_s)
+        deadline_s = deadline_of(wanted_s)
         lease = Lease(self._roster.place(_PLACE), self._lease.lease_s)
         while True:
-            version = self._roster.version
-            view = self._roster.watch(_PLACE)
-            left_s = deadline_s - time.monotonic()
+            version = self._roster.version(deadline_s=deadline_s)
+            view = self._roster.watch(_PLACE, deadline_s=deadline_s)
+            wait_s = min(left_s(deadline_s), self._roster.lease_s(_PLACE) / RENEWALS)
             if view.is_free(_PLACE):
-                if lease.take(int(generations(view.words[_PLACE, LEASE])), [0, 0]):
+                generation = int(generations(view.words[_PLACE, LEASE]))
+                if lease.take(generation, [0, 0], deadline_s=deadline_s):
                     break
-            elif left_s <= 0.0:
+            elif wait_s <= 0.0:
                 raise _held(self.name, view.of(_PLACE), wanted_s)
             else:
-                self._roster.wait(version, min(left_s, self._roster.lease_s(_PLACE) / RENEWALS))
+                self._roster.wait(version, wait_s)
         self._lease = lease
         self._record = Record.own(lease_s=lease.lease_s, launch=0)
         try:
-            self._introduce()
+            self._introduce(deadline_s)
             heartbeat.keep(self)
             self.memory.before_close(self.leave)
         except BaseException:
-            self.leave()
+            self.leave(timeout_s=min(heartbeat.LEAVE_TIMEOUT_S, look_s(deadline_s)))
             raise
         return lease.generation
 
-    def _introduce(self, timeout_s: float | None = None) -> None:
+    def _introduce(self, deadline_s: float) -> None:
         """Write down who holds the lock, and for how long it is kept."""
         record = replace(self._record, generation=self._lease.generation)
-        self._roster.write(_PLACE, record, timeout_s=timeout_s)
+        self._roster.write(_PLACE, record, deadline_s=deadline_s)
 
     def check(self) -> None:
         """Raise LeaseLostError unless this object holds the lock.
@@ -144,14 +146,14 @@ class Lock:
         self._lease.check()
         self._lease.leave()
 
-    def leave(self, *, timeout_s: float | None = heartbeat.LEAVE_TIMEOUT_S) -> None:
+    def leave(self, *, timeout_s: float = heartbeat.LEAVE_TIMEOUT_S) -> None:
         """Let go without a word of it, when the box closes or the interpreter exits.
 
         Where the node does not answer, the lock is free when the lease has passed.
         """
         self._drop()
         with suppress(SmboxError):
-            self._lease.leave(timeout_s=timeout_s)
+            self._lease.leave(deadline_s=deadline_of(timeout_s))
 
     def _drop(self) -> None:
         heartbeat.drop(self)
@@ -163,13 +165,14 @@ class Lock:
         A lease that was found expired has another generation then, of which nobody knows yet
         how long it is kept.
         """
-        if not self._lease.try_to_renew(self.interval_s):
+        if not self._lease.try_to_renew(deadline_of(self.interval_s)):
             heartbeat.drop(self)
             return
         try:
-            view = self._roster.look(mine=_PLACE, timeout_s=self.interval_s)
+            deadline_s = deadline_of(self.interval_s)
+            view = self._roster.look(mine=_PLACE, deadline_s=deadline_s)
             if view.record(_PLACE) is None:
-                self._introduce(self.interval_s)
+                self._introduce(deadline_s)
         except SmboxError as error:
             _LOG.debug("who holds the lock could not be written down: %s", error)
 

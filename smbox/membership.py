@@ -7,13 +7,14 @@ Places lie in the region ``NAME.members`` (smbox/lease.py has their words), who 
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Self
 
 from smbox import heartbeat
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.handle import check_seconds
 from smbox.lease import RENEWALS, Lease, numbers
 from smbox.member_record import Record
 from smbox.roster import MEETINGS, MemberInfo, Roster, View
@@ -78,8 +79,11 @@ class Member:
             RequestTimeoutError: the node did not answer.
             LeaseLostError: this is a forked child; the parent has joined, not the child.
         """
+        return self._look()
+
+    def _look(self, deadline_s: float | None = None) -> View:
         self._lease.check_process()
-        return self._roster.look(mine=self._held_rank())
+        return self._roster.look(mine=self._held_rank(), deadline_s=deadline_s)
 
     def _held_rank(self) -> int | None:
         return self.rank if self._lease.is_held else None
@@ -132,23 +136,23 @@ class Member:
             LeaseLostError: another process has taken this rank.
         """
         number = self._lease.values[_MEETINGS] // 2 + 1
-        deadline_s = time.monotonic() + timeout_s
-        self._lease.set(_MEETINGS, 2 * number - 1)
+        deadline_s = deadline_of(check_seconds(timeout_s))
+        self._lease.set(_MEETINGS, 2 * number - 1, deadline_s=deadline_s)
         while True:
-            version = self._roster.version
-            absent = self._absent(number)
+            version = self._roster.version(deadline_s=deadline_s)
+            absent = self._absent(number, deadline_s)
             if not absent:
                 break
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0.0:
+            wait_s = min(left_s(deadline_s), self.interval_s)
+            if wait_s <= 0.0:
                 raise _did_not_come(absent, timeout_s)
-            self._lease.check()
-            self._roster.wait(version, min(left_s, self.interval_s))
-        self._lease.set(_MEETINGS, 2 * number)
+            self._lease.check(deadline_s=deadline_s)
+            self._roster.wait(version, wait_s)
+        self._lease.set(_MEETINGS, 2 * number, deadline_s=deadline_s)
 
-    def _absent(self, number: int) -> list[MemberInfo]:
+    def _absent(self, number: int, deadline_s: float) -> list[MemberInfo]:
         """Return whom a meeting waits for."""
-        view = self.look()
+        view = self._look(deadline_s)
         has_come = numbers(view.words[:, MEETINGS]) >= 2 * number - 1
         late = [rank for rank in view.alive() if not has_come[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
@@ -163,25 +167,27 @@ class Member:
         """
         heartbeat.drop(self)
         with suppress(SmboxError):
-            self._lease.leave(timeout_s=timeout_s)
+            deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
+            self._lease.leave(deadline_s=deadline_s)
 
     def beat(self) -> None:
         """Renew the lease and look for the others; the heartbeat's thread calls this."""
-        if not self._lease.try_to_renew(self.interval_s):
+        if not self._lease.try_to_renew(deadline_of(self.interval_s)):
             heartbeat.drop(self)
             return
         try:
             self._roster.ask_node(self.interval_s)
-            view = self._roster.look(mine=self._held_rank(), timeout_s=self.interval_s)
+            deadline_s = deadline_of(self.interval_s)
+            view = self._look(deadline_s)
             if view.record(self.rank) is None:
-                self._introduce(self.interval_s)
+                self._introduce(deadline_s)
         except SmboxError as error:
             _LOG.debug("the others could not be looked for: %s", error)
 
-    def _introduce(self, timeout_s: float | None = None) -> None:
+    def _introduce(self, deadline_s: float | None = None) -> None:
         """Write down who holds this rank."""
         record = replace(self._record, generation=self._lease.generation)
-        self._roster.write(self.rank, record, timeout_s=timeout_s)
+        self._roster.write(self.rank, record, deadline_s=deadline_s)
 
     def __enter__(self) -> Self:
         return self

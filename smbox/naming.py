@@ -7,7 +7,6 @@ from typing import Final
 from smbox.errors import LimitError
 from smbox.head import check_no_part_name
 from smbox.memory.layout import NAME_NBYTES_MAX
-from smbox.memory.region_header import check_name
 
 ROOM_NBYTES: Final = 72
 """For what an algorithm appends: names of 128 bytes leave it."""
@@ -26,7 +25,6 @@ def check_prefix(name: str, room_nbytes: int = ROOM_NBYTES) -> None:
         ConfigError: it holds characters that cannot be printed, or is the name of a part of a
             striped region.
     """
-    check_name(name)
     check_no_part_name(name)
     nbytes, nbytes_max = len(name.encode()), NAME_NBYTES_MAX - room_nbytes
     if nbytes > nbytes_max:

@@ -117,7 +117,7 @@ class Optimizer:
         request = CreateRequest(
             name, info.dtype, info.shape, info.kind, info.consistency, value, exist_ok=True
         )
-        info = creating.create(self._paths, request, None, self._paths.timeout_s)
+        info = creating.create(self._paths, request, None, None)
         return Region(self._paths, info)
 
     def __repr__(self) -> str:

@@ -252,8 +252,8 @@ class Region(Vector):
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the whole region's version is at least ``version``; return it."""
-        requests.wait_version(self._paths, self.info, operator.index(version), timeout_s)
-        return self.version
+        wanted = operator.index(version)
+        return requests.wait_version(self._paths, self.info, wanted, timeout_s)
 
     def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
         return verbs.from_region(self._paths, self.extent, _region(source).extent, scale, op)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smbox.deadline import ANSWER_MIN_S, answer_s, held, left_s
 from smbox.errors import RequestTimeoutError, SmboxError, TransportError
 from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, numbers
 from smbox.member_record import WORDS, Record
@@ -21,9 +22,6 @@ from smbox.watch import Watch
 
 CAPACITY: Final = 1024
 """Ranks of one run."""
-
-ANSWER_S: Final = 1.0
-"""Longest wait for a node by a process that waits for a place."""
 
 LEASE, PROGRESS, MEETINGS = range(3)
 """Columns of a place: the lease word and its values, see smbox/lease.py."""
@@ -143,7 +141,7 @@ class SharedMemory(Protocol):
     ) -> Region:
         """Create a region, or find it."""
 
-    def attach(self, name: str, *, timeout_s: float) -> Region:
+    def attach(self, name: str, *, timeout_s: float | None) -> Region:
         """Find a region."""
 
     def before_close(self, end: Callable[[], None]) -> None:
@@ -180,7 +178,7 @@ class Roster:
     ) -> None:
         self.memory = box
         self._places, self._rows = (
-            box.attach(region, timeout_s=0.0)
+            box.attach(region, timeout_s=None)
             if must_exist
             else box.create(
                 region, shape=(capacity, columns), dtype="int64", init=0, exist_ok=True
@@ -202,37 +200,39 @@ class Roster:
         """Return the place of a rank, ``i64[1, COLUMNS]``."""
         return self._places[rank : rank + 1]
 
-    def write(self, rank: int, record: Record, *, timeout_s: float | None = None) -> None:
+    def write(self, rank: int, record: Record, *, deadline_s: float | None = None) -> None:
         """Write down who holds a place."""
-        self._rows[rank : rank + 1].put(record.row()[None], timeout_s=timeout_s)
+        row = self._rows[rank : rank + 1]
+        row.put(record.row()[None], timeout_s=answer_s(deadline_s))
 
-    def look(self, *, mine: int | None = None, timeout_s: float | None = None) -> View:
+    def look(self, *, mine: int | None = None, deadline_s: float | None = None) -> View:
         """Read all places now.
 
         Args:
             mine: the caller's own rank, which it does not find dead itself.
-            timeout_s: to wait for the node; None: the box's.
+            deadline_s: to wait for the node until then; None: the timeout of the box.
 
         Raises:
             RequestTimeoutError: the node did not answer; all measures begin anew.
         """
-        with self._mutex:
+        with held(self._mutex, deadline_s):
             try:
-                self.seen = self._look(mine, timeout_s)
+                self.seen = self._look(mine, deadline_s)
             except SmboxError:
                 self._watch.forget()
                 raise
             return self.seen
 
-    def watch(self, rank: int) -> View:
+    def watch(self, rank: int, *, deadline_s: float | None = None) -> View:
         """Look for a place that somebody else had at the last look, until it is free.
 
         A place is measured only while the node answers: its holder may be on another host.
         """
-        if not self.seen.is_free(rank):
+        is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
+        if not (is_over or self.seen.is_free(rank)):
             with suppress(RequestTimeoutError, TransportError):
-                self.ask_node(min(ANSWER_S, self.lease_s(rank) / RENEWALS))
-        return self.look()
+                self.ask_node(min(ANSWER_MIN_S, self.lease_s(rank) / RENEWALS))
+        return self.look(deadline_s=deadline_s)
 
     def ask_node(self, timeout_s: float) -> None:
         """Ask the node for an answer, where looks do not, because the memory is mapped.
@@ -249,11 +249,11 @@ class Roster:
                 self._watch.forget()
             raise
 
-    def _look(self, mine: int | None, timeout_s: float | None) -> View:
+    def _look(self, mine: int | None, deadline_s: float | None) -> View:
         began_s = time.monotonic()
-        words: I64 = self._places.get(timeout_s=timeout_s)
+        words: I64 = self._places.get(timeout_s=answer_s(deadline_s))
         ended_s = time.monotonic()
-        self._read_records(words[:, LEASE], timeout_s)
+        self._read_records(words[:, LEASE], deadline_s)
         is_gone = self._watch.look(
             words[:, LEASE], self._lease_s, began_s=began_s, ended_s=ended_s
         )
@@ -262,10 +262,10 @@ class Roster:
             is_gone[mine] = False
         for gone in map(int, np.flatnonzero(is_held_now & is_gone)):
             word = int(words[gone, LEASE])
-            is_gone[gone] = expire(self.place(gone), word, timeout_s=timeout_s)
+            is_gone[gone] = expire(self.place(gone), word, deadline_s=deadline_s)
         return View(words, is_held_now & ~is_gone, dict(self._records))
 
-    def _read_records(self, words: I64, timeout_s: float | None) -> None:
+    def _read_records(self, words: I64, deadline_s: float | None) -> None:
         """Read the records of holders that changed since."""
         present = generations(words)
         changed = [
@@ -276,7 +276,7 @@ class Roster:
         if not changed:
             return
         first, limit = min(changed), max(changed) + 1
-        rows: I64 = self._rows[first:limit].get(timeout_s=timeout_s)
+        rows: I64 = self._rows[first:limit].get(timeout_s=answer_s(deadline_s))
         for rank in changed:
             found = Record.of(rows[rank - first])
             is_current = found.generation == present[rank]
@@ -293,7 +293,6 @@ class Roster:
         with suppress(RequestTimeoutError):
             self._places.wait(version + 1, timeout_s=timeout_s)
 
-    @property
-    def version(self) -> int:
-        """Version of the places, to wait for the next."""
-        return self._places.version
+    def version(self, *, deadline_s: float | None = None) -> int:
+        """Return the version of the places, to wait for the next."""
+        return self._places.wait(0, timeout_s=answer_s(deadline_s))

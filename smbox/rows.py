@@ -92,15 +92,15 @@ class Rows:
         result = array if out is None else out
         info = self._extent.info
         data = self._paths.data(info)
-        if self._places.size == 0:
-            work = data.wait_version(info, 0)
-        else:
+        if self._places.size:
             rows = as_bytes(array).reshape(self._places.size, -1)
             order = np.argsort(self._places, kind="stable")
             places, operand = self._places[order], operand_of(info.dtype, array)
             first, row_nbytes = self._extent.first, self._row_nbytes
             wanted = RowsWanted(first, row_nbytes, places, order, rows, operand)
             work = data.gather(info, wanted)
+        else:
+            work = data.wait_version(info, 0)
         return Handle("get", work, lambda: result, self._paths.timeout_s)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
@@ -142,12 +142,12 @@ class Rows:
         array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
         info = self._extent.info
         data = self._paths.data(info)
-        if self._places.size == 0:
-            work = data.wait_version(info, 0)
-        else:
+        if self._places.size:
             table = array.reshape(self._places.size, -1).astype(self.dtype)
             change = RowChange(op, kernel, plain, scale, self._places, table)
             work = data.batch(list(row_items(info, self._extent.first, change)))
+        else:
+            work = data.wait_version(info, 0)
         return Handle(op, work, requests.nothing, self._paths.timeout_s)
 
     def __len__(self) -> int:

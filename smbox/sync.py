@@ -20,19 +20,18 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes
+from smbox.deadline import ANSWER_MIN_S, deadline_of, left_s, look_s
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, SmboxError
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
 from smbox.paths import creating, requests
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import OldSink
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")
-WITHDRAW_TIMEOUT_S: Final = 0.9  # a barrier outlasts its timeout by a second at most
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
@@ -105,7 +104,7 @@ class Counter:
             RegionFreedError: the counter was freed meanwhile.
         """
         wanted_s = self.paths.seconds(timeout_s)
-        deadline_s = requests.deadline_of(wanted_s)
+        deadline_s = deadline_of(wanted_s)
         found: dict[str, object] = {"outcome": "none", "timeout_s": wanted_s}
 
         def is_met(word: NDArray[Any]) -> bool:
@@ -136,7 +135,7 @@ def counter(paths: PathPair, name: str, init: int) -> Counter:
     request = CreateRequest(
         name, INT64, (), RegionKind.COUNTER, init=_whole_number(init), exist_ok=True
     )
-    return Counter(paths, creating.create(paths, request, None, paths.timeout_s))
+    return Counter(paths, creating.create(paths, request, None, None))
 
 
 def _whole_number(number: int) -> int:
@@ -166,18 +165,20 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
         RegionFreedError: the barrier was freed meanwhile.
     """
     wanted_s = paths.seconds(timeout_s)
-    info = _find_barrier(paths, name, parties, max(wanted_s, ANSWER_MIN_S))
-    deadline_s = requests.deadline_of(wanted_s)
+    deadline_s = deadline_of(wanted_s)
+    info = _find_barrier(paths, name, parties, deadline_s)
     member = secrets.randbits(64)
     generation = _NEVER
     try:
         try:
-            generation = _generation(_run(paths, info, KernelCode.ARRIVE, member, wanted_s))
+            generation = _generation(
+                _run(paths, info, KernelCode.ARRIVE, member, left_s(deadline_s))
+            )
             _wait_until(
                 paths, info, lambda now: _generation(now) > generation, deadline_s, "barrier"
             )
         except RequestTimeoutError as error:
-            found = _withdraw(paths, info, member)
+            found = _withdraw(paths, info, member, look_s(deadline_s))
             if generation == _NEVER:
                 generation = _arrived_at(error)
             if found is not None and _generation(found) > generation:
@@ -185,19 +186,19 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
             raise _timeout(info, wanted_s, found) from error
     except BaseException as error:  # also an interrupt of the withdrawal above
         if not isinstance(error, RequestTimeoutError):
-            _withdraw(paths, info, member)
+            _withdraw(paths, info, member, ANSWER_MIN_S)
         raise
     return generation
 
 
-def _find_barrier(paths: PathPair, name: str, parties: int, timeout_s: float) -> RegionInfo:
+def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -> RegionInfo:
     if not 1 <= operator.index(parties) <= PARTIES_MAX:
         raise ConfigError(f"a barrier has 1 to {PARTIES_MAX} parties", parties=parties)
     words = np.zeros(BarrierWord.MEMBERS + parties, UINT64.numpy)
     words[BarrierWord.PARTIES] = parties
     request = CreateRequest(name, UINT64, words.shape, RegionKind.BARRIER, exist_ok=True)
     try:
-        return creating.create(paths, request, words, timeout_s)
+        return creating.create(paths, request, words, deadline_s)
     except LayoutMismatchError as error:
         raise LayoutMismatchError(
             "the barrier has another number of parties", barrier=name, given=parties
@@ -214,10 +215,12 @@ def _run(
     return arrival.result()
 
 
-def _withdraw(paths: PathPair, info: RegionInfo, member: int) -> NDArray[np.uint64] | None:
+def _withdraw(
+    paths: PathPair, info: RegionInfo, member: int, timeout_s: float
+) -> NDArray[np.uint64] | None:
     """Take an arrival back; the words from before, or None if that could not be done."""
     try:
-        return _run(paths, info, KernelCode.WITHDRAW, member, WITHDRAW_TIMEOUT_S)
+        return _run(paths, info, KernelCode.WITHDRAW, member, timeout_s)
     except SmboxError:
         return None
 
@@ -275,9 +278,8 @@ def _wait_until(
     """Read a region's words, at each new version of it, until a condition on them is met."""
     words = np.empty(info.shape, info.dtype.numpy)
     while True:
-        version = paths.data(info).version(info, requests.look_s(deadline_s))
-        look_s = requests.look_s(deadline_s)
-        requests.read(paths, info, 0, info.nbytes, words, look_s)
+        version = paths.data(info).version(info, look_s(deadline_s))
+        requests.read(paths, info, 0, info.nbytes, words, look_s(deadline_s))
         if is_met(words):
             return words
         left_s = max(0.0, deadline_s - time.monotonic())

@@ -120,10 +120,10 @@ def dot(paths: PathPair, extent: Extent, other: Extent) -> Handle[float]:
     span = extent.first, extent.limit
     sums = np.zeros(count(*span, STRIPE_NBYTES))
     data = paths.data(extent.info)
-    if extent.first == extent.limit:
-        work = data.wait_version(extent.info, 0)
-    else:
+    if extent.first < extent.limit:
         work = data.dot(extent.info, span, other.info, other.first, sums)
+    else:
+        work = data.wait_version(extent.info, 0)
     return Handle("dot", work, lambda: total(sums.tolist()), paths.timeout_s)
 
 

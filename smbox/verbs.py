@@ -130,10 +130,10 @@ def from_region(
     _check_apart(extent, source)
     operation = _without_operand(extent, "accumulate_from", kernel, scale)
     data = paths.data(extent.info)
-    if extent.first == extent.limit:
-        work = data.wait_version(extent.info, 0)
-    else:
+    if extent.first < extent.limit:
         work = data.change_from(operation, source.info, source.first)
+    else:
+        work = data.wait_version(extent.info, 0)
     return Handle(operation.op, work, requests.nothing, paths.timeout_s)
 
 

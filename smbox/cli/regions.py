@@ -75,7 +75,7 @@ def rm(name: Name, *, address: Address = None) -> None:
     with connect(address) as box:
         for info, layout, _ in named(box, name):
             if layout == layouts.STRIPED and len(box.nodes) == 1:
-                box.attach(name, timeout_s=0.0)  # says that all its nodes are needed
+                box.attach(name, timeout_s=None)  # says that all its nodes are needed
             box.free(info)
 
 
@@ -114,10 +114,10 @@ def _state(box: Box, listed: Listed) -> dict[str, Any]:
     if info.kind == RegionKind.BARRIER or layout in {layouts.PART, layouts.ORPHAN}:
         return {}
     if layout == layouts.STRIPED:
-        return _of_region(box.attach(info.name, timeout_s=0.0))
+        return _of_region(box.attach(info.name, timeout_s=None))
     # Not at the node of its name: the state of an optimizer is not there.
     with connect(_address_of(box, info.address.node)) as alone:
-        return _of_region(alone.attach(info.name, timeout_s=0.0))
+        return _of_region(alone.attach(info.name, timeout_s=None))
 
 
 def _address_of(box: Box, node_id: int) -> str:

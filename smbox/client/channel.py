@@ -140,16 +140,24 @@ class Channel:
         if self._unseen is error:
             self._unseen = None
 
-    def close(self) -> None:
-        """Say goodbye if the node listens, and close; transfers end with PeerLostError."""
+    def say_bye(self) -> None:
+        """Say goodbye if the node listens; nothing can be begun any more. Does not wait."""
         if self._end is None:
             self._end = PeerLostError("the box was closed", outcome="unknown")
         if self._is_inside():
             return  # as above
         with self._entered():
+            if not self._is_dirty:
+                self._connection.say_bye(next(self.flight.ids))
+
+    def close(self) -> None:
+        """Say goodbye, unless that was said, and close; transfers end with PeerLostError."""
+        self.say_bye()
+        if self._end is None or self._is_inside():
+            return  # as above
+        with self._entered():
             try:
-                if not self._is_dirty:
-                    self._connection.say_bye(next(self.flight.ids))
+                self._connection.await_bye()
             finally:
                 self._fail(self._end)
 

@@ -9,6 +9,7 @@ as long as its last answer took, and doubles in silence up to SILENCE_MAX_S.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import socket
@@ -18,6 +19,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from smbox.config import ClientConfig
+from smbox.deadline import left_s
 from smbox.errors import (
     AccessDeniedError,
     LimitError,
@@ -137,6 +139,7 @@ class Connection:
         self._first_s, self._greeting_max_s = config.resend_after_s, config.resend_after_max_s
         self._greeting_s = self._reply_s = config.resend_after_s
         self._quiet_s = 0.0  # waited since the node was heard: not while the caller computes
+        self._leave_by_s = -math.inf  # until when the answer to a BYE is waited for
 
     def open(self, request_id: int) -> Transport:
         """Open a socket, on which the greeting is the first message."""
@@ -224,15 +227,22 @@ class Connection:
         return None
 
     def say_bye(self, request_id: int) -> None:
-        """Tell a node that listens that this channel is not coming back."""
-        transport = self.transport
+        """Tell a node that listens that this channel is not coming back; does not wait."""
         bye = Request(Op.BYE, request_id, body=Empty(), generation=self.generation)
         with contextlib.suppress(SmboxError):  # the node will find out by itself
-            if not (transport and self.is_greeted and transport.send(encode_request(bye))):
-                return
-            limit_s = time.monotonic() + FAREWELL_S
-            while (left_s := limit_s - time.monotonic()) > 0:
-                frames = transport.receive(left_s)
+            transport = None if self._leave_by_s > 0.0 else self.transport
+            if transport and self.is_greeted and transport.send(encode_request(bye)):
+                self._leave_by_s = time.monotonic() + FAREWELL_S
+
+    def await_bye(self) -> None:
+        """Wait for the answer to a BYE that was sent: to close the socket drops what is unsent.
+
+        Until FAREWELL_S after it was sent: those that said it together wait together.
+        """
+        transport = self.transport
+        with contextlib.suppress(SmboxError):
+            while transport is not None and (left := left_s(self._leave_by_s)) > 0.0:
+                frames = transport.receive(left)
                 if frames is None or decode_reply(frames).op is Op.BYE:
                     return
 

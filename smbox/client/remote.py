@@ -107,9 +107,16 @@ class RemotePath(ThreadedPath[Channel]):
         call = Call(self._half(), Op.WAIT, address=int(info.address))  # reached at once
         return call.answer(wait_s).version
 
-    def wait_version(self, info: RegionInfo, version: int) -> Work:
+    def wait_version(self, info: RegionInfo, version: int) -> VersionWait:
         """Begin to wait for a version; see LocalPath."""
         return VersionWait(self._half(), info, version)
+
+    def say_bye(self) -> None:
+        """Say goodbye on all channels, so that they wait for the answers at the same time."""
+        with self._mutex:
+            channels = list(self._halves)
+        for channel in channels:
+            channel.say_bye()
 
     def view(self, info: RegionInfo) -> NDArray[Any] | None:  # noqa: ARG002 - never mapped
         """Return None: the memory is elsewhere."""

@@ -158,9 +158,14 @@ class Call(ChannelWork):
 
 
 class VersionWait(Work):
-    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``."""
+    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``.
+
+    Attributes:
+        found: the version that ended the wait.
+    """
 
     def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:
+        self.found = 0
         self._channel = channel
         self._address = int(info.address)
         self._wanted = version  # any whole number: what a header cannot say is never reached
@@ -183,7 +188,8 @@ class VersionWait(Work):
             except RequestTimeoutError:
                 pass  # the node's: the version was not reached within this slice
             self._slice = None
-            self._is_reached = call.reply is not None and call.reply.version >= self._wanted
+            self.found = 0 if call.reply is None else call.reply.version
+            self._is_reached = call.reply is not None and self.found >= self._wanted
             if time.monotonic() >= deadline_s:
                 break
         return self._is_reached

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from smbox.address import GlobalAddress, check_layout
 from smbox.batch import Batch
 from smbox.box import Box
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -31,7 +31,7 @@ from smbox.many.optimizer import StripedOptimizer
 from smbox.many.region import StripedRegion
 from smbox.many.striping import head_striping, home_of, opened, read_head
 from smbox.optimizer import Optimizer
-from smbox.paths import creating, requests
+from smbox.paths import creating
 from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
@@ -95,8 +95,8 @@ class ManyBox(Box):
         """Create a region on the node of its name, or striped over all nodes.
 
         Arguments and errors are those of ``Box.create``; an error names its node. A striped
-        region has one part of consecutive rows on each node, made one after the other, and
-        ``timeout_s`` is of each. With ``exist_ok`` the layout must be the same, too.
+        region has one part of consecutive rows on each node, made one after the other. With
+        ``exist_ok`` the layout must be the same, too.
         """
         check_layout(layout)
         check_no_part_name(name)
@@ -114,10 +114,11 @@ class ManyBox(Box):
                 )
         request, values = creating.describe(name, shape, dtype, init, consistency)
         request = replace(request, exist_ok=exist_ok)
-        return StripedRegion(striped.create(self._by_id, request, values, timeout_s))
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
+        return StripedRegion(striped.create(self._by_id, request, values, deadline_s))
 
-    def attach(self, name: str, *, timeout_s: float = 30.0) -> Region:
-        """Find a region by name; waits until somebody has created it.
+    def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
+        """Find a region by name; waits until somebody has created it; see ``Box.attach``.
 
         Raises:
             RegionNotFoundError: nobody did, within ``timeout_s``.
@@ -125,18 +126,18 @@ class ManyBox(Box):
             RegionFreedError: a part was freed by itself.
         """
         home = self._home(name)
-        limit_s = time.monotonic() + check_seconds(timeout_s)
+        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
         while True:
-            info = home.find(name, max(0.0, limit_s - time.monotonic()) if timeout_s else 0.0)
+            info = home.attach(name, deadline_s)
             try:
-                head = read_head(home, info)
+                head = read_head(home, info, deadline_s)
                 if head is None:
                     return home.region(info)
-                return StripedRegion(opened(self._by_id, home, info, head))
+                return StripedRegion(opened(self._by_id, home, info, head, deadline_s))
             except RegionFreedError as error:
-                if not _is_gone(home, info):
+                if not home.has_lost(info, deadline_s):
                     raise
-                if time.monotonic() >= limit_s:
+                if deadline_s is None or left_s(deadline_s) <= 0.0:
                     raise RegionNotFoundError("no region has this name", name=name) from error
 
     def counter(self, name: str, init: int = 0) -> Counter:
@@ -184,7 +185,7 @@ class ManyBox(Box):
             striped.free(region.striping, self._home(region.name))
             return
         if isinstance(region, str):
-            region = self._home(region).find(region, 0.0)
+            region = self._home(region).find(region, None)
         elif isinstance(region, Region | Counter):
             node = self._at(region.info.address)
             with node.named():
@@ -218,12 +219,12 @@ class ManyBox(Box):
 
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Wait until all earlier operations are complete at all nodes; see ``Box.flush``."""
-        deadline_s = requests.deadline_of(self._paths.seconds(timeout_s))
+        deadline_s = deadline_of(self._paths.seconds(timeout_s))
         first_error: SmboxError | None = None
         for node in self._by_id.values():
             try:
                 with node.named():
-                    node.box.flush(timeout_s=max(0.0, deadline_s - time.monotonic()))
+                    node.box.flush(timeout_s=left_s(deadline_s))
             except SmboxError as error:
                 first_error = first_error or error
         if first_error is not None:
@@ -253,11 +254,20 @@ class ManyBox(Box):
         """Have it called no more. Idempotent."""
         self._first.not_before_close(end)
 
-    def close(self) -> None:
-        """Let go of all nodes; see ``Box.close``. The first one's begins with what is due."""
-        with ExitStack() as stack:  # what is due may fail, and all are closed
+    def leave(self) -> None:
+        """Call what is to be called before the box closes, the first node's first."""
+        with ExitStack() as stack:  # what is due may fail, and all are left
             for node in reversed(self._by_id.values()):
-                stack.callback(node.box.close)
+                stack.callback(node.box.leave)
+
+    def close(self) -> None:
+        """Let go of all nodes; see ``Box.close``."""
+        with ExitStack() as stack:  # from the last line on
+            for node in self._by_id.values():
+                stack.callback(node.paths.close)
+            for node in self._by_id.values():
+                stack.callback(node.paths.say_bye)
+            stack.callback(self.leave)
 
     @property
     def _first(self) -> Box:
@@ -282,11 +292,3 @@ class ManyBox(Box):
     def __reduce__(self) -> tuple[type[ManyBox], tuple[object, ...]]:
         """Travel as the nodes' settings."""
         return ManyBox, (tuple(self._by_id.values()),)
-
-
-def _is_gone(home: Node, info: RegionInfo) -> bool:
-    try:
-        home.control.locate(info.address, home.paths.timeout_s)
-    except (RegionFreedError, AddressRangeError):
-        return True
-    return False

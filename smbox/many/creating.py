@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.box import Box
+from smbox.deadline import ANSWER_MIN_S, look_s
 from smbox.errors import (
     AddressRangeError,
     LayoutMismatchError,
@@ -39,14 +40,13 @@ from smbox.many.striping import Nodes, Striping, cut_rows, home_of, opened, read
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.work import CreateRequest, RegionInfo
 
 _NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(new_part_name("", 0))
 
 
 def create(
-    nodes: Nodes, request: CreateRequest, values: NDArray[Any] | None, timeout_s: float | None
+    nodes: Nodes, request: CreateRequest, values: NDArray[Any] | None, deadline_s: float | None
 ) -> Striping:
     """Create a striped region; of several creators one wins, and the others' parts go.
 
@@ -54,7 +54,7 @@ def create(
         nodes: all.
         request: what the whole is.
         values: first contents, of its shape; None: ``request.init`` or zeros.
-        timeout_s: for each node's answer; None: that of the box.
+        deadline_s: of all; None: each node has the timeout of the box.
 
     Raises:
         RegionExistsError: the name is taken.
@@ -66,41 +66,45 @@ def create(
     part_name = new_part_name(request.name, home.id)
     check_limits(request)
     _check_name(request.name)
-    found = _existing(nodes, home, request)
+    found = _existing(nodes, home, request, deadline_s)
     if found is not None:
         return found
     made: list[tuple[Node, RegionInfo]] = []
     try:
-        head = _make_parts(nodes, request, values, part_name, timeout_s, made)
+        head = _make_parts(nodes, request, values, part_name, deadline_s, made)
     except BaseException:
         with suppress(SmboxError):
-            free_parts(made)
+            free_parts(made, deadline_s)
         raise
     try:
-        contents = encode(head)
+        wanted, contents = creating.describe(request.name, None, None, encode(head), "stripe")
         with home.named():
-            region = home.box.create(request.name, init=contents, timeout_s=timeout_s)
+            info = creating.create(home.paths, wanted, contents, deadline_s)
     except RegionExistsError:  # somebody was faster
-        free_parts(made)
-        winner = _existing(nodes, home, request)
+        free_parts(made, deadline_s)
+        winner = _existing(nodes, home, request, deadline_s)
         if winner is None:
             raise
         return winner
     except BaseException:
         with suppress(SmboxError):
-            _take_back(home, request.name, part_name, made)
+            _take_back(home, request.name, part_name, made, deadline_s)
         raise
     try:
-        return opened(nodes, home, region.info, head)
+        return opened(nodes, home, info, head, deadline_s)
     except RegionFreedError:  # somebody took a part for an orphan before there was a head
         with suppress(SmboxError):
-            home.free(region.info)
-            free_parts(made)
+            home.free(info, deadline_s)
+            free_parts(made, deadline_s)
         raise
 
 
 def _take_back(
-    home: Node, name: str, part_name: str, made: list[tuple[Node, RegionInfo]]
+    home: Node,
+    name: str,
+    part_name: str,
+    made: list[tuple[Node, RegionInfo]],
+    deadline_s: float | None,
 ) -> None:
     """Free the parts, and a head that was published without an answer to us.
 
@@ -108,20 +112,23 @@ def _take_back(
         SmboxError: the head's node does not tell whether there is one: the parts stay.
     """
     with suppress(RegionNotFoundError):
-        info = home.control.attach(name, RegionKind.ARRAY, 0.0, ANSWER_MIN_S)
-        head = read_head(home, info)
+        wait_s = ANSWER_MIN_S if deadline_s is None else look_s(deadline_s)
+        info = home.control.find(name, RegionKind.ARRAY, wait_s)
+        head = read_head(home, info, deadline_s)
         if head is not None and head.part_name == part_name:
-            home.free(info)
-    free_parts(made)
+            home.free(info, deadline_s)
+    free_parts(made, deadline_s)
 
 
-def _existing(nodes: Nodes, home: Node, request: CreateRequest) -> Striping | None:
+def _existing(
+    nodes: Nodes, home: Node, request: CreateRequest, deadline_s: float | None
+) -> Striping | None:
     """Return the region that has the name, if ``exist_ok`` allows it; None: nobody has it."""
     try:
-        info = home.find(request.name, 0.0)
+        info = home.find(request.name, deadline_s)
         if not request.exist_ok:
             raise RegionExistsError("a region of this name exists", name=request.name)
-        head = read_head(home, info)
+        head = read_head(home, info, deadline_s)
     except (RegionNotFoundError, RegionFreedError):
         return None
     if head is None:
@@ -138,7 +145,7 @@ def _existing(nodes: Nodes, home: Node, request: CreateRequest) -> Striping | No
         consistency=head.consistency,
     )
     check_same_layout(found, request)
-    return opened(nodes, home, info, head)
+    return opened(nodes, home, info, head, deadline_s)
 
 
 def _make_parts(
@@ -146,7 +153,7 @@ def _make_parts(
     request: CreateRequest,
     values: NDArray[Any] | None,
     part_name: str,
-    timeout_s: float | None,
+    deadline_s: float | None,
     made: list[tuple[Node, RegionInfo]],
 ) -> Head:
     """Create the parts, by node id; notes each in ``made`` and returns the head."""
@@ -158,7 +165,7 @@ def _make_parts(
         part = replace(request, name=part_name, shape=shape, exist_ok=False)
         mine = values[first:limit] if values is not None and request.shape else values
         with node.named():
-            info = creating.create(node.paths, part, mine, timeout_s)
+            info = creating.create(node.paths, part, mine, deadline_s)
         made.append((node, info))
         place = int(info.address), first, limit - first
         parts.append(HeadPart(node_id, info.node_uuid, *place))
@@ -186,7 +193,9 @@ def free(striping: Striping, home: Node) -> None:
         raise first_error
 
 
-def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
+def free_parts(
+    parts: Iterable[tuple[Node, RegionInfo]], deadline_s: float | None = None
+) -> None:
     """Free parts, also behind one that cannot be; what is gone already is no error.
 
     Raises:
@@ -196,7 +205,7 @@ def free_parts(parts: Iterable[tuple[Node, RegionInfo]]) -> None:
     for node, info in parts:
         try:
             with suppress(RegionFreedError, PeerLostError):
-                node.free(info)
+                node.free(info, deadline_s)
         except SmboxError as error:
             first_error = first_error or error
     if first_error is not None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from smbox.box import Box
-from smbox.errors import SmboxError
+from smbox.deadline import answer_s
+from smbox.errors import AddressRangeError, RegionFreedError, SmboxError
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
@@ -47,19 +48,38 @@ class Node:
         """The path of its own services."""
         return self.paths.control()
 
-    def find(self, name: str, timeout_s: float) -> RegionInfo:
-        """Find an array by name, be it the head of a striped region; see ``Box.attach``."""
+    def find(self, name: str, deadline_s: float | None) -> RegionInfo:
+        """Find an array by name, be it the head of a striped region; RegionNotFoundError."""
         with self.named():
-            return self.control.attach(name, RegionKind.ARRAY, timeout_s)
+            return self.control.find(name, RegionKind.ARRAY, self.answer_s(deadline_s))
+
+    def attach(self, name: str, deadline_s: float | None) -> RegionInfo:
+        """Find it, waiting for it until the deadline; None: do not wait."""
+        if deadline_s is None:
+            return self.find(name, None)
+        with self.named():
+            return self.control.attach(name, RegionKind.ARRAY, deadline_s)
+
+    def answer_s(self, deadline_s: float | None) -> float:
+        """Return how long one answer may take; None: as long as the box waits."""
+        return self.paths.seconds(answer_s(deadline_s))
 
     def region(self, info: RegionInfo) -> Region:
         """Return a region of this node."""
         return Region(self.paths, info)
 
-    def free(self, info: RegionInfo) -> None:
+    def has_lost(self, info: RegionInfo, deadline_s: float | None) -> bool:
+        """Tell whether a region of this node was freed."""
+        try:
+            self.control.locate(info.address, self.answer_s(deadline_s))
+        except (RegionFreedError, AddressRangeError):
+            return True
+        return False
+
+    def free(self, info: RegionInfo, deadline_s: float | None = None) -> None:
         """Free a region of this node; see ``Box.free``."""
         with self.named():
-            self.box.free(info)
+            self.paths.control(info).free(info.address, self.answer_s(deadline_s))
 
     @contextmanager
     def named(self) -> Iterator[None]:

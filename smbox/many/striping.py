@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.array import as_bytes
+from smbox.deadline import answer_s
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -150,11 +151,11 @@ def _rows_of(part: Placed, first_row: int, limit_row: int) -> Placed:
     return Placed(part.node, part.region[first:limit], begin, part.offset)
 
 
-def read_head(home: Node, info: RegionInfo) -> Head | None:
+def read_head(home: Node, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
     """Read what may be a head; None: an ordinary region."""
     region = home.region(info)
     with home.named():
-        return read(info, lambda nbytes: region[:nbytes].get())
+        return read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
 
 
 def head_striping(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -> Striping:
@@ -165,8 +166,10 @@ def head_striping(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -
     return striping_of(head_info, home.paths, head, parts)
 
 
-def opened(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -> Striping:
-    """Find the parts that a head names.
+def opened(
+    nodes: Nodes, home: Node, head_info: RegionInfo, head: Head, deadline_s: float | None
+) -> Striping:
+    """Find the parts that a head names; without a deadline each node has the box's timeout.
 
     Raises:
         ConfigError: a part lies on a node that this box does not know.
@@ -174,7 +177,7 @@ def opened(nodes: Nodes, home: Node, head_info: RegionInfo, head: Head) -> Strip
             is of an older memory than the part: connect again.
         RegionFreedError: a part was freed.
     """
-    parts = tuple(_find(nodes, head_info.name, head, part) for part in head.parts)
+    parts = tuple(_find(nodes, head_info.name, head, part, deadline_s) for part in head.parts)
     return striping_of(head_info, home.paths, head, parts)
 
 
@@ -193,7 +196,9 @@ def striping_of(
     return Striping(info, paths, parts, head_info)
 
 
-def _find(nodes: Nodes, name: str, head: Head, part: HeadPart) -> Placed:
+def _find(
+    nodes: Nodes, name: str, head: Head, part: HeadPart, deadline_s: float | None
+) -> Placed:
     node = nodes.get(part.node)
     if node is None:
         raise ConfigError(
@@ -205,7 +210,7 @@ def _find(nodes: Nodes, name: str, head: Head, part: HeadPart) -> Placed:
         )
     with node.named():
         if node.info.uuid != part.uuid:
-            node.control.stats(node.paths.timeout_s)  # raises if it is we who are of old
+            node.control.stats(node.answer_s(deadline_s))  # raises if it is we who are of old
             raise PeerLostError(
                 "the memory that a part of this region lay in is gone: another one answers"
                 " there; free the region (smbox rm) and create it again",
@@ -213,7 +218,7 @@ def _find(nodes: Nodes, name: str, head: Head, part: HeadPart) -> Placed:
                 outcome="none",
             )
         try:
-            node.control.locate(GlobalAddress(part.address), node.paths.timeout_s)
+            node.control.locate(GlobalAddress(part.address), node.answer_s(deadline_s))
         except (AddressRangeError, RegionFreedError) as error:
             raise RegionFreedError(
                 "a part of this region was freed: free the region (smbox rm) and create it"

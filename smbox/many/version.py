@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from smbox.deadline import answer_s
 from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.many.striping import Placed, Striping
-from smbox.paths.requests import look_s
 from smbox.work import Work
 
 TURN_S: Final = 0.02
@@ -20,10 +20,9 @@ def version_of(striping: Striping, deadline_s: float | None = None) -> int:
 
 
 def _version(part: Placed, deadline_s: float | None) -> int:
-    timeout_s = None if deadline_s is None else look_s(deadline_s)
     info = part.region.info
     with part.node.named():
-        return part.node.paths.data(info).version(info, timeout_s)
+        return part.node.paths.data(info).version(info, answer_s(deadline_s))
 
 
 class VersionSum(Work):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
 from smbox.client.channel import Channel
 from smbox.client.transfer import Call
+from smbox.deadline import look_s
 from smbox.errors import (
     ConfigError,
     LimitError,
@@ -18,7 +18,6 @@ from smbox.errors import (
     RegionFreedError,
     RegionNotFoundError,
 )
-from smbox.handle import check_seconds
 from smbox.memory.region_header import check_limits, check_name
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.wire import messages
@@ -31,9 +30,6 @@ B = TypeVar("B", bound=Body)
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
 """Pauses between two looks for a region that is not there yet; each is twice the last."""
-
-ANSWER_MIN_S: Final = 1.0
-"""How long an answer may take that is asked for when time is nearly over, or over."""
 
 
 class ControlPath:
@@ -50,13 +46,11 @@ class ControlPath:
     Args:
         channel: greeted.
         address: as the attribute.
-        timeout_s: how long an answer may take where the caller's own timeout means more.
     """
 
-    def __init__(self, channel: Channel, address: str, timeout_s: float) -> None:
+    def __init__(self, channel: Channel, address: str) -> None:
         self._channel = channel
         self.address = address
-        self._timeout_s = timeout_s
         self._node: NodeInfo | None = None
 
     @property
@@ -110,42 +104,37 @@ class ControlPath:
             # Our own first message may have given way to another region, and freed ours; if
             # there is none, a new start of the node did, which keeps what is published only.
             try:
-                winner = self.attach(info.name, info.kind, 0.0, timeout_s)
+                winner = self.find(info.name, info.kind, timeout_s)
             except RegionNotFoundError:
                 raise error from None
         if not exist_ok:
             raise RegionExistsError("a region of this name exists", name=info.name)
         return winner
 
-    def attach(
-        self, name: str, kind: int, timeout_s: float, answer_s: float | None = None
-    ) -> RegionInfo:
-        """Find a region by name, waiting for it; RegionNotFoundError after the timeout.
+    def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
+        """Find a region by name; RegionNotFoundError if it is not there.
 
         Args:
             name: its.
             kind: one of ``layout.RegionKind``.
-            timeout_s: how long it may not be there; 0: one look.
-            answer_s: how long the node may take to answer a look, a second at least; None:
-                until the timeout, and for one look as long as connecting.
+            timeout_s: how long the node may take to answer.
         """
         try:
             check_name(name)
         except (LimitError, ConfigError) as error:
             message = f"no region can have this name: {error.message}"
             raise RegionNotFoundError(message, name=ascii(name)) from error
-        check_seconds(timeout_s)
         body = messages.Attach(name=name, kind=kind)
-        limit_s = time.monotonic() + timeout_s
+        return self._info(self._ask(Op.ATTACH, body, RegionBody, timeout_s))
+
+    def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
+        """Find a region by name, waiting for it; RegionNotFoundError after the deadline."""
         pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
         while True:
-            left_s = limit_s - time.monotonic()
-            usual_s = max(left_s, ANSWER_MIN_S) if timeout_s > 0 else self._timeout_s
-            look_s = usual_s if answer_s is None else max(answer_s, ANSWER_MIN_S)
             try:
-                return self._info(self._ask(Op.ATTACH, body, RegionBody, look_s))
+                return self.find(name, kind, look_s(deadline_s))
             except RegionNotFoundError:
-                if not pause.sleep(limit_s):
+                if not pause.sleep(deadline_s):
                     raise
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
@@ -180,8 +169,12 @@ class ControlPath:
         """Return the node's own figures."""
         return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
+    def say_bye(self) -> None:
+        """Say goodbye; does not wait."""
+        self._channel.say_bye()
+
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Say goodbye, unless that was said, and close."""
         self._channel.close()
 
     def abandon(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes, source_array, typed_array
+from smbox.deadline import answer_s, deadline_of, left_s
 from smbox.dtypes import DType
 from smbox.errors import (
     ConfigError,
@@ -62,11 +62,11 @@ def create(
     paths: PathPair,
     request: CreateRequest,
     values: NDArray[Any] | None,
-    timeout_s: float | None,
+    deadline_s: float | None,
 ) -> RegionInfo:
     """Create a region; with ``values`` it becomes visible once they are in it.
 
-    Without ``timeout_s``, that of the box begins anew as long as some of them get through.
+    Without a deadline, the timeout of the box begins anew as long as some of them get through.
 
     Raises:
         RegionExistsError, LayoutMismatchError: the name is taken.
@@ -74,46 +74,52 @@ def create(
         RegionFreedError: with ``values``, the node was started anew again and again until the
             time was up; nothing is left.
     """
-    wait_s, control = paths.seconds(timeout_s), paths.control()
+    control = paths.control()
     if values is None:
-        return control.create(request, wait_s)
+        return control.create(request, _answer_s(paths, deadline_s))
     if not request.exist_ok:
-        return _create_filled(paths, request, values, timeout_s)
+        return _create_filled(paths, request, values, deadline_s)
     try:
-        return _same(control.attach(request.name, request.kind, 0.0, wait_s), request)
+        return _found(paths, request, deadline_s)
     except RegionNotFoundError as missing:
         # The call keeps its error: a traceback in that cycle would keep all callers' objects.
         missing.with_traceback(None)
     try:
-        return _create_filled(paths, request, values, timeout_s)
+        return _create_filled(paths, request, values, deadline_s)
     except RegionExistsError:  # somebody was faster
-        return _same(control.attach(request.name, request.kind, 0.0, wait_s), request)
+        return _found(paths, request, deadline_s)
+
+
+def _answer_s(paths: PathPair, deadline_s: float | None) -> float:
+    return paths.seconds(answer_s(deadline_s))
+
+
+def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) -> RegionInfo:
+    wait_s = _answer_s(paths, deadline_s)
+    return _same(paths.control().find(request.name, request.kind, wait_s), request)
 
 
 def _create_filled(
-    paths: PathPair, request: CreateRequest, values: NDArray[Any], timeout_s: float | None
+    paths: PathPair, request: CreateRequest, values: NDArray[Any], deadline_s: float | None
 ) -> RegionInfo:
     """Make a region, fill it and publish it; again where a restart of the node takes it away.
 
     A node that starts keeps the regions that were published and no other: nobody has seen
     ours before, so that making it once more is no second one.
     """
-    control = paths.control()
-    left_s = paths.seconds(timeout_s)
-    limit_s = time.monotonic() + left_s
+    control, unpublished = paths.control(), replace(request, publish=False, exist_ok=False)
+    limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
         incarnation = control.node.incarnation
-        ours = control.create(replace(request, publish=False, exist_ok=False), left_s)
+        ours = control.create(unpublished, _answer_s(paths, deadline_s))
         try:
-            fill_s = None if timeout_s is None else left_s
-            return _same(_fill(paths, request, ours, values, fill_s), request)
+            return _same(_fill(paths, request, ours, values, deadline_s), request)
         except RegionFreedError:
-            if timeout_s is None and time.monotonic() > limit_s:
-                limit_s = time.monotonic() + paths.timeout_s  # it got on until then
-            left_s = limit_s - time.monotonic()
-            if left_s <= 0:
+            if deadline_s is None and left_s(limit_s) <= 0.0:
+                limit_s = deadline_of(paths.timeout_s)  # it got on until then
+            if left_s(limit_s) <= 0.0:
                 raise
-            control.stats(left_s)  # whoever answers has greeted us
+            control.stats(left_s(limit_s))  # whoever answers has greeted us
             if control.node.incarnation == incarnation:
                 raise
 
@@ -123,20 +129,20 @@ def _fill(
     request: CreateRequest,
     ours: RegionInfo,
     values: NDArray[Any],
-    timeout_s: float | None,
+    deadline_s: float | None,
 ) -> RegionInfo:
     """Fill our region and publish it; returns the region that has the name now."""
-    control_s = paths.seconds(timeout_s)
     try:
         source = as_bytes(values)
         operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
-        requests.change(paths, operation, timeout_s)
-        return paths.control().publish(ours, control_s, exist_ok=request.exist_ok)
+        requests.change(paths, operation, answer_s(deadline_s))
+        wait_s = _answer_s(paths, deadline_s)
+        return paths.control().publish(ours, wait_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):
         raise  # ours is gone
     except BaseException:
         with suppress(SmboxError):  # the node frees what its creator leaves behind
-            paths.control().free(ours.address, control_s)
+            paths.control().free(ours.address, _answer_s(paths, deadline_s))
         raise
 
 

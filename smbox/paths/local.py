@@ -137,7 +137,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         region.check_usable()
         return region.version()
 
-    def wait_version(self, info: RegionInfo, version: int) -> Work:
+    def wait_version(self, info: RegionInfo, version: int) -> LocalWait:
         """Begin to wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 

@@ -131,11 +131,13 @@ class LocalWait(Work):
         region: mapped.
         version: that is waited for.
         is_closed: tells whether the box was closed.
+        found: the version at the last look.
     """
 
     region: MappedRegion
     version: int
     is_closed: Callable[[], bool]
+    found: int = 0
 
     def advance(self, deadline_s: float) -> bool:
         """Look at the version until it is there.
@@ -149,7 +151,8 @@ class LocalWait(Work):
             if self.is_closed():
                 raise PeerLostError("the box was closed", outcome="none")
             self.region.check_usable()
-            if self.region.version() >= self.version:
+            self.found = self.region.version()
+            if self.found >= self.version:
                 return True
             if not pause.sleep(deadline_s):
                 return False

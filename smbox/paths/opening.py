@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +11,7 @@ from smbox.client.channel import Channel
 from smbox.client.connection import Connection, Identity
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import (
     AccessDeniedError,
     ConfigError,
@@ -36,6 +36,13 @@ an object that moves on while somebody waits for it, and that goes on exactly on
 timeout; it belongs to the path, not to the thread that began it. One thread's operations on one
 region take effect in the order they were begun. Sources and outputs are untouchable until their
 Work is done; a path never copies to let go of them earlier, unless it says so."""
+
+Look: TypeAlias = Callable[[float], SmboxError | None]
+"""Finds out, until a deadline, why a silent node may not be talked to."""
+
+LOOK_OUTLASTS_S: Final = 0.4
+"""How far beyond the timeout of connecting such a look may go: a host's name that cannot be
+resolved may take half a second more (``why_unresolved``)."""
 
 SILENCE_S: Final = 1.0
 """After so long without a welcome it is worth looking whether one end refuses the other."""
@@ -113,7 +120,7 @@ def open_remote(config: ClientConfig) -> Opened:
     return open_over(open_transport, config.address, config, look)
 
 
-def _nothing() -> None:
+def _nothing(_deadline_s: float) -> None:
     """Find nothing that speaks against a connection."""
 
 
@@ -121,7 +128,7 @@ def open_over(
     open_transport: OpenTransport,
     address: str,
     config: ClientConfig,
-    look: Callable[[], SmboxError | None] = _nothing,
+    look: Look = _nothing,
 ) -> Opened:
     """Connect to a node over any transport; raises as ``open_paths``.
 
@@ -136,12 +143,13 @@ def open_over(
     def open_channel(number: int) -> Channel:
         return Channel(Connection(number, open_transport, identity, config))
 
+    deadline_s = deadline_of(config.timeout_s)
     try:
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config, look)
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config, look)
+        control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
     return Opened(control, RemotePath(scheme_of(address), open_channel, config))
 
 
@@ -149,12 +157,13 @@ def _greet(
     channel: Channel,
     address: str,
     config: ClientConfig,
-    look: Callable[[], SmboxError | None],
+    deadline_s: float,
+    look: Look,
 ) -> ControlPath:
     """Wait for the node's welcome; a channel that gets none is closed."""
-    control = ControlPath(channel, address, config.timeout_s)
+    control = ControlPath(channel, address)
     try:
-        _await_welcome(control, config.timeout_s, look)
+        _await_welcome(control, deadline_s, look)
     except BaseException as error:
         control.close()
         if not isinstance(error, RequestTimeoutError):
@@ -165,21 +174,17 @@ def _greet(
     return control
 
 
-def _await_welcome(
-    control: ControlPath, timeout_s: float, look: Callable[[], SmboxError | None]
-) -> None:
+def _await_welcome(control: ControlPath, deadline_s: float, look: Look) -> None:
     """Wait for an answer; raise early what a look at a silent connection finds."""
-    deadline_s = time.monotonic() + timeout_s
     try:
-        control.ping(min(SILENCE_S, timeout_s))
+        control.ping(min(SILENCE_S, left_s(deadline_s)))
     except RequestTimeoutError:
-        refused = look()
+        refused = look(deadline_s + LOOK_OUTLASTS_S)
         if refused is not None:
             raise refused from None
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
+        if left_s(deadline_s) <= 0.0:
             raise
-        control.ping(left_s)
+        control.ping(left_s(deadline_s))
 
 
 def _why_silent(address: str) -> str:

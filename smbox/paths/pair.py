@@ -89,10 +89,19 @@ class PathPair:
                 self._opened = opened
             return self._opened
 
-    def close(self) -> None:
-        """Let go of everything, for good. Idempotent."""
+    def say_bye(self) -> None:
+        """Begin to close: tell the node, so that all who close wait at the same time."""
         with self._mutex:
             self.is_closed = True
+            opened = self._opened
+        if opened is not None:
+            opened.data.say_bye()
+            opened.control.say_bye()
+
+    def close(self) -> None:
+        """Let go of everything, for good. Idempotent."""
+        self.say_bye()
+        with self._mutex:
             opened, self._opened = self._opened, None
         if opened is not None:
             opened.data.close()
@@ -144,7 +153,10 @@ def _abandon_all() -> None:
 
 
 def _close_all() -> None:
-    for pair in list(_PAIRS):
+    pairs = list(_PAIRS)
+    for pair in pairs:
+        pair.say_bye()
+    for pair in pairs:
         pair.close()
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from smbox.address import GlobalAddress
 from smbox.array import as_bytes
-from smbox.errors import ConfigError
+from smbox.deadline import deadline_of, left_s, look_s
+from smbox.errors import AddressRangeError, ConfigError
 from smbox.handle import Handle, check_seconds
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
-from smbox.paths.control import ANSWER_MIN_S
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Done, Operation, RegionInfo
 from smbox.wire import ops
@@ -107,11 +106,11 @@ def wait_version(
     timeout_s: float | None,
     *,
     op: str = "wait",
-) -> None:
-    """Wait for a region's version, as a blocking verb does."""
+) -> int:
+    """Wait for a region's version, as a blocking verb does; return the one that was found."""
     paths.seconds(timeout_s)  # before anything is begun
     work = paths.data(info).wait_version(info, version)
-    Handle(op, work, nothing, paths.timeout_s).finish(timeout_s)
+    return Handle(op, work, lambda: work.found, paths.timeout_s).finish(timeout_s)
 
 
 def cut(operation: Operation) -> list[Operation]:
@@ -127,11 +126,25 @@ def cut(operation: Operation) -> list[Operation]:
     return parts
 
 
-def look_s(deadline_s: float) -> float:
-    """Return how long a look may take that a wait until the deadline begins with."""
-    return max(ANSWER_MIN_S, deadline_s - time.monotonic())
+def locate(
+    paths: PathPair, address: int, nbytes: int, timeout_s: float | None
+) -> tuple[RegionInfo, int, float | None]:
+    """Find bytes by their address.
 
+    Returns:
+        Their region, the first byte of its data, and what is left of the timeout; None if it is
+        that of the box.
 
-def deadline_of(timeout_s: float) -> float:
-    """Return the monotonic time at which ``timeout_s`` from now has passed."""
-    return math.inf if timeout_s == math.inf else time.monotonic() + timeout_s
+    Raises:
+        AddressRangeError: not all in one region, or not on its elements' boundaries.
+    """
+    deadline_s = deadline_of(paths.seconds(timeout_s))
+    wanted = GlobalAddress(address)
+    info = paths.control().locate(wanted, look_s(deadline_s))
+    first = int(wanted) - int(info.address)
+    facts = {"address": address, "nbytes": nbytes, "region": info.name}
+    if nbytes < 0 or first + nbytes > info.nbytes:
+        raise AddressRangeError("the range leaves its region", **facts)
+    if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
+        raise AddressRangeError("the range cuts an element", **facts)
+    return info, first, None if timeout_s is None else left_s(deadline_s)

@@ -46,8 +46,12 @@ class ThreadedPath(Generic[H]):
             raise first_error
         return is_complete
 
+    def say_bye(self) -> None:
+        """Tell the node, where it has to know, that this client leaves; does not wait."""
+
     def close(self) -> None:
         """Let go of everything; changes under way are not waited for. Idempotent."""
+        self.say_bye()
         with self._mutex:
             halves = self._let_go()
         for half in halves:

@@ -113,10 +113,12 @@ class ModelBox:
                 raise LayoutMismatchError("it exists with another layout", name=name)
         return self._region(name)
 
-    def attach(self, name: str, *, timeout_s: float = TIMEOUT_S) -> ModelRegion:
+    def attach(self, name: str, *, timeout_s: float | None = TIMEOUT_S) -> ModelRegion:
         """Return an existing region; wait until it exists."""
         with self.store.changed:
-            if not self.store.changed.wait_for(lambda: name in self.store.regions, timeout_s):
+            if not self.store.changed.wait_for(
+                lambda: name in self.store.regions, timeout_s or 0.0
+            ):
                 raise RegionNotFoundError("no region has this name", name=name)
         return self._region(name)
 

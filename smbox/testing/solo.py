@@ -83,22 +83,22 @@ class SoloControl:
                 raise RegionExistsError("another was faster", name=info.name)
             return self._info(found)
 
-    def attach(
-        self,
-        name: str,
-        kind: int,
-        timeout_s: float,
-        answer_s: float | None = None,  # noqa: ARG002 - nobody has to answer
-    ) -> RegionInfo:
+    def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:  # noqa: ARG002
+        """Find a region; see ControlPath."""
+        with self._mutex:
+            found = self._find(name, kind)
+        if found is None:
+            raise RegionNotFoundError("no such region", name=name)
+        return self._info(found)
+
+    def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
         """Find a region, waiting for it; see ControlPath."""
-        deadline_s = time.monotonic() + timeout_s
         while True:
-            with self._mutex:
-                found = self._find(name, kind)
-            if found is not None:
-                return self._info(found)
-            if time.monotonic() >= deadline_s:
-                raise RegionNotFoundError("no such region", name=name)
+            try:
+                return self.find(name, kind, 0.0)
+            except RegionNotFoundError:
+                if time.monotonic() >= deadline_s:
+                    raise
             time.sleep(1e-3)
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:  # noqa: ARG002
@@ -125,6 +125,9 @@ class SoloControl:
     def stats(self, timeout_s: float) -> dict[str, Any]:  # noqa: ARG002
         """Return the bytes in use."""
         return {"memory_used_nbytes": self.memory.used_nbytes()}
+
+    def say_bye(self) -> None:
+        """Tell nobody: there is no node."""
 
     def close(self) -> None:
         """Keep the memory: it is ``solo_box`` that owns it."""

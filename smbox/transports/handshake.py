@@ -14,12 +14,13 @@ from typing import Final
 
 import zmq
 
+from smbox.deadline import left_s
 from smbox.errors import AccessDeniedError, ConnectError, SmboxError
 from smbox.keys import ClientKey
 from smbox.transports.zeromq import demand_node, own_context
 
 LOOK_S: Final = 2.0
-"""How long each of the two looks may take."""
+"""How long each of the two looks may take, if the deadline is not earlier."""
 
 NO_TRIES: Final = 2
 """Handshakes broken off without a word until that is taken for an answer."""
@@ -40,14 +41,15 @@ _EVENTS: Final = (
 )
 
 
-def why_refused(address: str, key: ClientKey | None) -> SmboxError | None:
+def why_refused(address: str, key: ClientKey | None, deadline_s: float) -> SmboxError | None:
     """Return what is wrong with the handshake; None: nothing, or nobody is there.
 
     Args:
         address: ``tcp://host:port``.
         key: of this client; None: it has none.
+        deadline_s: of the monotonic clock; by then it has returned.
     """
-    mechanism = _mechanism_at(address)
+    mechanism = _mechanism_at(address, _until(deadline_s))
     if mechanism == b"CURVE" and key is None:
         return AccessDeniedError(
             "the node refuses clients without a key: pass key=, or set SMBOX_KEY",
@@ -59,18 +61,26 @@ def why_refused(address: str, key: ClientKey | None) -> SmboxError | None:
             " for the address that takes keys",
             address=address,
         )
-    return None if key is None or mechanism is None else _why_key_refused(address, key)
+    return (
+        None
+        if key is None or mechanism is None
+        else _why_key_refused(address, key, _until(deadline_s))
+    )
 
 
-def _mechanism_at(address: str) -> bytes | None:
+def _until(deadline_s: float) -> float:
+    return min(deadline_s, time.monotonic() + LOOK_S)
+
+
+def _mechanism_at(address: str, deadline_s: float) -> bytes | None:
     """Return how the other end authenticates; None if it does not say."""
     host, _, port = address.removeprefix("tcp://").rpartition(";")[2].rpartition(":")
-    greeting, deadline_s = b"", time.monotonic() + LOOK_S
+    greeting, where = b"", (host.strip("[]"), int(port))
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK_S) as peer:
+        with socket.create_connection(where, timeout=_wait_s(deadline_s)) as peer:
             peer.sendall(SIGNATURE)
             while len(greeting) < GREETING_NBYTES:
-                peer.settimeout(max(deadline_s - time.monotonic(), 1e-3))
+                peer.settimeout(_wait_s(deadline_s))
                 part = peer.recv(GREETING_NBYTES - len(greeting))
                 if not part:
                     return None
@@ -80,7 +90,12 @@ def _mechanism_at(address: str) -> bytes | None:
     return greeting[MECHANISM].rstrip(b"\0")
 
 
-def _why_key_refused(address: str, key: ClientKey) -> SmboxError | None:
+def _wait_s(deadline_s: float) -> float:
+    """Return a timeout of a socket, which 0 would make a socket that does not block."""
+    return max(left_s(deadline_s), 1e-3)
+
+
+def _why_key_refused(address: str, key: ClientKey, deadline_s: float) -> SmboxError | None:
     peer = own_context().socket(zmq.DEALER)
     monitor = peer.get_monitor_socket(_EVENTS)
     try:
@@ -88,7 +103,7 @@ def _why_key_refused(address: str, key: ClientKey) -> SmboxError | None:
         peer.setsockopt(zmq.IPV6, 1)
         demand_node(peer, key)
         peer.connect(address)
-        event = _last_event(monitor)
+        event = _last_event(monitor, deadline_s)
     finally:
         peer.disable_monitor()
         monitor.close(linger=0)
@@ -110,11 +125,11 @@ def _why_key_refused(address: str, key: ClientKey) -> SmboxError | None:
     return None
 
 
-def _last_event(monitor: zmq.Socket[bytes]) -> int:
+def _last_event(monitor: zmq.Socket[bytes], deadline_s: float) -> int:
     """Return the event that decides; 0 after silence."""
-    deadline_s, broken_off = time.monotonic() + LOOK_S, 0
-    while (left_s := deadline_s - time.monotonic()) > 0:
-        if not monitor.poll(int(left_s * 1000)):
+    broken_off = 0
+    while (wait_s := left_s(deadline_s)) > 0.0:
+        if not monitor.poll(int(wait_s * 1000)):
             break
         event = int(EVENT.unpack(monitor.recv_multipart()[0])[0])
         broken_off += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

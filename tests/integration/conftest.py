@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import textwrap
@@ -175,3 +176,33 @@ class Guarded:
 def guarded(tmp_path):
     with contextlib.ExitStack() as stack:
         yield Guarded(tmp_path / "keys", stack)
+
+
+class StoppableNode:
+    """A memory node in a process of its own."""
+
+    def __init__(self, node_id):
+        self.name = f"deadlines-{secrets.token_hex(4)}"
+        command = [sys.executable, "-m", "memnode", "--json", "--memory", "64MiB"]
+        command += ["--bind", "tcp://127.0.0.1:0", "--node-id", str(node_id)]
+        command += ["--name", self.name]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.address = json.loads(self._process.stdout.readline())["address"]
+
+    @contextlib.contextmanager
+    def stopped(self):
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def end(self):
+        self._process.terminate()
+        self._process.communicate(timeout=WAIT_S)
+
+
+@pytest.fixture(scope="session")
+def stoppable():
+    """Starts nodes that can be stopped, by their ids."""
+    return StoppableNode

@@ -76,9 +76,9 @@ def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
     """The other party arrives between this one's timeout and its taking back."""
     take_back = sync._withdraw
 
-    def late(paths, info, member):
+    def late(paths, info, member, timeout_s):
         in_threads(1, lambda _: box.barrier("close", 2))
-        return take_back(paths, info, member)
+        return take_back(paths, info, member, timeout_s)
 
     monkeypatch.setattr(sync, "_withdraw", late)
     assert box.barrier("close", 2, timeout_s=0.01) == 0
@@ -115,9 +115,9 @@ def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, mon
     take_back = sync._withdraw
     with ExitStack() as stack:
 
-        def free_again(paths, info, member):
+        def free_again(paths, info, member, timeout_s):
             stack.close()
-            return take_back(paths, info, member)
+            return take_back(paths, info, member, timeout_s)
 
         stack.enter_context(held(region))
         monkeypatch.setattr(sync, "_withdraw", free_again)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
 import pytest
 
+import smbox
 from smbox import connecting
 from smbox.box import Box
 from smbox.config import ClientConfig
@@ -251,3 +253,48 @@ def test_any_kind_of_number_is_a_timeout(box):
     region = box.create("r", init=ONES)
     for timeout_s in (1, 1.0, np.float32(1), np.int64(1), float("inf")):
         region.put(ONES, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("name", [None, 5, [], b"r"])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda box, name: box.create(name, 4),
+        lambda box, name: box.create(name, init=[1.0]),
+        lambda box, name: box.create(name, 4, layout="striped"),
+        lambda box, name: box.attach(name, timeout_s=0.0),
+        lambda box, name: box.counter(name),
+        lambda box, name: box.barrier(name, 1),
+        lambda box, name: box.lock(name),
+        lambda box, name: box.free(name),
+        smbox.join,
+    ],
+)
+def test_a_name_is_a_str(boxes, verb, name):
+    box = boxes()
+    with pytest.raises(TypeError, match="name"):
+        verb(box, name)
+    assert box.regions() == []
+
+
+def test_waiting_for_no_number_of_seconds_is_nonsense(boxes):
+    box = boxes()
+    for verb in (
+        lambda: box.attach("w", timeout_s=math.nan),
+        lambda: box.create("w", 4, timeout_s=math.nan),
+    ):
+        with pytest.raises(ConfigError, match="number of seconds"):
+            verb()
+
+
+def test_a_region_that_is_not_waited_for_is_asked_for_as_long_as_the_box_waits(node, boxes):
+    box = boxes(config=ClientConfig("inproc://node", timeout_s=0.2))
+    region = box.create("w", 4)
+    assert box.attach("w", timeout_s=None).info == region.info
+    with pytest.raises(RegionNotFoundError):
+        box.attach("v", timeout_s=None)
+    node.is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        box.attach("w", timeout_s=None)
+    node.is_down = False
+    assert caught.value.facts["timeout_s"] == 0.2

@@ -176,3 +176,12 @@ def test_no_number_of_seconds_is_nonsense():
         waiting.wait(math.nan)
     assert script.deadlines == []
     assert waiting.result() == "value"
+
+
+def test_an_outcome_that_is_known_takes_seconds_too(box):
+    handle = box.create("r", 4).put_nb([1.0, 1.0, 1.0, 1.0])
+    handle.wait()
+    assert handle.outcome(timeout_s=0.0) == "all"
+    for timeout_s in (math.nan, "x"):
+        with pytest.raises(ConfigError, match="number of seconds"):
+            handle.outcome(timeout_s=timeout_s)

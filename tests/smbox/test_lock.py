@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -209,3 +210,8 @@ def test_an_acquire_that_fails_half_way_holds_nothing(box):
     other = lock_of(box)
     other.acquire(timeout_s=WAIT_S)
     other.release()
+
+
+def test_a_wait_that_would_never_be_over_is_refused(box):
+    with lock_of(box), pytest.raises(ConfigError, match="number of seconds"):
+        lock_of(box).acquire(timeout_s=math.nan)

@@ -194,7 +194,7 @@ class Boundary:
 
     def _found(self, word: str) -> _Letter | None:
         with contextlib.suppress(RegionNotFoundError, RegionFreedError):
-            return _read(self._box.attach(f"{self._prefix}.{word}", timeout_s=0.0))
+            return _read(self._box.attach(f"{self._prefix}.{word}", timeout_s=None))
         return None
 
     def _tell(self, word: str, letter: _Letter) -> None:

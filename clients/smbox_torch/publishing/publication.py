@@ -190,7 +190,7 @@ def layout_of(box: Box, name: str, term: int) -> Layout:
     Raises:
         RegionNotFoundError, RegionFreedError: there are no regions of this term any more.
     """
-    described = box.attach(layout_name(name, term), timeout_s=0.0).get()
+    described = box.attach(layout_name(name, term), timeout_s=None).get()
     return msgspec.json.decode(described.tobytes(), type=Layout)
 
 

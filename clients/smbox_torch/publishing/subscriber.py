@@ -248,7 +248,7 @@ class _Term:
         index = version % self.layout.keep
         if index not in self._buffers:
             name = publication.buffer_name(self._name, self.number, index)
-            self._buffers[index] = self._box.attach(name, timeout_s=0.0)
+            self._buffers[index] = self._box.attach(name, timeout_s=None)
         return self._buffers[index]
 
 

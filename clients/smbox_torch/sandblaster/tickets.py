@@ -45,12 +45,12 @@ class Tickets:
     def __init__(self, box: Any, name: str, rank: int, timeout_s: float) -> None:
         self._box = box
         self._shared = box.attach(f"{name}.board", timeout_s=timeout_s)
-        self._reports = box.attach(f"{name}.reports", timeout_s=0.0)
+        self._reports = box.attach(f"{name}.reports", timeout_s=None)
         workers = self._reports.shape[0]
         if not 0 <= whole("rank", rank, least=0) < workers:
             raise ConfigError("the run has no worker of this rank", rank=rank, workers=workers)
-        self._tickets = box.attach(f"{name}.tickets", timeout_s=0.0)
-        self.slot = box.attach(f"{name}.slot{rank}", timeout_s=0.0)
+        self._tickets = box.attach(f"{name}.tickets", timeout_s=None)
+        self.slot = box.attach(f"{name}.slot{rank}", timeout_s=None)
         self._coordinator = Watch(box, name)
         self._rank = rank
         self._timeout_s = timeout_s

@@ -104,13 +104,13 @@ def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, mon
     name = team.name_on(1)
     goes_silent(team.nodes[1], name)
     box = team.box(timeout_s=SHORT_S)
-    attach = ControlPath.attach
+    find = ControlPath.find
 
     def back_by_then(*arguments):
         team.nodes[1].is_down = False
-        return attach(*arguments)
+        return find(*arguments)
 
-    monkeypatch.setattr(ControlPath, "attach", back_by_then)
+    monkeypatch.setattr(ControlPath, "find", back_by_then)
     with pytest.raises(RequestTimeoutError):
         box.create(name, init=X, layout="striped")
     team.nodes[1].is_down = False

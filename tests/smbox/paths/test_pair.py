@@ -28,6 +28,9 @@ class Fake:
     def __init__(self):
         self.log = []
 
+    def say_bye(self):
+        self.log += [] if "bye" in self.log else ["bye"]
+
     def close(self):
         self.log.append("close")
 
@@ -79,7 +82,7 @@ def test_closing_is_for_good():
     paths.data()
     paths.close()
     paths.close()
-    assert logs() == [(["close"], ["close"])]
+    assert logs() == [(["bye", "close"], ["bye", "close"])]
     for use in (paths.data, paths.control):
         with pytest.raises(ConfigError, match="closed"):
             use()
@@ -114,7 +117,7 @@ def test_what_is_open_at_exit_is_closed():
     paths.data()
     pair._close_all()
     assert paths.is_closed
-    assert logs() == [(["close"], ["close"])]
+    assert logs() == [(["bye", "close"], ["bye", "close"])]
 
 
 def test_a_call_waits_as_long_as_it_was_told_or_as_the_settings_say():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-
 import numpy as np
 import pytest
 
@@ -51,8 +48,3 @@ def test_an_operation_is_cut_at_stripes(box):
         (2 * STRIPE_NBYTES, 2 * STRIPE_NBYTES + 1),
     ]
     assert (np.concatenate([part.source for part in parts]) == whole.source).all()
-
-
-def test_deadlines():
-    assert requests.deadline_of(math.inf) == math.inf
-    assert time.monotonic() + 99 < requests.deadline_of(100.0) <= time.monotonic() + 100

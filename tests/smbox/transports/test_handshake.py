@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -34,5 +35,11 @@ def dripping():
 
 def test_a_greeting_that_comes_byte_by_byte_is_not_waited_for(dripping):
     began_s = time.monotonic()
-    assert why_refused(dripping, None) is None
+    assert why_refused(dripping, None, math.inf) is None
     assert time.monotonic() - began_s < 2 * LOOK_S
+
+
+def test_a_deadline_ends_a_look_at_a_greeting_that_never_ends(dripping):
+    began_s = time.monotonic()
+    assert why_refused(dripping, None, began_s + 0.1) is None
+    assert time.monotonic() - began_s < LOOK_S / 2
