@@ -101,8 +101,8 @@ class EASGD(BoxOptimizer):
             self._note_shared()
             return
         with torch.no_grad(), self._exchanging(self.exchange_nbytes):
-            for center in self._centers():
-                center.elastic(self.moving_rate)
+            self.center.elastic(self.moving_rate)
+            self._move_buffers(self.moving_rate)
         self._note_shared()
         self.recorder.behind(self.center.behind())
 

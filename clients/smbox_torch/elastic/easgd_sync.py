@@ -14,6 +14,7 @@ the end and do the same number of steps: one that is missing times out the other
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Unpack
 
 import torch
@@ -63,7 +64,7 @@ class SyncEASGD(BoxOptimizer):
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
-        self._exchange = ThreeSteps(self.pairs(), self.moving_rate)
+        self._exchange = ThreeSteps(list(chain(*self._centers())), self.moving_rate)
 
     @property
     def moving_rate(self) -> float:

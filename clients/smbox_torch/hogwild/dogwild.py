@@ -84,7 +84,7 @@ class Dogwild(BoxOptimizer):
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
-        self._statistics = StatisticsStream(self.buffers, box, name, self._model)
+        self._statistics = StatisticsStream(self.buffers, self.counts)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
     def _remember(self) -> None:

@@ -10,10 +10,9 @@ ever negative.
 from __future__ import annotations
 
 import numpy as np
-import torch
 
-from smbox_torch.boxes import Array, BoxLike, RegionLike
-from smbox_torch.model.flat import named_counts, unique
+from smbox_torch.boxes import Array, RegionLike
+from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center
 
 __all__ = ["StatisticsStream"]
@@ -24,28 +23,14 @@ class StatisticsStream:
 
     Args:
         statistics: the worker's and the shared ones; None: the model has none.
-        box: the memory.
-        name: of the run; the counts lie in the region ``NAME.counts``.
-        model: gives the counts, ``num_batches_tracked``; None: there are none.
+        counts: the worker's and the shared ones.
     """
 
-    def __init__(
-        self,
-        statistics: Center | None,
-        box: BoxLike,
-        name: str,
-        model: torch.nn.Module | None,
-    ) -> None:
+    def __init__(self, statistics: Center | None, counts: BatchCounts) -> None:
         self._pairs = [] if statistics is None else list(statistics)
         self._left = [buffer.host.copy() for buffer, _ in self._pairs]
         self._is_given, self._is_streamed = False, False
-        self._tensors = [] if model is None else unique(named_counts(model).values())
-        self._counts: Array = np.zeros(sum(each.numel() for each in self._tensors), np.int64)
-        self._shared_counts: RegionLike | None = None
-        if self._tensors:
-            self._shared_counts = box.create(
-                f"{name}.counts", shape=self._counts.shape, dtype="int64", exist_ok=True
-            )
+        self._counts = counts
 
     def hand_over(self) -> None:
         """Bring counts, and from a device statistics, to where they are streamed, and back."""
@@ -56,18 +41,7 @@ class StatisticsStream:
             else:
                 buffer.load()
         self._is_given, self._is_streamed = not takes, False
-        self._count()
-
-    def _count(self) -> None:
-        """Set each of the worker's counts to what is streamed of it, where that is larger."""
-        first = 0
-        for tensor in self._tensors:
-            counts = self._counts[first : first + tensor.numel()]
-            own = tensor.detach().cpu().reshape(-1).numpy()
-            np.maximum(counts, own, out=counts)
-            if (counts > own).any():
-                tensor.copy_(torch.from_numpy(counts).view(tensor.shape))
-            first += tensor.numel()
+        self._counts.hand_over()
 
     def stream(self, moving_rate: float) -> int:
         """Exchange everything once; returns the bytes that travelled.
@@ -79,11 +53,8 @@ class StatisticsStream:
         for index, (buffer, region) in enumerate(self._pairs):
             nbytes += self._average(index, buffer.host, region, moving_rate)
         self._is_streamed = True
-        if self._shared_counts is not None:
-            found = self._shared_counts.fetch_and_op(self._counts, op="max")
-            np.maximum(self._counts, found, out=self._counts)
-            nbytes += 2 * self._counts.nbytes
-        return nbytes
+        self._counts.exchange()
+        return nbytes + self._counts.nbytes
 
     def _average(self, index: int, own: Array, shared: RegionLike, moving_rate: float) -> int:
         """Average the statistics if a forward changed them since the last turn, else fetch."""

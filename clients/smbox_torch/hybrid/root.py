@@ -59,6 +59,7 @@ class HybridRoot(EASGD):
         self.phase.use()
         for (buffer, region), move in zip(self.buffers or (), moves, strict=True):
             region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
+        self.counts.share()
 
     def exchanges(self, *, is_hidden: bool) -> Exchange:
         """Return how the root exchanges: at once, or hidden on an update thread."""

@@ -17,14 +17,15 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.model.flat import FlatBuffer, FlatParameters, checked, other_buffers
+from smbox_torch.boxes import BoxLike
+from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.homes import Homes
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.own_values import OwnValues
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
+from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center, Shared, center_of_buffers
 from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
@@ -103,11 +104,13 @@ class BoxOptimizer(JoinedOptimizer):
             self.phase = Phase(box, name)
             self.center = Center(box, name, self.flat)
             self.buffers = center_of_buffers(box, name, model, self._precision)
-        averaged = () if self.buffers is None else self.buffers.flat.tensors
-        self._homes = Homes(model, chain(self.flat.tensors, averaged))
+            self.counts = BatchCounts(box, name, model)
+            self.counts.share()
+        flats = [center.flat for center in self._centers()]
+        self._homes = Homes(model, chain.from_iterable(flat.tensors for flat in flats))
         self._counts = [] if model is None else other_buffers(model)
         self._names = names_of(optimizer, model)
-        self._own = self.own = OwnValues([center.flat for center in self._centers()])
+        self._own = self.own = OwnValues(flats)
         self._remember()
 
     # ------------------------------------------------------------------ the optimizer's part
@@ -172,16 +175,14 @@ class BoxOptimizer(JoinedOptimizer):
         if self.buffers is not None:
             self.phase.use()
             self.buffers.elastic(moving_rate)
+        self.counts.share()
 
     def _average_buffers(self) -> None:
         """Move the buffers by the default rate, and count the bytes."""
         self._move_buffers(self._default_rate())
-        if self.buffers is not None:
-            self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
-
-    def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
-        """Return all buffers with their regions: parameters, then batch-norm buffers."""
-        return [pair for center in self._centers() for pair in center]
+        self.recorder.nbytes += (
+            self.exchange_nbytes - self.center.sent_nbytes - self.center.nbytes
+        )
 
     def _best(self) -> Center:
         """Return what is evaluated in the end: the center, or an average of it."""
@@ -191,6 +192,7 @@ class BoxOptimizer(JoinedOptimizer):
         self._best().take()
         if self.buffers is not None:
             self.buffers.take()
+        self.counts.share()
 
     def _shared(self) -> Iterator[Shared]:
         """Iterate over all that a checkpoint must hold of what the workers share."""
@@ -199,7 +201,8 @@ class BoxOptimizer(JoinedOptimizer):
     @property
     def exchange_nbytes(self) -> int:
         """Bytes of an elastic exchange of everything: operands and answers."""
-        return sum(center.sent_nbytes + center.nbytes for center in self._centers())
+        floats = sum(center.sent_nbytes + center.nbytes for center in self._centers())
+        return floats + self.counts.nbytes
 
     def stats(self) -> Stats:
         """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
@@ -213,7 +216,7 @@ class BoxOptimizer(JoinedOptimizer):
                 groups gave names, else by the order of the optimizer's one group. The
                 worker's own model works too, and then loses the worker's values. Wrappers in
                 names (``module.`` of DDP, ``_orig_mod.`` of torch.compile) do not matter.
-                With ``model=`` integer buffers (batch norm's counts) are this worker's own.
+                With ``model=`` integer buffers are the most that anybody counted.
 
         Raises:
             ConfigError: the parameters differ, or of several groups without names the order
@@ -224,6 +227,7 @@ class BoxOptimizer(JoinedOptimizer):
         if self.buffers is not None:
             filling.statistics(self.buffers)
         if self._model is not None:
+            self.counts.share()
             filling.counts(self._model)
         filling.fill()
         self._remember_filled(model)

@@ -7,6 +7,7 @@ from torch import nn
 from smbox.testing.model_box import ModelBox
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.model.flat import FlatParameters, float_buffers
+from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center
 
 RATE = 0.45
@@ -19,7 +20,7 @@ class Member:
         self.norm = nn.BatchNorm1d(3, affine=False)
         flat = FlatParameters(float_buffers(self.norm))
         center = Center(box, "run.buffers", flat)
-        self.stream = StatisticsStream(center, box, "run", self.norm)
+        self.stream = StatisticsStream(center, BatchCounts(box, "run", self.norm))
 
     def forward(self, mean: float) -> None:
         """What a batch norm does to its statistics, without its rounding."""
@@ -69,7 +70,7 @@ def test_the_bytes_are_those_that_travelled():
 
 def test_a_model_without_buffers_streams_nothing():
     box = ModelBox()
-    stream = StatisticsStream(None, box, "run", nn.Linear(2, 1))
+    stream = StatisticsStream(None, BatchCounts(box, "run", nn.Linear(2, 1)))
     stream.hand_over()
     assert stream.stream(RATE) == 0
     assert box.regions() == []

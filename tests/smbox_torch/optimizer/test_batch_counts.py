@@ -1,0 +1,58 @@
+"""Counts of batches are the most that anybody counted, in every class with a center."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smbox.testing.model_box import ModelBox
+from smbox_torch import EASGD, SEASGD, Downpour, ServerDownpour, SyncEASGD
+
+BATCHES = 20
+OPTIONS = {Downpour: {"n_push": 1, "n_fetch": 1}, ServerDownpour: {}}
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4, momentum=None))
+
+
+def wrapped(kind, box, model, rank):
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    options = OPTIONS.get(kind, {"period": 1})
+    return kind(sgd, box, "run", model=model, workers=2, rank=rank, **options)
+
+
+def train(model, optimizer, batch, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", [EASGD, SEASGD, Downpour, ServerDownpour])
+def test_who_joins_late_counts_on_where_the_others_are(kind):
+    box, model, late = ModelBox(), network(), network()
+    first = wrapped(kind, box, model, 0)
+    train(model, first, torch.randn(64, 4), BATCHES)
+    second = wrapped(kind, box, late, 1)
+    assert late[1].num_batches_tracked.item() == BATCHES
+    before = late[1].running_mean.clone()
+    train(late, second, torch.randn(4, 4) + 10, 1)
+    moved = (late[1].running_mean - before).abs().max().item()
+    assert moved < 10 * 4 / BATCHES  # one batch of many, and not the average itself
+    copy = network()
+    first.center_into(copy)
+    assert copy[1].num_batches_tracked.item() == BATCHES + 1
+    for optimizer in (second, first):
+        optimizer.close(exchange=False)
+
+
+def test_synchronous_workers_share_them_at_the_end():
+    box, model = ModelBox(), network()
+    only = SyncEASGD(
+        torch.optim.SGD(model.parameters(), lr=0.0), box, "run", model=model, workers=1
+    )
+    train(model, only, torch.randn(8, 4), 3)
+    only.finish()
+    assert box.attach("run.counts").get().tolist() == [3]
