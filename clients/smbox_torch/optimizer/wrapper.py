@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
+from smbox import Member
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike, RegionLike
-from smbox_torch.model.flat import FlatBuffer, FlatParameters, checked, other_buffers
+from smbox_torch.boxes import BoxLike
+from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.homes import Homes
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.own_values import OwnValues
@@ -31,8 +32,9 @@ from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.optimizer.wrapped import is_plain
 from smbox_torch.workers.claim import claim
+from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
-from smbox_torch.workers.team import LEASE_S, Workers, check_workers, team_of
+from smbox_torch.workers.team import check_uncounted
 
 __all__ = ["BoxOptimizer"]
 
@@ -60,15 +62,14 @@ class BoxOptimizer(JoinedOptimizer):
             center of float32; None: the model's dtype. See docs/algorithms/precision.md.
 
     Attributes:
-        inner: the optimizer inside.
         steps: local steps so far; under a dead predecessor's rank it begins at its steps.
         team: who works in this run; docs/membership.md.
         own: the worker's values, also while ``eval`` lends its model.
 
     Raises:
         TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: impossible arguments, nobody says how many workers there are, parameters
-            that cannot be exchanged, or another algorithm uses the name; nothing was created.
+        ConfigError: impossible arguments, an unknown number of workers, another optimizer's
+            member or name, or parameters that cannot be exchanged; nothing was created.
         RankTakenError: a living process has this worker's rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
@@ -95,6 +96,8 @@ class BoxOptimizer(JoinedOptimizer):
         self._precision = Precision(center_dtype, wire)
         members = checked(self._members(), self._precision)
         check_workers(workers, rank=rank, lease_s=lease_s)
+        if isinstance(workers, Member):
+            check_uncounted(workers)
         claim(box, name, type(self).__name__, members)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
@@ -141,6 +144,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.recorder.waited(took_s)
 
     def _begin_exchange(self) -> None:
+        self._demand_open()
         self.team.check()
         self.own.check()
         self._demand_exchangeable()
@@ -178,10 +182,6 @@ class BoxOptimizer(JoinedOptimizer):
         self._move_buffers(self._default_rate())
         if self.buffers is not None:
             self.recorder.nbytes += self.buffers.sent_nbytes + self.buffers.nbytes
-
-    def pairs(self) -> list[tuple[FlatBuffer, RegionLike]]:
-        """Return all buffers with their regions: parameters, then batch-norm buffers."""
-        return [pair for center in self._centers() for pair in center]
 
     def _best(self) -> Center:
         """Return what is evaluated in the end: the center, or an average of it."""

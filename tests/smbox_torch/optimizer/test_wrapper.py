@@ -144,7 +144,7 @@ class Pending(Plain):
     """Has an exchange under way that ends when its state is asked for."""
 
     def _extra_state(self):
-        for buffer, region in self.pairs():
+        for buffer, region in self.center:
             region.put(torch.full_like(buffer.flat, 7.0))
         return {}
 
