@@ -298,20 +298,3 @@ def test_the_common_parameters_and_buffers_are_what_is_evaluated(run_ranks, wrap
 
     for is_common, is_hybrid in run_ranks(RANKS, work):
         assert is_common != is_hybrid
-
-
-@pytest.mark.parametrize("end", ["finish", "close"])
-def test_after_the_end_nothing_steps(wrap: Wrap, worlds, end: str):
-    (world,) = worlds(1, 1)
-    x = torch.nn.Parameter(torch.ones(2))
-    optimizer = wrap(world, torch.optim.SGD([x], lr=0.5))
-    x.sum().backward()
-    optimizer.step()
-    getattr(optimizer, end)()
-    optimizer.close()
-    before = x.tolist()
-    x.sum().backward()
-    for call in (optimizer.step, optimizer.synchronize, optimizer.finish):
-        with pytest.raises(ConfigError, match="the optimizer was closed"):
-            call()
-    assert x.tolist() == before

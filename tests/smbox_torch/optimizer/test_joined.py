@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from smbox_torch.elastic.eamsgd import EAMSGD
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.elastic.easgd_sync import SyncEASGD
 from smbox_torch.elastic.seasgd import SEASGD
-from smbox_torch.hogwild.dogwild import Dogwild
 
 torch.set_num_threads(1)
 
@@ -47,7 +45,6 @@ LAZY = {
 }
 """Algorithms that do not share every step, with settings under which nine steps are pending."""
 
-STREAMED = {"Dogwild": (Dogwild, {})}
 EAGER = {"MDownpour": (MDownpour, {}), "ParameterServer": (ParameterServer, {})}
 
 
@@ -183,61 +180,6 @@ def test_finish_names_who_does_not_come_and_may_be_called_again(node):
     np.testing.assert_array_equal(one.values(), center(node))
 
 
-@pytest.mark.parametrize("name", {**LAZY, **EAGER, **STREAMED})
-def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(name, node):
-    kind, settings = {**LAZY, **EAGER, **STREAMED}[name]
-    one = worker(node, kind, workers=2, rank=0, lease_s=WAIT_S, **settings)
-    if name not in {"ParameterServer", "SyncEASGD"}:  # their first step waits for the others
-        one.run(3)
-    with pytest.raises(RequestTimeoutError, match=r"rank 1 \(never came\)"):
-        one.optimizer.finish(timeout_s=0.1)
-    before = center(node)
-    with pytest.raises(ConfigError, match="finish was called"):
-        one.run()
-    np.testing.assert_array_equal(center(node), before)
-    two = worker(node, kind, workers=2, rank=1, lease_s=WAIT_S, **settings)
-    two.optimizer.close()
-    one.optimizer.finish(timeout_s=WAIT_S)
-    np.testing.assert_array_equal(one.values(), one.optimizer._best().values()["float32"])
-    with pytest.raises(ConfigError, match="closed"):
-        one.run()
-
-
-def test_a_fast_worker_waits_for_a_slow_one_as_long_as_it_lives(node, monkeypatch, caplog):
-    monkeypatch.setattr("smbox.meeting_wait.MEET_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("smbox.meeting_wait.TELL_S", 0.5)
-    fast, slow = (worker(node, workers=2, lease_s=WAIT_S) for _ in range(2))
-    fast.run(3)
-    with ThreadPoolExecutor(1) as pool:
-        ending = pool.submit(fast.optimizer.finish)
-        until(lambda: "waits for rank 1 (host" in caplog.text)
-        slow.run(12)
-        assert not ending.done()
-        slow.optimizer.finish()
-        ending.result(WAIT_S)
-    np.testing.assert_array_equal(fast.values(), center(node))
-    np.testing.assert_array_equal(slow.values(), center(node))
-
-
-def test_workers_that_meet_in_steps_finish_together_after_unequal_numbers_of_them(node):
-    few, many = (
-        worker(node, SyncEASGD, number=n, workers=2, rank=n, lease_s=WAIT_S, period=1)
-        for n in range(2)
-    )
-
-    def run(one: Descent, steps: int) -> None:
-        one.run(steps)
-        one.optimizer.finish(timeout_s=WAIT_S)
-
-    with ThreadPoolExecutor(2) as pool:
-        ends = [pool.submit(run, few, 4), pool.submit(run, many, 30)]
-        for each in ends:
-            each.result(WAIT_S)
-    assert many.optimizer.steps == 30
-    np.testing.assert_array_equal(few.values(), center(node))
-    np.testing.assert_array_equal(many.values(), center(node))
-
-
 def test_finish_waits_neither_for_the_dead_nor_for_those_who_left(node):
     one, dead, left = (worker(node, workers=3, lease_s=LEASE_S) for _ in range(3))
     heartbeat.drop(dead.optimizer.member)
@@ -289,23 +231,6 @@ def test_a_member_of_the_users_counts_and_stays(node):
         one.optimizer.close()
         assert member.count == 2
         other.leave()
-
-
-def test_a_member_belongs_to_one_optimizer_at_a_time(node):
-    with smbox.join(node, "gan", lease_s=WAIT_S) as member:
-        first = worker(node, workers=member)
-        first.run(3)
-        x = torch.nn.Parameter(torch.zeros(4))
-        sgd = torch.optim.SGD([x], lr=LR)
-        with pytest.raises(ConfigError, match="belongs to another optimizer"):
-            EASGD(sgd, node, "second", workers=member)
-        assert [info.name for info in node.regions() if info.name.startswith("second")] == []
-        first.optimizer.close()
-        assert member.progress == 3
-        EASGD(sgd, node, "second", workers=member).close()
-        third = EASGD(sgd, node, "second", workers=member)
-        del third
-        EASGD(sgd, node, "second", workers=member).close()
 
 
 def test_an_optimizer_that_nobody_uses_has_left(node):
