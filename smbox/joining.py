@@ -9,6 +9,7 @@ from smbox import heartbeat
 from smbox.box import Box
 from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.lease import LEFT, RENEWALS, Lease, check_lease, generations, numbers
+from smbox.meeting import first_word
 from smbox.member_record import hash_of
 from smbox.membership import Member
 from smbox.naming import check_prefix
@@ -89,8 +90,7 @@ def _first_values(view: View, rank: int, launch: str) -> list[int]:
     if has_left and not launch:
         is_successor = False  # without a launcher this may be another run of the same name
     progress = int(view.progress()[rank]) if is_successor else 0
-    held = numbers(view.words[view.is_alive, MEETINGS])
-    return [progress, int(held.max(initial=0)) // 2 * 2]
+    return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
 
 
 def _await_place(roster: Roster, rank: int) -> View:

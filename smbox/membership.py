@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Self
+from typing import Self
 
 from smbox import heartbeat
-from smbox.deadline import deadline_of, left_s
-from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.deadline import deadline_of
+from smbox.errors import SmboxError
 from smbox.handle import check_seconds
 from smbox.lease import RENEWALS, Lease, numbers
+from smbox.meeting import end, following, has_come
+from smbox.meeting_wait import MEET_TIMEOUT_S, MeetingWait
 from smbox.member_record import Record
 from smbox.roster import MEETINGS, MemberInfo, Roster, View
 
 _LOG = logging.getLogger(__name__)
 
-MEET_TIMEOUT_S: Final = 300.0
 _PROGRESS, _MEETINGS = range(2)  # values of a lease: columns behind the lease word
 
 
@@ -39,6 +40,7 @@ class Member:
         expected: how many members the run was started with; 0: unknown.
         late: whether it joined after somebody had expired, or after progress was made.
         lease_s: seconds without renewal after which it counts as dead.
+        is_counted: whether ``progress`` is somebody's to set, an optimizer's for one.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Member:
         self.lease_s = lease.lease_s
         self.interval_s = lease.lease_s / RENEWALS
         self.memory = roster.memory
+        self.is_counted = False
         self._roster = roster
         self._lease = lease
         self._record = Record.own(lease_s=lease.lease_s, launch=launch)
@@ -127,34 +130,53 @@ class Member:
     def meet(self, *, timeout_s: float = MEET_TIMEOUT_S) -> None:
         """Return when all living members, and the expected who never came, have called this.
 
-        Who died or left is not waited for. A member that joins later takes part from the next
-        meeting on that has not been held.
+        Who died or left is not waited for, nor who waits in :meth:`finish`. A member that joins
+        later takes part from the next meeting on that has not been held.
 
         Raises:
             RequestTimeoutError: somebody did not come; the error names who. This member counts
                 as having come.
             LeaseLostError: another process has taken this rank.
         """
-        number = self._lease.values[_MEETINGS] // 2 + 1
-        deadline_s = deadline_of(check_seconds(timeout_s))
+        self._meet(following(self._lease.values[_MEETINGS]), timeout_s)
+
+    def finish(self, *, timeout_s: float | None = None) -> None:
+        """Return when all living members, and the expected who never came, have called this.
+
+        Who died or left is not waited for; who is in another meeting is. From the call on, also
+        after an error, meetings do not wait for this member, until a ``finish`` returned. After
+        each minute of waiting a line of the log (WARNING) names who is missing.
+
+        Args:
+            timeout_s: longest wait. None: as long as somebody lives who has not come, then
+                MEET_TIMEOUT_S for the expected who never came.
+
+        Raises:
+            RequestTimeoutError: somebody did not come; the error names who. Call again.
+            LeaseLostError: another process has taken this rank.
+            ConfigError: this member has finished 127 times; nothing changed.
+        """
+        self._meet(end(self._lease.values[_MEETINGS]), timeout_s)
+
+    def _meet(self, number: int, timeout_s: float | None) -> None:
+        wait = MeetingWait(timeout_s)
+        deadline_s = wait.deadline_s
         self._lease.set(_MEETINGS, 2 * number - 1, deadline_s=deadline_s)
         while True:
             version = self._roster.version(deadline_s=deadline_s)
             absent = self._absent(number, deadline_s)
             if not absent:
                 break
-            wait_s = min(left_s(deadline_s), self.interval_s)
-            if wait_s <= 0.0:
-                raise _did_not_come(absent, timeout_s)
+            wait_s = min(wait.left_s(absent), self.interval_s)
             self._lease.check(deadline_s=deadline_s)
             self._roster.wait(version, wait_s)
         self._lease.set(_MEETINGS, 2 * number, deadline_s=deadline_s)
 
-    def _absent(self, number: int, deadline_s: float) -> list[MemberInfo]:
+    def _absent(self, number: int, deadline_s: float | None) -> list[MemberInfo]:
         """Return whom a meeting waits for."""
         view = self._look(deadline_s)
-        has_come = numbers(view.words[:, MEETINGS]) >= 2 * number - 1
-        late = [rank for rank in view.alive() if not has_come[rank]]
+        is_here = has_come(numbers(view.words[:, MEETINGS]), number)
+        late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
     def leave(self, *, timeout_s: float | None = None) -> None:
@@ -197,15 +219,3 @@ class Member:
 
     def __repr__(self) -> str:
         return f"Member(rank={self.rank}, lease_s={self.lease_s})"
-
-
-def _did_not_come(absent: list[MemberInfo], timeout_s: float) -> RequestTimeoutError:
-    named = ", ".join(
-        f"rank {each.rank} (never came)"
-        if each.pid is None
-        else f"rank {each.rank} (host {each.host}, pid {each.pid})"
-        for each in absent
-    )
-    return RequestTimeoutError(
-        f"members of the run did not come to a meeting: {named}", op="meet", timeout_s=timeout_s
-    )

@@ -12,7 +12,7 @@ import pytest
 
 import smbox
 from smbox import heartbeat
-from smbox.errors import ConfigError, LeaseLostError, RankTakenError, RequestTimeoutError
+from smbox.errors import ConfigError, LeaseLostError, RankTakenError
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -211,53 +211,6 @@ def test_a_closed_box_leaves(solo, box):
     assert one.missing() == []
     with pytest.raises(LeaseLostError):
         other.check()
-
-
-def test_a_meeting_waits_for_all_who_live(box):
-    one, other = join(box), join(box)
-    held = []
-
-    def go():
-        one.meet(timeout_s=WAIT_S)
-        held.append("one")
-
-    thread = threading.Thread(target=go)
-    thread.start()
-    until(lambda: other.seen.words[0, 2] & 1 or other.look() is None)
-    assert held == []
-    other.meet(timeout_s=WAIT_S)
-    thread.join(WAIT_S)
-    assert held == ["one"]
-
-
-def test_a_meeting_waits_neither_for_the_dead_nor_for_those_who_left(box):
-    one, dead, left = join(box), join(box), join(box)
-    die(dead)
-    left.leave()
-    one.meet(timeout_s=WAIT_S)
-    assert one.count == 1
-
-
-def test_a_meeting_names_who_does_not_come(box):
-    one, other = join(box, expected=3), join(box, expected=3)
-    with pytest.raises(RequestTimeoutError) as caught:
-        one.meet(timeout_s=0.1)
-    assert f"rank 1 (host {socket.gethostname()}, pid {os.getpid()})" in str(caught.value)
-    assert "rank 2 (never came)" in str(caught.value)
-    assert other.count == 2
-
-
-def test_who_joins_between_meetings_takes_part_in_the_next(box):
-    one = join(box)
-    one.meet(timeout_s=WAIT_S)
-    two = join(box)
-    with pytest.raises(RequestTimeoutError):
-        one.meet(timeout_s=0.1)
-    thread = threading.Thread(target=one.meet, kwargs={"timeout_s": WAIT_S})
-    thread.start()
-    two.meet(timeout_s=WAIT_S)
-    thread.join(WAIT_S)
-    assert not thread.is_alive()
 
 
 def test_a_forked_child_is_no_member(box):

@@ -7,20 +7,23 @@ node.
     NAME.gradientT.DTYPE     sums of turn T; of 16-bit gradients in float32
     NAME.rowsT               f64[workers, n]: a row of each worker
     NAME.stateT              u8[workers, m]: buffers of each worker
+    NAME.ended               i64[workers]: 1 + the steps of a worker that finished, else 0
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import torch
 
-from smbox.errors import RequestTimeoutError
+from smbox.errors import RequestTimeoutError, WorkerLostError
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.buckets import LOW_PRECISION
 from smbox_torch.averaging.packed import packed_nbytes
+from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
@@ -28,6 +31,13 @@ from smbox_torch.workers.phase import of_this_start
 __all__ = ["BoxSum"]
 
 TURNS: Final = 3
+
+LOOK_S: Final = 1.0
+"""Longest time between two looks, while waiting, at who has finished, died or left."""
+
+
+def _nobody() -> dict[int, str]:
+    return {}
 
 
 class BoxSum:
@@ -40,6 +50,8 @@ class BoxSum:
         size: number of workers.
         timeout_s: longest wait for the slowest worker, in seconds.
         ranks: what errors call the workers, by ``rank``; None: 0, 1 and so on.
+        lost: tells which ranks can come no more, and why; by default that is not known.
+        look_s: between two looks, while waiting, at who can come no more.
     """
 
     def __init__(
@@ -51,6 +63,8 @@ class BoxSum:
         size: int,
         timeout_s: float,
         ranks: Sequence[int] | None = None,
+        lost: Callable[[], Mapping[int, str]] = _nobody,
+        look_s: float = LOOK_S,
     ) -> None:
         self.rank, self.size = rank, size
         self._ranks = range(size) if ranks is None else ranks
@@ -61,6 +75,9 @@ class BoxSum:
         self._gradients: list[list[RegionLike]] = []
         self._rows: list[RegionLike] = []
         self._state: list[RegionLike] = []
+        self._lost = lost
+        self._look_s = min(look_s, LOOK_S)
+        self._have_begun = False  # all workers: what ``ended`` said before is of an earlier run
 
     def create(
         self, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor]
@@ -84,6 +101,11 @@ class BoxSum:
             self._rows.append(self._region(f"rows{turn}", (self.size, n), "float64"))
             if m:
                 self._state.append(self._region(f"state{turn}", (self.size, m), "uint8"))
+        self._ended = self._region("ended", (self.size,), "int64")
+        self._end(0)
+
+    def _end(self, word: int) -> None:
+        self._ended[self.rank : self.rank + 1].put(np.array([word], np.int64))
 
     def _region(self, what: str, shape: tuple[int, ...], dtype: str) -> RegionLike:
         return self._box.create(f"{self._name}.{what}", shape=shape, dtype=dtype, exist_ok=True)
@@ -94,6 +116,8 @@ class BoxSum:
         """Push row, gradients and buffers; pull all rows.
 
         Raises:
+            StepMismatchError: a worker has finished.
+            WorkerLostError: a worker died or left.
             RequestTimeoutError: a worker did not come; it names the rank where that is known.
         """
         if self._round == 0:
@@ -144,6 +168,8 @@ class BoxSum:
     def _clear_first(self) -> None:
         """Clear what was added before, by this run or another, when all have read it."""
         self._meet("begun")
+        self._have_begun = True
+        self._lost()  # all are here: from now on it tells who of them is gone
         if self.rank == 0:
             self._clear(1)
         self._meet("cleared")
@@ -153,14 +179,39 @@ class BoxSum:
             region.put(zeros)
 
     def _meet(self, what: str) -> None:
-        """Wait until all workers are here.
+        """Wait until all workers are here, and look now and then whether they can still come.
 
         Raises:
-            RequestTimeoutError: one did not come; x is as before the step.
+            StepMismatchError: a worker has finished; x is as before the step.
+            WorkerLostError: a worker died or left; likewise.
+            RequestTimeoutError: a worker did not come; likewise.
         """
-        self._box.barrier(
-            of_this_start(f"{self._name}.{what}"), self.size, timeout_s=self._timeout_s
-        )
+        name = of_this_start(f"{self._name}.{what}")
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            try:
+                self._box.barrier(name, self.size, timeout_s=min(left_s, self._look_s))
+            except RequestTimeoutError as error:
+                self._look()
+                # An arrival that may still count must not be made again.
+                if left_s <= self._look_s or error.facts.get("outcome") == "unknown":
+                    error.facts["timeout_s"] = self._timeout_s
+                    raise
+            else:
+                return
+
+    def _look(self) -> None:
+        """Raise if a worker that is waited for will not come."""
+        ended = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
+        for index in np.flatnonzero(ended):
+            raise finished_early(self._ranks[int(index)], int(ended[index]) - 1)
+        for rank, verdict in self._lost().items():
+            raise WorkerLostError(
+                f"rank {rank} {verdict}; the others cannot go on without it: start all again,"
+                " and go on from a checkpoint",
+                rank=rank,
+            )
 
     def nbytes(self, flats: Sequence[torch.Tensor]) -> int:
         """Return what is pushed, pulled and, by rank 0, cleared."""
@@ -169,4 +220,6 @@ class BoxSum:
         return moved * sum(w * flat.numel() for w, flat in zip(widths, flats, strict=True))
 
     def close(self, *, steps: int | None) -> None:
-        """Return: the box is the caller's."""
+        """Tell the others that this worker has finished, if it ended in order."""
+        if steps is not None:
+            self._end(1 + steps)

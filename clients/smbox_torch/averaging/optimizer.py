@@ -13,7 +13,6 @@ from smbox.errors import ConfigError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import counterparts, names_of
-from smbox_torch.optimizer.joined import FINISH_TIMEOUT_S
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 
@@ -56,8 +55,10 @@ class AveragingOptimizer(WrappedOptimizer):
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
             WorkerLostError: a rank died, left or did not come; gradients are undefined.
-            ConfigError: a parameter was unfrozen after the wrapping; nothing happened.
+            ConfigError: a parameter was unfrozen after the wrapping, or the optimizer was
+                closed; nothing happened.
         """
+        self._demand_open()
         if any(parameter.requires_grad for parameter in self._frozen):
             raise ConfigError(
                 "a parameter that was frozen when the optimizer was wrapped has no place in the"
@@ -134,12 +135,16 @@ class AveragingOptimizer(WrappedOptimizer):
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
         return self._rounds.recorder.snapshot()
 
-    def finish(self, *, timeout_s: float = FINISH_TIMEOUT_S) -> None:  # noqa: ARG002 - others wait
+    def finish(self, *, timeout_s: float | None = None) -> None:  # noqa: ARG002 - others wait
         """End the run; all ranks hold the same parameters, and nobody waits for anybody.
 
         Args:
             timeout_s: as other optimizers take it.
+
+        Raises:
+            ConfigError: it was closed before; nothing was changed.
         """
+        self._demand_finishable()
         self.close()
 
     def close(self, *, exchange: bool = True) -> None:  # noqa: ARG002 - as other optimizers

@@ -20,6 +20,7 @@ from typing import Any, Unpack
 
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.averaging.box_sum import BoxSum
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.mean import averaged
@@ -40,8 +41,10 @@ BARRIER_TIMEOUT_S = 300.0
 class ParameterServer(AveragingOptimizer, BoxOptimizer):
     """Synchronous SGD by a sum in the memory; all workers take part to the end.
 
-    Where a worker died, left or stopped, ``backward`` and ``step`` of the others raise
-    RequestTimeoutError after ``timeout_s``; the parameters are then as before the step.
+    Where a worker died or left, ``backward`` and ``step`` of the others raise WorkerLostError;
+    where it finished, StepMismatchError; where it is stopped or too slow, RequestTimeoutError
+    after ``timeout_s``. The parameters are then as before the step. The center in the memory is
+    the parameters at the last ``state_dict``, ``center_into``, ``finish`` or ``close``.
 
     Args:
         optimizer: steps with the mean gradient, on every worker alike.
@@ -50,10 +53,10 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         rank: of this worker; None: as the launcher tells, else 0.
         timeout_s: longest wait for the slowest worker, in seconds.
         options: model, workers: see BoxOptimizer. All workers must take part. Buffers of the
-            model are kept in step, those of integers too.
+            model are kept in step, those of integers too. There is no ``wire``.
 
     Raises:
-        ConfigError: a parameter has no mean; nothing was created.
+        ConfigError: a parameter has no mean, or ``wire`` is given; nothing was created.
         LayoutMismatchError: a region of this name is of another model or number of workers.
     """
 
@@ -67,15 +70,20 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
+        if options.get("wire") is not None:
+            raise ConfigError("sums of gradients have their own dtype: leave out wire=")
         parameters, frozen = averaged(optimizer)
         super().__init__(optimizer, box, name, rank=rank, **options)
         self._frozen = frozen
+        self._is_in_order = True
         self._sums = BoxSum(
             box,
             name,
             rank=self.rank,
             size=self.team.size,
             timeout_s=timeout_s,
+            lost=self.team.lost,
+            look_s=self.team.look_s,
         )
         model = options.get("model")
         buffers = [] if model is None else unique(model.buffers())
@@ -93,8 +101,14 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         super()._step()
         self.steps += 1
 
+    def _share(self) -> None:
+        """Put the parameters; all workers put the same ones."""
+        for center in self._centers():
+            center.put(center.flat.values())
+        self._note_shared()
+
     def _end(self) -> None:
-        self._rounds.close()
+        self._rounds.close(in_order=self._is_in_order)
 
     def _take_center(self) -> None:
         """Return: all workers hold the same."""
@@ -108,12 +122,18 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; others that still wait for this worker time out."""
+        """Close; after an error the others learn that this worker has left."""
+        self._is_in_order = error is None
         BoxOptimizer.__exit__(self, kind, error, trace)
 
     def stats(self) -> Stats:
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""
         return self.recorder.snapshot()
+
+    def _extra_state(self) -> dict[str, Any]:
+        """Return nothing; the center is the parameters when it is read next."""
+        self._share_rest()
+        return {}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:  # noqa: ARG002 - the base's
         """Begin anew: the sums hold what came after the step that was loaded."""
@@ -121,7 +141,5 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
 
     def center_into(self, model: torch.nn.Module) -> None:
         """Copy the parameters (and buffers), which all workers have in common, into a model."""
-        if self.steps:
-            for center in self._centers():
-                center.put(center.flat.values())
+        self._share_rest()
         BoxOptimizer.center_into(self, model)

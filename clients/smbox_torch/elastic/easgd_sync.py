@@ -8,13 +8,17 @@ arXiv:1412.6651, section 2. x_i the parameters of worker i of p, c the center:
 
 With beta = p * moving_rate this is the paper's c = (1 - beta) c + beta mean(x_i). Variant: the
 gradient is that of the x before the move, as in the paper. Order of an exchange: read c,
-barrier (everybody has read), add d, barrier (everybody has added). All workers must stay to
-the end and do the same number of steps: one that is missing times out the others' barrier.
+meeting (everybody has read), add d, meeting (everybody has added). A worker that waits in
+``finish``, left or died takes part no more, and the others go on; one that is missing otherwise
+times out their meeting.
+
+Buffers of batch norm are no part of the paper's x. They move in a fused exchange of each worker
+after the second meeting, after which both sides lie between the two values that they had. Moves
+of several workers from one center, added one after another, could make a variance negative.
 """
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Unpack
 
 import torch
@@ -43,7 +47,7 @@ class SyncEASGD(BoxOptimizer):
         period: local steps between two exchanges.
         moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
         timeout_s: longest wait for the slowest worker, in seconds.
-        options: model, workers: see BoxOptimizer. All workers must take part.
+        options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class SyncEASGD(BoxOptimizer):
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
-        self._exchange = ThreeSteps(list(chain(*self._centers())), self.moving_rate)
+        self._exchange = ThreeSteps(list(self.center), self.moving_rate)
 
     @property
     def moving_rate(self) -> float:
@@ -83,12 +87,13 @@ class SyncEASGD(BoxOptimizer):
                 self._exchange.move()
                 self._exchange.add()
                 self._meet("added")
+                self._move_buffers(self.moving_rate)
             self._note_shared()
             self.recorder.behind(self.center.behind(mine=self.team.workers))
         self._local_step()
 
     def _meet(self, what: str) -> None:
-        """Wait until all workers that are alive are here.
+        """Wait until all workers are here that are alive and have not finished.
 
         Raises:
             RequestTimeoutError: one did not come; the center may lack some workers' moves.

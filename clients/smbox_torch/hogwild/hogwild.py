@@ -35,8 +35,8 @@ from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.workers.claim import claim
+from smbox_torch.workers.joining import LEASE_S, team_of_comers
 from smbox_torch.workers.phase import Phase
-from smbox_torch.workers.team import LEASE_S, team_of_comers
 
 __all__ = ["Hogwild"]
 

@@ -40,7 +40,7 @@ from smbox_torch.hogwild.model import ModelTensors
 from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
 from smbox_torch.workers.claim import claim
-from smbox_torch.workers.team import LEASE_S
+from smbox_torch.workers.joining import LEASE_S
 from smbox_torch.world import World, world_or_default
 
 __all__ = ["HogwildPP", "default_update_delay", "ring_weights"]

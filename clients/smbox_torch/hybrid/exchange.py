@@ -96,7 +96,9 @@ class GroupExchange:
         self._parameters.finish()
 
     def to_center(self) -> None:
-        """Move the whole group to the center; all ranks call it."""
+        """Move the whole group to the center; all ranks call it, and then only close."""
+        for moves in self._all_moves:
+            moves.end()
         self._parameters.load_state(self._part.distances())
         self._parameters.settle()
         if self._statistics is not None:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -38,7 +37,6 @@ from smbox_torch.hybrid.groups import Groups, Run, place_of
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.part import ExchangeName, Way, part_of
 from smbox_torch.hybrid.root import HybridRoot, address_bytes
-from smbox_torch.optimizer.joined import FINISH_TIMEOUT_S
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapped import is_plain
@@ -155,6 +153,7 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: a rank died, left or did not come; x is as it was.
         """
+        self._demand_open()
         self._part.own.check()
         self._demand_unchanged()
         self._settle()
@@ -236,29 +235,32 @@ class HybridSGD(SyncGroup):
         self.steps = state_dict["steps"]
         self._remember()
 
-    def finish(self, *, timeout_s: float = FINISH_TIMEOUT_S) -> None:
+    def finish(self, *, timeout_s: float | None = None) -> None:
         """End the run together with the other groups; the model then holds the center.
 
         All ranks of the group call it. They exchange what the period has left; the root waits
-        for the other groups that are alive; and the group moves to the center and leaves.
+        for the other groups; and the group moves to the center and leaves.
 
         Args:
-            timeout_s: longest wait for the other groups.
+            timeout_s: longest wait for the other groups; see docs/algorithms/hybrid.md.
 
         Raises:
-            RequestTimeoutError: on the root: a group did not come; the error names its root.
+            RequestTimeoutError: on the root: a group did not come; call again, or close.
             WorkerLostError: a rank of this group was lost, or its root did not come.
+            ConfigError: it was closed before.
         """
+        self._demand_finishable()
         self.train()
         with torch.no_grad():
             self._share_rest()
+            self._has_ended = True
             self._part.meet(timeout_s)
             with self._leaving_if_lost():
                 self._exchange.to_center()
         self._leave(in_order=True)
 
     def close(self, *, exchange: bool = True) -> None:
-        """Leave group and run, all ranks of the group at once; the center stays.
+        """Leave group and run, all ranks of the group at once; the center stays. Idempotent.
 
         Args:
             exchange: first share with the center what the period has left.
@@ -266,6 +268,8 @@ class HybridSGD(SyncGroup):
         Raises:
             WorkerLostError: the root was lost with the exchange; this rank has left.
         """
+        if self._is_closed:
+            return
         self.train()
         with torch.no_grad():
             if exchange:
@@ -279,16 +283,12 @@ class HybridSGD(SyncGroup):
         self._settle()
 
     def _leave(self, *, in_order: bool) -> None:
+        self._is_closed = True
         self._exchange.close()
         self._rounds.close(in_order=in_order)
         self._part.close(exchange=False)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Close; after an error a process group is left at once."""
         if error is None:
             self.close()

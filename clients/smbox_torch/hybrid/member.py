@@ -112,7 +112,7 @@ class HybridMember:
     def exchanges_of_statistics(self) -> None:
         """Return None, likewise."""
 
-    def meet(self, timeout_s: float) -> None:
+    def meet(self, timeout_s: float | None) -> None:
         """Return: the root waits, and this rank for the root."""
 
     def distances(self) -> list[torch.Tensor]:

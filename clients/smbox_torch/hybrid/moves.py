@@ -6,6 +6,7 @@ rank, the root too, calls ``hear``, finds it in ``tensors``, and says so by ``us
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -38,6 +39,9 @@ class GroupMoves(Moves, Protocol):
 
     def is_due(self) -> bool:
         """Tell whether another rank's step has come to one, and this one's has not."""
+
+    def end(self) -> None:
+        """Say that the next move is the last, for which the root waits for other groups."""
 
     def close(self) -> None:
         """Leave."""
@@ -95,6 +99,10 @@ class HostMoves:
         counters = self._memory.rendezvous.counters(DUE)
         return max(counters) > max(self._done, counters[self._memory.rendezvous.rank])
 
+    def end(self) -> None:
+        """Wait for the root as long as it lives, from now on."""
+        self._memory.rendezvous.timeout_s = math.inf
+
     def ready(self) -> None:
         """Wait until all ranks have used what lies in ``tensors``.
 
@@ -141,6 +149,9 @@ class SentMoves(OwnMoves):
     def is_due(self) -> bool:
         """Return False, likewise."""
         return False
+
+    def end(self) -> None:
+        """Return: the limit of what is sent is the group's."""
 
 
 class BoxMoves(SentMoves):

@@ -73,13 +73,13 @@ class HybridRoot(EASGD):
         """Set the model of this rank to the center."""
         self._take_center()
 
-    def meet(self, timeout_s: float) -> None:
+    def meet(self, timeout_s: float | None) -> None:
         """Wait for the other groups.
 
         Raises:
             RequestTimeoutError: a group did not come; the error names its root.
         """
-        self.team.meet("finish", timeout_s)
+        self.team.finish(timeout_s)
 
     def distances(self) -> list[torch.Tensor]:
         """Return the moves of the parameters that lead to the center."""

@@ -74,7 +74,7 @@ class SeasgdRoot(HybridRoot):
             as_array(move)[...] = distance
         self._adding.begin()
 
-    def meet(self, timeout_s: float) -> None:
+    def meet(self, timeout_s: float | None) -> None:
         """Wait for the add under way, then for the other groups; raises as HybridRoot's."""
         self._adding.finish()
         super().meet(timeout_s)

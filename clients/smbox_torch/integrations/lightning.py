@@ -30,14 +30,23 @@ class BoxCallback(Callback):
         algorithm: one with a center, for example EASGD; wraps the module's optimizer.
         box: the memory.
         name: of the run.
+        finish_timeout_s: longest wait for the others at the end; None: as long as one of them
+            lives that has not come.
         **options: further ones of the algorithm; ``model`` is the module.
     """
 
     optimizer: BoxOptimizer | None = None
 
     def __init__(
-        self, algorithm: Callable[..., BoxOptimizer], box: Box, name: str, **options: Any
+        self,
+        algorithm: Callable[..., BoxOptimizer],
+        box: Box,
+        name: str,
+        *,
+        finish_timeout_s: float | None = None,
+        **options: Any,
     ) -> None:
+        self._finish_timeout_s = finish_timeout_s
         self._wrap = algorithm, box, name, options
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -79,9 +88,9 @@ class BoxCallback(Callback):
             checkpoint["state_dict"] = {k: v.clone() for k, v in pl_module.state_dict().items()}
 
     def on_train_end(self, *_: Any) -> None:
-        """Meet the others, and leave the center in the model."""
+        """Meet the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
-            self.optimizer.finish()
+            self.optimizer.finish(timeout_s=self._finish_timeout_s)
 
 
 class ReadOnly(CheckpointIO):

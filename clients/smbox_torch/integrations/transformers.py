@@ -33,6 +33,8 @@ def attach(
     algorithm: Callable[..., BoxOptimizer],
     box: Box,
     name: str,
+    *,
+    finish_timeout_s: float | None = None,
     **options: Any,
 ) -> None:
     """Let a trainer be one worker of a run; call it before ``trainer.train``.
@@ -45,6 +47,8 @@ def attach(
         algorithm: one with a center, as EASGD; wraps the optimizer that the trainer makes.
         box: the memory.
         name: of the run.
+        finish_timeout_s: longest wait for the others at the end; None: as long as one of them
+            lives that has not come.
         **options: further ones of the algorithm; ``model`` is the trainer's.
 
     Raises:
@@ -61,7 +65,7 @@ def attach(
     number(trainer.accelerator)
     args.seed += World.from_env(os.environ).rank
     set_seed(args.seed)
-    callback = BoxCallback()
+    callback = BoxCallback(finish_timeout_s)
     trainer.add_callback(callback)
     create = trainer.create_optimizer
 
@@ -77,9 +81,16 @@ def attach(
 
 
 class BoxCallback(TrainerCallback):
-    """What a worker does at the steps and at the end of a trainer."""
+    """What a worker does at the steps and at the end of a trainer.
+
+    Args:
+        finish_timeout_s: as of ``attach``.
+    """
 
     optimizer: BoxOptimizer | None = None
+
+    def __init__(self, finish_timeout_s: float | None) -> None:
+        self._finish_timeout_s = finish_timeout_s
 
     def on_step_end(
         self, _: Any, __: Any, control: TrainerControl, *, optimizer: Any, **___: Any
@@ -93,6 +104,6 @@ class BoxCallback(TrainerCallback):
     on_epoch_end = on_step_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Meet the others, and leave the center in the model."""
+        """Meet the others, and leave the center in the model; raises as ``finish``."""
         if self.optimizer is not None:
-            self.optimizer.finish()
+            self.optimizer.finish(timeout_s=self._finish_timeout_s)

@@ -6,23 +6,18 @@ What a step and an exchange are, subclasses say.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
 
 import torch
 
 from smbox import Member
-from smbox.errors import ConfigError
 from smbox_torch.optimizer.moving_rate import default_moving_rate
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 from smbox_torch.workers.team import JoinedTeam, Team
 
-__all__ = ["FINISH_TIMEOUT_S", "JoinedOptimizer"]
-
-FINISH_TIMEOUT_S = 300.0
-"""Longest wait for the others at the end, in seconds."""
+__all__ = ["JoinedOptimizer"]
 
 
 class JoinedOptimizer(WrappedOptimizer):
@@ -41,12 +36,12 @@ class JoinedOptimizer(WrappedOptimizer):
     def _join(self, team: Team) -> None:
         """Belong to a run, until nobody uses the optimizer any more at the latest."""
         self.team = team
+        team.count()
         weakref.finalize(self, self.team.leave).atexit = False
         self.rank = self.team.rank
         self.workers = self.team.size
         self.steps = self.team.begins_at
         self._shared_steps = self.steps
-        self._has_ended = self._is_closed = False
 
     @contextmanager
     def _leaving_on_error(self) -> Iterator[None]:
@@ -62,17 +57,6 @@ class JoinedOptimizer(WrappedOptimizer):
         """This worker's place in the run; None on a memory that is none of smbox's."""
         return self.team.member if isinstance(self.team, JoinedTeam) else None
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do one step; see WrappedOptimizer.
-
-        Raises:
-            ConfigError: it was closed.
-            LeaseLostError: another process has this worker's rank; nothing was exchanged.
-        """
-        if self._is_closed:
-            raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
-        return super().step(closure)
-
     def _default_rate(self) -> float:
         """Return the default moving rate for as many workers as are there now."""
         return default_moving_rate(self.team.workers)
@@ -84,7 +68,7 @@ class JoinedOptimizer(WrappedOptimizer):
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, *, timeout_s: float = FINISH_TIMEOUT_S) -> None:
+    def finish(self, *, timeout_s: float | None = None) -> None:
         """End the run together with the others; the model then holds the center.
 
         Exchanges what was not exchanged yet, waits until all workers that are alive have come
@@ -92,20 +76,21 @@ class JoinedOptimizer(WrappedOptimizer):
         model, and closes.
 
         Args:
-            timeout_s: longest wait for the others.
+            timeout_s: longest wait for the others; None: as long as one of them lives that has
+                not come, see ``Member.finish``.
 
         Raises:
             RequestTimeoutError: somebody did not come; the error names who. The center has this
-                worker's steps, its model is its own; call again, or close.
+                worker's steps, its model is its own, and a step raises ConfigError: call again,
+                or close.
             ConfigError: it was closed before; nothing was changed.
         """
-        if self._is_closed:
-            raise ConfigError("the optimizer was closed: finish instead of closing")
+        self._demand_finishable()
         self.train()
         with torch.no_grad():
             self._share_rest()
             self._end_once()
-            self.team.meet("finish", timeout_s)
+            self.team.finish(timeout_s)
             self._take_center()
         self.close(exchange=False)
 

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 import torch
 
-from smbox_torch.workers.team import Workers
+from smbox_torch.workers.joining import Workers
 
 __all__ = ["BoxOptions"]
 

@@ -50,6 +50,9 @@ class WrappedOptimizer(torch.optim.Optimizer):
     _own: OwnValues | None = None
     """The worker's values while :meth:`eval` lends its model; None: that model is evaluated."""
 
+    _has_ended = _is_closed = False
+    """Whether ``finish`` has waited for the others; whether this worker has left them."""
+
     def __init__(
         self, optimizer: torch.optim.Optimizer, *, group: dist.ProcessGroup | None = None
     ) -> None:
@@ -93,10 +96,13 @@ class WrappedOptimizer(torch.optim.Optimizer):
             What the closure returned.
 
         Raises:
-            ConfigError: the model was changed after the optimizer was wrapped, holds the
-                center since :meth:`eval`, or a gradient is sparse that the optimizer inside
-                needs dense; nothing was exchanged, and the model stays as it is.
+            ConfigError: the optimizer was closed, or ``finish`` was called and has failed; the
+                model was changed after the optimizer was wrapped, holds the center since
+                :meth:`eval`, or a gradient is sparse that the optimizer inside needs dense;
+                nothing was exchanged, and the model stays as it is.
+            LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
+        self._demand_open()
         if self._own is not None:
             self._own.check()
         if self._may_warn:
@@ -111,6 +117,21 @@ class WrappedOptimizer(torch.optim.Optimizer):
         with torch.no_grad():
             self._advance()
         return loss
+
+    def _demand_open(self) -> None:
+        """Raise ConfigError if this worker has ended its run."""
+        if self._is_closed:
+            raise ConfigError("the optimizer was closed: wrap the inner one again to go on")
+        if self._has_ended:
+            raise ConfigError(
+                "finish was called, and this worker does no step after it: call finish again,"
+                " or close and wrap the inner one again to go on"
+            )
+
+    def _demand_finishable(self) -> None:
+        """Raise ConfigError if this worker has left the others."""
+        if self._is_closed:
+            raise ConfigError("the optimizer was closed: finish instead of closing")
 
     def _members(self) -> Iterator[torch.Tensor]:
         return (p for group in self.param_groups for p in group["params"])
@@ -208,7 +229,8 @@ class WrappedOptimizer(torch.optim.Optimizer):
         self._adopt()
 
     def close(self) -> None:
-        """Leave the other workers."""
+        """Leave the other workers. Idempotent."""
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         return self

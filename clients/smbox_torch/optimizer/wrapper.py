@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from smbox import Member
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
@@ -32,8 +33,9 @@ from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.optimizer.wrapped import is_plain
 from smbox_torch.workers.claim import claim
+from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
-from smbox_torch.workers.team import LEASE_S, Workers, check_workers, team_of
+from smbox_torch.workers.team import check_uncounted
 
 __all__ = ["BoxOptimizer"]
 
@@ -61,15 +63,14 @@ class BoxOptimizer(JoinedOptimizer):
             center of float32; None: the model's dtype. See docs/algorithms/precision.md.
 
     Attributes:
-        inner: the optimizer inside.
         steps: local steps so far; under a dead predecessor's rank it begins at its steps.
         team: who works in this run; docs/membership.md.
         own: the worker's values, also while ``eval`` lends its model.
 
     Raises:
         TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: impossible arguments, nobody says how many workers there are, parameters
-            that cannot be exchanged, or another algorithm uses the name; nothing was created.
+        ConfigError: impossible arguments, an unknown number of workers, another optimizer's
+            member or name, or parameters that cannot be exchanged; nothing was created.
         RankTakenError: a living process has this worker's rank; nothing was changed.
         LayoutMismatchError: the center of this name belongs to another model.
     """
@@ -96,6 +97,8 @@ class BoxOptimizer(JoinedOptimizer):
         self._precision = Precision(center_dtype, wire)
         members = checked(self._members(), self._precision)
         check_workers(workers, rank=rank, lease_s=lease_s)
+        if isinstance(workers, Member):
+            check_uncounted(workers)
         claim(box, name, type(self).__name__, members)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
@@ -144,6 +147,7 @@ class BoxOptimizer(JoinedOptimizer):
         self.recorder.waited(took_s)
 
     def _begin_exchange(self) -> None:
+        self._demand_open()
         self.team.check()
         self.own.check()
         self._demand_exchangeable()

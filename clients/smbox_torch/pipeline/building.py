@@ -30,7 +30,8 @@ from smbox_torch.pipeline.end import End
 from smbox_torch.pipeline.given import micro_batch_of
 from smbox_torch.pipeline.ring import Reader, Spec, Writer, free_ring
 from smbox_torch.pipeline.stages import Stages
-from smbox_torch.workers.team import JoinedTeam, team_of
+from smbox_torch.workers.joining import team_of
+from smbox_torch.workers.team import JoinedTeam
 
 __all__ = ["Assembly", "Ends", "Parts", "StageLike", "refuse_early"]
 

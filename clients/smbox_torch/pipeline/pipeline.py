@@ -39,7 +39,8 @@ from smbox_torch.pipeline.given import (
 )
 from smbox_torch.pipeline.schedule import SCHEDULES
 from smbox_torch.pipeline.stages import Stages
-from smbox_torch.workers.team import LEASE_S, JoinedTeam, team_of
+from smbox_torch.workers.joining import LEASE_S, team_of
+from smbox_torch.workers.team import JoinedTeam
 
 __all__ = ["Pipeline", "PipelineStats"]
 
@@ -137,8 +138,7 @@ class Pipeline:
             raise
         self.module = self._parts.module
         self._team = team
-        self._plan = plan
-        self._loss = loss
+        self._plan, self._loss = plan, loss
         self._number = self._trained = self._held_max = 0
         self._is_closed = False
         self._box.before_close(self.close)

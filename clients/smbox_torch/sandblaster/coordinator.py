@@ -12,7 +12,7 @@ from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox.lease import LEFT, RENEWALS, numbers
 from smbox.roster import LEASE, Roster, regions_of
-from smbox_torch.workers.team import LEASE_S
+from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Place", "Watch"]
 

@@ -35,7 +35,7 @@ from smbox_torch.sandblaster.work_board import (
     add_to,
 )
 from smbox_torch.whole import whole
-from smbox_torch.workers.team import LEASE_S
+from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Portions", "Report", "check_counts"]
 

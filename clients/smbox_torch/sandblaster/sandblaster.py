@@ -28,7 +28,7 @@ from smbox.naming import check_prefix
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
 from smbox_torch.sandblaster.portions import Portions, check_counts
 from smbox_torch.sandblaster.worker import only_buffer
-from smbox_torch.workers.team import LEASE_S
+from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Sandblaster", "SandblasterStep"]
 

@@ -22,7 +22,7 @@ from smbox.errors import ConfigError
 from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.clocks import RANKS_MAX
-from smbox_torch.workers.team import LEASE_S, Workers, team_of
+from smbox_torch.workers.joining import LEASE_S, Workers, team_of
 
 __all__ = ["Rule", "Stopping"]
 

@@ -6,34 +6,14 @@ come, leave and die. On any other memory, a model of one in a test, the team is 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
-from smbox import Box, Member, join
+from smbox import Member
 from smbox.errors import ConfigError
-from smbox.lease import check_lease
-from smbox.roster import CAPACITY
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.phase import of_this_start
-from smbox_torch.world import World, is_launched
 
-__all__ = [
-    "LEASE_S",
-    "FixedTeam",
-    "JoinedTeam",
-    "Team",
-    "Workers",
-    "check_workers",
-    "team_of",
-    "team_of_comers",
-]
-
-LEASE_S: Final = 10.0
-"""Seconds without renewal after which a worker counts as dead."""
-
-Workers = int | Member | None
-"""How a user says who works: their number, a member, or nothing under a launcher."""
+__all__ = ["FixedTeam", "JoinedTeam", "Team", "check_uncounted"]
 
 
 class Team(Protocol):
@@ -63,14 +43,31 @@ class Team(Protocol):
     def describe(self, rank: int) -> dict[str, object]:
         """Return what is known of a rank, as facts of an error."""
 
+    def lost(self) -> dict[int, str]:
+        """Look which ranks died or left that an earlier look found alive: "died" or "left"."""
+
     def check(self) -> None:
         """Raise LeaseLostError if another process has this worker's rank."""
+
+    def count(self) -> None:
+        """Have the progress of this worker to set, until it leaves the team.
+
+        Raises:
+            ConfigError: somebody else sets it.
+        """
 
     def tell(self, steps: int) -> None:
         """Tell the others, and a successor, how far this worker is; raises like check."""
 
     def meet(self, where: str, timeout_s: float) -> None:
-        """Return when all who are there have come.
+        """Return when all who are there have come, but for those who wait in ``finish``.
+
+        Raises:
+            RequestTimeoutError: somebody did not come.
+        """
+
+    def finish(self, timeout_s: float | None) -> None:
+        """Return when all who are there have called this; see ``Member.finish``.
 
         Raises:
             RequestTimeoutError: somebody did not come.
@@ -113,14 +110,28 @@ class FixedTeam:
         """Return the rank."""
         return {"rank": rank}
 
+    def lost(self) -> dict[int, str]:
+        """Return none."""
+        return {}
+
     def check(self) -> None:
         """Return."""
+
+    def count(self) -> None:
+        """Return: nobody is told."""
 
     def tell(self, steps: int) -> None:
         """Tell nobody."""
 
     def meet(self, where: str, timeout_s: float) -> None:
         """Meet all in a barrier."""
+        self._barrier(where, timeout_s)
+
+    def finish(self, timeout_s: float | None) -> None:
+        """Meet all in a barrier."""
+        self._barrier("finish", timeout_s)
+
+    def _barrier(self, where: str, timeout_s: float | None) -> None:
         name = of_this_start(f"{self._name}.{where}")
         self._box.barrier(name, parties=self.size, timeout_s=timeout_s)
 
@@ -144,6 +155,9 @@ class JoinedTeam:
         self.is_late = member.late
         self.look_s = member.interval_s
         self._is_mine = is_mine
+        self._counts = False
+        self._came: set[int] = set()
+        self.lost()
 
     @property
     def workers(self) -> int:
@@ -160,9 +174,23 @@ class JoinedTeam:
         found = self.member.seen.of(rank)
         return {"rank": rank, "host": found.host, "pid": found.pid}
 
+    def lost(self) -> dict[int, str]:
+        """Look who is gone; a process that died on this host is seen before its lease ends."""
+        view = self.member.look()
+        alive, dead = set(view.alive()), view.dead_here()
+        died = dead.union(view.expired())
+        gone = self._came.difference(alive - dead)
+        self._came |= alive
+        return {rank: "died" if rank in died else "left" for rank in sorted(gone)}
+
     def check(self) -> None:
         """Raise LeaseLostError if another process has this rank."""
         self.member.check()
+
+    def count(self) -> None:
+        """Have the member's progress to set; raises as ``check_uncounted``."""
+        check_uncounted(self.member)
+        self.member.is_counted = self._counts = True
 
     def tell(self, steps: int) -> None:
         """Set the member's progress."""
@@ -172,108 +200,27 @@ class JoinedTeam:
         """Meet all who live."""
         self.member.meet(timeout_s=timeout_s)
 
+    def finish(self, timeout_s: float | None) -> None:
+        """Meet all who live, at the end."""
+        self.member.finish(timeout_s=timeout_s)
+
     def leave(self) -> None:
-        """Leave the run, unless the user joined it."""
+        """Leave the run, unless the user joined it, and its progress to others."""
+        if self._counts:
+            self.member.is_counted = self._counts = False
         if self._is_mine:
             self.member.leave()
 
 
-def check_workers(
-    workers: Workers,
-    env: Mapping[str, str] = os.environ,
-    *,
-    rank: int | None = None,
-    lease_s: float = LEASE_S,
-) -> int:
-    """Return how many workers a run is started with.
-
-    Args:
-        workers: as the user said.
-        env: the environment, in which a launcher says it.
-        rank: of this worker, as the user said.
-        lease_s: that this worker is to have.
+def check_uncounted(member: Member) -> None:
+    """Check that this is no member whose progress somebody sets already.
 
     Raises:
-        ConfigError: nobody said it, there are none or too many, the rank is none of theirs, or
-            no lease is so short.
+        ConfigError: it is.
     """
-    size = _size(workers, env)
-    check_lease(lease_s)
-    if size > CAPACITY:
-        raise ConfigError(f"a run has at most {CAPACITY} workers", workers=size)
-    if rank is not None and not 0 <= rank < size:
-        raise ConfigError("a rank is at least 0 and below workers", rank=rank, workers=size)
-    return size
-
-
-def _size(workers: Workers, env: Mapping[str, str]) -> int:
-    if isinstance(workers, Member):
-        return max(workers.expected, workers.workers)
-    if workers is None:
-        if not is_launched(env):
-            raise ConfigError(
-                "how many workers are there? Start the script by a launcher (smbox run, "
-                "torchrun), or say workers=N, or workers=smbox.join(box, name) where workers "
-                "come and go; workers=1 for one alone"
-            )
-        return World.from_env(env).world_size
-    if workers < 1:
-        raise ConfigError("there is at least one worker", workers=workers)
-    return workers
-
-
-def team_of(
-    box: BoxLike,
-    name: str,
-    workers: Workers,
-    *,
-    rank: int | None = None,
-    lease_s: float = LEASE_S,
-    env: Mapping[str, str] = os.environ,
-) -> Team:
-    """Join the workers of a run.
-
-    Args:
-        box: the memory.
-        name: of the run.
-        workers: their number, a member that the user joined, or None under a launcher.
-        rank: of this worker; None: the launcher's if it started so many workers, else the
-            lowest that is free (0 on a memory that is none of smbox's).
-        lease_s: seconds without renewal after which this worker counts as dead.
-        env: the environment.
-
-    Raises:
-        ConfigError: impossible numbers, or nobody said how many; this worker did not join.
-        RankTakenError: a living process has the rank; this worker did not join.
-    """
-    size = check_workers(workers, env, rank=rank, lease_s=lease_s)
-    if isinstance(workers, Member):
-        return JoinedTeam(workers, is_mine=False)
-    launch = ""
-    if is_launched(env):
-        world = World.from_env(env)
-        launch = world.run_id
-        if rank is None and world.world_size == size:
-            rank = world.rank
-    if not isinstance(box, Box):
-        return FixedTeam(box, name, rank or 0, size)
-    member = join(box, name, rank=rank, expected=size, lease_s=lease_s, launch=launch)
-    return JoinedTeam(member, is_mine=True)
-
-
-def team_of_comers(
-    box: Box, name: str, *, lease_s: float = LEASE_S, env: Mapping[str, str] = os.environ
-) -> JoinedTeam:
-    """Join the workers of a run that need not know how many they are; else as ``team_of``."""
-    if not is_launched(env):
-        return JoinedTeam(join(box, name, lease_s=lease_s), is_mine=True)
-    world = World.from_env(env)
-    member = join(
-        box,
-        name,
-        rank=world.rank,
-        expected=world.world_size,
-        lease_s=lease_s,
-        launch=world.run_id,
-    )
-    return JoinedTeam(member, is_mine=True)
+    if member.is_counted:
+        raise ConfigError(
+            "this member belongs to another optimizer, whose steps are its progress: join once"
+            " more under another name, or pass workers=N, which joins under the optimizer's",
+            rank=member.rank,
+        )

@@ -2,18 +2,28 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 
-from smbox.errors import RequestTimeoutError
+import smbox
+from smbox import heartbeat
+from smbox.errors import (
+    ConfigError,
+    RequestTimeoutError,
+    StepMismatchError,
+    WorkerLostError,
+)
 from smbox.testing import oracles
 from smbox.testing.model_box import ModelBox
 from smbox.testing.quadratic import LR, Descent, noise, start
 from smbox_torch.averaging.parameter_server import ParameterServer
 
 torch.set_num_threads(1)
+
+WAIT_S = 60.0
 
 
 def worker(number: int, box: ModelBox, workers: int, **settings) -> Descent:
@@ -117,6 +127,86 @@ def test_a_worker_that_finished_earlier_is_named_when_the_others_time_out():
     workers[0].optimizer._sums._timeout_s = 0.05
     with pytest.raises(RequestTimeoutError, match=r"rank \[1\] did not come .* after 2 steps"):
         workers[0].run()
+
+
+@pytest.mark.parametrize("end", ["died", "left", "close", "finish"])
+def test_a_worker_that_is_gone_is_named_at_once(end: str):
+    with smbox.local("64MiB") as node:
+        lease_s = 2.0 if end == "died" else WAIT_S
+        workers = [worker(i, node, 2, timeout_s=WAIT_S, lease_s=lease_s) for i in range(2)]
+        together(workers, 2)
+        one, gone = (each.optimizer for each in workers)
+        if end == "died":
+            heartbeat.drop(gone.member)
+        elif end == "left":
+            with pytest.raises(KeyError), gone:
+                raise KeyError("of the loop")
+        elif end == "close":
+            gone.close()
+        else:
+            with pytest.raises(RequestTimeoutError):
+                gone.finish(timeout_s=0.1)
+        began_s = time.monotonic()
+        is_lost = end in {"died", "left"}
+        error, match = (
+            (WorkerLostError, f"rank 1 {end}")
+            if is_lost
+            else (StepMismatchError, "rank 1 finished after 2 steps")
+        )
+        with pytest.raises(error, match=match):
+            workers[0].run()
+        assert time.monotonic() - began_s < WAIT_S / 2
+        one.close(exchange=False)
+        gone.close(exchange=False)
+
+
+def test_a_run_on_the_memory_of_one_that_finished_waits_for_its_workers():
+    with smbox.local("64MiB") as node:
+        for _ in range(2):
+            settings = {"timeout_s": WAIT_S, "lease_s": WAIT_S}
+            first = worker(0, node, 2, **settings)
+            threads = [threading.Thread(target=first.run, args=(2,))]
+            threads[0].start()
+            threads[0].join(1.5)  # it has looked who is there, and waits on
+            assert threads[0].is_alive()
+            second = worker(1, node, 2, **settings)
+            threads.append(threading.Thread(target=second.run, args=(2,)))
+            threads[1].start()
+            for thread in threads:
+                thread.join(WAIT_S)
+            np.testing.assert_array_equal(first.values(), second.values())
+            assert first.optimizer.steps == second.optimizer.steps == 2
+            for one in (first, second):
+                one.optimizer.close()
+
+
+@pytest.mark.parametrize("keep", ["finish", "close", "state_dict"])
+def test_the_center_is_the_parameters_when_the_run_ends_or_is_saved(keep: str):
+    box = ModelBox()
+    one = worker(0, box, 1)
+    one.run(5)
+    state = getattr(one.optimizer, keep)()
+    np.testing.assert_array_equal(box.attach("run.float32").get(), one.values())
+    if state is not None:
+        np.testing.assert_array_equal(state["centers"][0]["float32"].numpy(), one.values())
+    again = worker(0, box, 1)
+    np.testing.assert_array_equal(again.values(), one.values())
+
+
+def test_after_an_error_the_center_stays():
+    box = ModelBox()
+    one = worker(0, box, 1)
+    one.run(5)
+    with pytest.raises(KeyError), one.optimizer:
+        raise KeyError("of the loop")
+    np.testing.assert_array_equal(box.attach("run.float32").get(), start())
+
+
+def test_a_wire_is_refused():
+    box = ModelBox()
+    with pytest.raises(ConfigError, match="leave out wire="):
+        worker(0, box, 1, wire="bfloat16")
+    assert box.regions() == []
 
 
 def test_buffers_and_counts_of_all_workers_are_those_of_the_first():

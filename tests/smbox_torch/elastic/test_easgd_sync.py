@@ -65,6 +65,35 @@ def test_three_workers_move_in_lockstep():
     assert workers[0].optimizer.stats().staleness == {0: 5}
 
 
+def test_no_variance_of_a_batch_norm_becomes_negative():
+    """Four moves of 0.35 from one center would add up to 1.4 of the distance."""
+    box, workers = ModelBox(), 4
+
+    def train(net: torch.nn.Module, opt: SyncEASGD) -> None:
+        net[0].running_var.zero_()
+        opt.zero_grad()
+        net(torch.zeros(2, 3)).sum().backward()
+        opt.step()
+
+    def made(number: int) -> tuple[torch.nn.Module, SyncEASGD]:
+        net = torch.nn.Sequential(torch.nn.BatchNorm1d(3, momentum=0.0), torch.nn.Linear(3, 1))
+        sgd = torch.optim.SGD(net.parameters(), lr=LR)
+        settings = {"period": 1, "workers": workers, "rank": number, "model": net}
+        client = box.client(f"w{number}")
+        return net, SyncEASGD(sgd, client, "run", moving_rate=0.35, **settings)
+
+    pairs = [made(number) for number in range(workers)]
+    threads = [threading.Thread(target=train, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    variances = [net[0].running_var for net, _ in pairs]
+    center = box.attach("run.buffers.float32").get()[3:]
+    np.testing.assert_allclose(center, 0.65**workers, rtol=1e-5)
+    assert all((each > 0.0).all() for each in variances)
+
+
 def test_a_worker_that_is_missing_times_out_the_others():
     one = worker(0, ModelBox(), 2, timeout_s=0.01)
     with pytest.raises(RequestTimeoutError):

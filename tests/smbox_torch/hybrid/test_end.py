@@ -18,7 +18,12 @@ STEPS = 3
 
 
 def run(
-    members: list[World], box: ModelBox, overlap: bool, end, exchange: str = "elastic"
+    members: list[World],
+    box: ModelBox,
+    overlap: bool,
+    end,
+    exchange: str = "elastic",
+    timeout_s: float = 30.0,
 ) -> list[np.ndarray]:
     """Train two groups of two for fewer steps than a period; return all models at the end."""
 
@@ -26,7 +31,7 @@ def run(
         x = torch.nn.Parameter(torch.from_numpy(start()))
         client = box.client(f"w{world.group_rank}") if world.is_group_root else None
         sgd = torch.optim.SGD([x], lr=LR)
-        settings = {"period": 10, "overlap": overlap, "timeout_s": 30.0, "world": world}
+        settings = {"period": 10, "overlap": overlap, "timeout_s": timeout_s, "world": world}
         settings["exchange"] = exchange
         one = Descent(world.rank, x, HybridSGD(sgd, client, "run", **settings))
         one.run(STEPS)
@@ -53,6 +58,22 @@ def test_finishing_shares_the_rest_and_leaves_the_center_in_every_model(
     assert not np.array_equal(center(box), start())
     for x in ended:
         np.testing.assert_array_equal(x, center(box))
+
+
+def test_a_group_waits_for_a_slow_one_longer_than_its_ranks_for_each_other(worlds):
+    box, timeout_s = ModelBox(), 8.0
+    ended, members = [threading.Event() for _ in range(4)], worlds(2, 2)
+
+    def end(optimizer: HybridSGD) -> None:
+        with optimizer:  # a rank that fails here tells the other one
+            if optimizer.world.group_rank == 1:  # who waits, does so beyond timeout_s
+                assert not ended[0].wait(timeout_s + 1.0)
+            optimizer.finish(timeout_s=60.0)
+        ended[optimizer.world.rank].set()
+
+    for x in run(members, box, False, end, timeout_s=timeout_s):
+        np.testing.assert_array_equal(x, center(box))
+    assert all(each.is_set() for each in ended)
 
 
 @pytest.mark.parametrize("exchange", ["elastic", "seasgd"])

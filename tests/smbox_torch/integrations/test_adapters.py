@@ -75,6 +75,76 @@ assert box.regions() == []
 """,
     ),
 }
+ENDS = {
+    "lightning": """
+from lightning.pytorch import LightningModule, Trainer
+from smbox_torch.integrations.lightning import BoxCallback
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def train(name, **options):
+    callback = BoxCallback(EASGD, box, name, workers=2, **options)
+    Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[callback]).fit(Model(), torch.utils.data.DataLoader(torch.ones(2, 2)))
+""",
+    "transformers": """
+from transformers import Trainer, TrainingArguments
+from smbox_torch.integrations.transformers import attach
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x):
+        return {"loss": self.layer(x).sum()}
+
+def train(name, **options):
+    settings = TrainingArguments("out", use_cpu=True, report_to="none", save_strategy="no",
+                                 disable_tqdm=True, max_steps=2)
+    trainer = Trainer(Model(), settings, train_dataset=[{"x": torch.ones(2)}] * 4)
+    attach(trainer, EASGD, box, name, workers=2, **options)
+    trainer.train()
+""",
+}
+"""Train the one worker that comes first of two, under a name."""
+
+SLOW = """
+import logging, threading, warnings
+import torch
+import smbox
+from smbox import meeting_wait
+from smbox.errors import RequestTimeoutError
+from smbox_torch import EASGD
+warnings.simplefilter("ignore")
+meeting_wait.MEET_TIMEOUT_S, meeting_wait.TELL_S = 0.1, 0.5
+
+class Told(logging.Handler):
+    def emit(self, record):
+        told.append(record.getMessage())
+        threading.Thread(target=slow.leave).start()
+
+told = []
+logging.getLogger("smbox.meeting_wait").addHandler(Told())
+with smbox.local("64MiB") as box:
+    slow = smbox.join(box, "patient", rank=1, expected=2, lease_s=60.0)
+    train("patient")  # the other one comes behind the limit for those who never came
+    assert "waits for rank 1 (host" in told[0], told
+    slow = smbox.join(box, "hasty", rank=1, expected=2, lease_s=60.0)
+    with pytest.raises(RequestTimeoutError, match="rank 1"):
+        train("hasty", finish_timeout_s=0.1)
+"""
+
 BEGIN = """
 import sys
 import pytest
@@ -102,6 +172,13 @@ def test_it_refuses(case: str, preloaded: str, tmp_path: object):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
     run(code, tmp_path, preloaded)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_waits_for_a_slow_worker(name: str, preloaded: str, tmp_path: object):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"needs {name}: pip install 'smbox[frameworks]'")
+    run(f"import torch\nfrom smbox_torch import EASGD\n{ENDS[name]}{SLOW}", tmp_path, preloaded)
 
 
 @pytest.mark.parametrize("name", ["accelerate", "lightning", "ray", "transformers"])

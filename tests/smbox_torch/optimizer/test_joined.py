@@ -130,9 +130,8 @@ def test_finish_shares_the_rest_and_leaves_the_center_in_the_model(name):
     best = one.optimizer._best()
     one.optimizer.finish(timeout_s=WAIT_S)
     found = next(iter(best.values().values())).numpy()
-    if name != "ParameterServer":
-        np.testing.assert_array_equal(one.values(), found)
-        assert np.abs(center(box) - first).max() > 1e-3
+    np.testing.assert_array_equal(one.values(), found)
+    assert np.abs(center(box) - first).max() > 1e-3
     with pytest.raises(ConfigError, match="closed"):
         one.run()
     with pytest.raises(ConfigError, match="closed"):

@@ -7,7 +7,8 @@ import pytest
 import smbox
 from smbox.errors import ConfigError
 from smbox.testing.model_box import ModelBox
-from smbox_torch.workers.team import FixedTeam, JoinedTeam, check_workers, team_of
+from smbox_torch.workers.joining import check_workers, team_of
+from smbox_torch.workers.team import FixedTeam, JoinedTeam
 
 LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4"}
 

@@ -1,0 +1,36 @@
+"""Words of meetings: their order, ends, and where one who joins begins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from smbox.meeting import ENDS, end, first_word, following, has_come, is_at_end
+
+
+def words(*each: int) -> np.ndarray:
+    return np.array(each, np.int64)
+
+
+def test_a_meeting_that_was_given_up_is_next_again():
+    assert [following(word) for word in range(5)] == [1, 1, 2, 2, 3]
+
+
+def test_an_end_lies_behind_all_meetings_before_it():
+    assert [end(word) for word in (0, 1, 24, 2 * ENDS - 1)] == [ENDS] * 4
+    assert [end(word) for word in (2 * ENDS, 2 * ENDS + 9)] == [2 * ENDS] * 2
+    assert has_come(words(2 * ENDS - 1, 2 * ENDS, 9), 17).tolist() == [True, True, False]
+    assert following(2 * ENDS) == ENDS + 1
+
+
+def test_at_an_end_is_who_waits_there():
+    found = is_at_end(words(0, 1, 2 * ENDS - 2, 2 * ENDS - 1, 2 * ENDS, 4 * ENDS - 1))
+    assert found.tolist() == [False, False, False, True, False, True]
+
+
+def test_who_joins_has_held_what_the_others_have_but_no_end_at_which_they_wait():
+    assert first_word(words()) == 0
+    assert first_word(words(4, 7)) == 6
+    assert first_word(words(2 * ENDS - 1, 7)) == 6
+    assert first_word(words(2 * ENDS - 1)) == 0
+    assert first_word(words(4 * ENDS - 1)) == 2 * ENDS
+    assert first_word(words(2 * ENDS, 2 * ENDS - 1)) == 2 * ENDS
