@@ -2,8 +2,7 @@
 
 A wrapper is a ``torch.optim.Optimizer``: schedulers, hooks and gradient scalers take it as one
 (but for SyncEASGD, whose steps meet: a scaler that leaves out one worker's step parts them).
-Groups and state are those of the optimizer inside. A subclass says in ``_advance`` what one
-step is.
+Groups and state are those of the optimizer inside. ``_advance`` of a subclass is one step.
 """
 
 from __future__ import annotations
@@ -184,9 +183,8 @@ class BoxOptimizer(JoinedOptimizer):
     def _average_buffers(self) -> None:
         """Move the buffers by the default rate, and count the bytes."""
         self._move_buffers(self._default_rate())
-        self.recorder.nbytes += (
-            self.exchange_nbytes - self.center.sent_nbytes - self.center.nbytes
-        )
+        floats = self.center
+        self.recorder.nbytes += self.exchange_nbytes - floats.sent_nbytes - floats.nbytes
 
     def _best(self) -> Center:
         """Return what is evaluated in the end: the center, or an average of it."""
@@ -205,8 +203,7 @@ class BoxOptimizer(JoinedOptimizer):
     @property
     def exchange_nbytes(self) -> int:
         """Bytes of an elastic exchange of everything: operands and answers."""
-        floats = sum(center.sent_nbytes + center.nbytes for center in self._centers())
-        return floats + self.counts.nbytes
+        return self.counts.nbytes + sum(c.sent_nbytes + c.nbytes for c in self._centers())
 
     def stats(self) -> Stats:
         """Return what was counted so far: exchanges, staleness, waiting, hiding, bytes."""
