@@ -89,8 +89,9 @@ bench: $(BUILT)  ## measure smbox beside this machine's limits; writes out/bench
 	$(BIN)/smbox bench --json > out/bench.json
 	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
 
-chaos: $(BUILT)  ## step every commit, then kill, pause and cut at random for MINUTES
+chaos: $(BUILT)  ## step every commit, kill publishers, then kill, pause and cut at random for MINUTES
 	$(BIN)/python -m smbox.testing.stepping
+	$(BIN)/python benchmarks/publishing_kills.py
 	$(BIN)/python -m smbox.testing.chaos --minutes $(MINUTES)
 
 clean:  ## remove .venv and everything that tools have left
