@@ -14,6 +14,7 @@ import torch.distributed as dist
 from smbox.errors import ConfigError
 from smbox_torch.model.digest import digest
 from smbox_torch.model.own_values import OwnValues
+from smbox_torch.optimizer.state_hooks import Hooked
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
@@ -25,8 +26,11 @@ def is_plain(state_dict: Mapping[str, Any]) -> bool:
     return {"state", "param_groups"} <= state_dict.keys()
 
 
-class WrappedOptimizer(torch.optim.Optimizer):
+class WrappedOptimizer(Hooked):
     """A ``torch.optim.Optimizer`` whose groups and state are those of the optimizer inside.
+
+    Hooks of steps, saving and loading are called as an optimizer of torch calls them, with the
+    wrapper and its whole state.
 
     A subclass says in ``_advance`` what one step is, and in ``close`` how it ends. Once it has
     given the model its first values it calls ``_remember``: ``step`` then refuses a model that

@@ -1,0 +1,74 @@
+"""Hooks around ``state_dict`` and ``load_state_dict``, called as ``torch.optim`` calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+
+__all__ = ["Hooked"]
+
+
+class Hooked(torch.optim.Optimizer):
+    """An optimizer whose subclasses define both methods anew, with the hooks around them.
+
+    Each call by a user calls the hooks once: a method that is called by one that overrides it
+    calls none. What a hook returns, if anything, counts instead of the state that it was given.
+    """
+
+    _is_inside = False
+
+    def __init_subclass__(cls) -> None:
+        """Put the hooks around the methods that a subclass defines: none can forget it."""
+        super().__init_subclass__()
+        own = vars(cls)
+        if "state_dict" in own:
+            cls.state_dict = _saving(own["state_dict"])  # type: ignore[method-assign]
+        if "load_state_dict" in own:
+            cls.load_state_dict = _loading(own["load_state_dict"])  # type: ignore[method-assign]
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        self._is_inside = True
+        try:
+            yield
+        finally:
+            self._is_inside = False
+
+
+def _saving(method: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @wraps(method)
+    def state_dict(self: Hooked) -> dict[str, Any]:
+        if self._is_inside:
+            return method(self)
+        for before in [*self._optimizer_state_dict_pre_hooks.values()]:
+            before(self)
+        with self._inside():
+            state = method(self)
+        for after in [*self._optimizer_state_dict_post_hooks.values()]:
+            changed = after(self, state)
+            state = state if changed is None else changed
+        return state
+
+    return state_dict
+
+
+def _loading(method: Callable[..., None]) -> Callable[..., None]:
+    @wraps(method)
+    def load_state_dict(self: Hooked, state_dict: dict[str, Any], **more: Any) -> None:
+        if self._is_inside:
+            method(self, state_dict, **more)
+            return
+        state = dict(state_dict)  # hooks may change it, as torch's
+        for before in [*self._optimizer_load_state_dict_pre_hooks.values()]:
+            changed = before(self, state)
+            state = state if changed is None else changed
+        with self._inside():
+            method(self, state, **more)
+        for after in [*self._optimizer_load_state_dict_post_hooks.values()]:
+            after(self)
+
+    return load_state_dict
