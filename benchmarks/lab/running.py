@@ -72,7 +72,7 @@ def run(
 def _by_torchrun(spec: Spec, command: Sequence[str]) -> list[str]:
     """Return the command that starts a torchrun, which starts a host's workers.
 
-    They learn who they are from torchrun's variables: SMBOX_RANK would win. It closes the pipe
+    They learn who they are from torchrun's variables. It closes the pipe
     of reports.
 
     Raises:

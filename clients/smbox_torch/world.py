@@ -1,8 +1,10 @@
 """Which worker of which run this process is, as ``smbox run`` or torchrun tells it.
 
 ``smbox run`` sets SMBOX_RANK, SMBOX_WORLD_SIZE and so on, ``torchrun`` sets RANK, WORLD_SIZE
-and so on. SMBOX_RANK decides: where it is set, only ``smbox run``'s variables are read, else
-only torchrun's. A process with neither is a run of one.
+and so on. Where SMBOX_RANK is set, only ``smbox run``'s variables are read, else only
+torchrun's. Where both are set and contradict each other, torchrun was started inside
+``smbox run``, and only its variables are read: ``smbox run`` never sets such ones. A process
+with neither is a run of one.
 """
 
 from __future__ import annotations
@@ -73,14 +75,14 @@ class World:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
-        """Read the variables of ``smbox run`` or else of torchrun, and SMBOX_ADDRESS.
+        """Read the variables of ``smbox run`` or of torchrun, and SMBOX_ADDRESS.
 
         Without LOCAL_RANK and LOCAL_WORLD_SIZE all workers are taken to share this host.
 
         Raises:
             ConfigError: a variable is no number, or the numbers contradict each other.
         """
-        prefix, elastic = ("SMBOX_", "SMBOX_") if env.get("SMBOX_RANK") else ("", TORCHELASTIC)
+        prefix, elastic = ("SMBOX_", "SMBOX_") if _is_by_smbox(env) else ("", TORCHELASTIC)
         rank = number_of(env, f"{prefix}RANK", 0)
         world_size = number_of(env, f"{prefix}WORLD_SIZE", 1)
         master = [env.get(f"{prefix}{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT")]
@@ -127,6 +129,33 @@ class World:
 def world_or_default(world: World | None) -> World:
     """Return the world as given, else the one that the environment tells."""
     return World.from_env(os.environ) if world is None else world
+
+
+def world_or_launched(world: World | None, group: object = None) -> World:
+    """Return the world as given, else the one that a launcher tells.
+
+    Args:
+        world: as a user gave it.
+        group: that the user gave, or None: one of several ranks says itself who they are.
+
+    Raises:
+        ConfigError: nobody says who this process is.
+    """
+    if world is None and group is None and not is_launched(os.environ):
+        raise ConfigError(
+            "which of how many workers is this process? Start the script by a launcher (smbox "
+            "run, torchrun), or give world=World(rank=..., world_size=..., ...) of "
+            "smbox_torch.world; world=World() for one alone"
+        )
+    return world_or_default(world)
+
+
+def _is_by_smbox(env: Mapping[str, str]) -> bool:
+    """Tell whether the variables of ``smbox run`` count: no later torchrun contradicts them."""
+    if not env.get("SMBOX_RANK"):
+        return False
+    pairs = [(env.get(name), env.get(f"SMBOX_{name}")) for name in ("RANK", "WORLD_SIZE")]
+    return not all(torch for torch, _ in pairs) or all(torch == own for torch, own in pairs)
 
 
 def number_of(env: Mapping[str, str], name: str, default: int) -> int:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import smbox_torch
 from smbox.errors import ConfigError
 from smbox_torch.world import World
+
+pytestmark = pytest.mark.shares
 
 TORCHRUN = {
     "RANK": "3",
@@ -59,9 +63,21 @@ def test_the_two_families_are_never_mixed(left_out: str):
     own = {name: value for name, value in OWN.items() if name != left_out}
     own |= {"SMBOX_LOCAL_RANK": "0", "SMBOX_LOCAL_WORLD_SIZE": "1", "SMBOX_WORLD_SIZE": "6"}
     theirs = {name: value for name, value in TORCHRUN.items() if name != "SMBOX_ADDRESS"}
-    assert World.from_env(theirs | own) == World.from_env(own)
+    agreeing = theirs | {"RANK": "5", "WORLD_SIZE": "6"}
+    assert World.from_env(agreeing | own) == World.from_env(own)
     without_rank = {name: value for name, value in own.items() if name != "SMBOX_RANK"}
     assert World.from_env(without_rank | theirs) == World.from_env(theirs)
+
+
+@pytest.mark.parametrize(("name", "value"), [("RANK", "2"), ("WORLD_SIZE", "8")])
+def test_torchrun_inside_of_smbox_run_decides(name: str, value: str):
+    told = {"SMBOX_RANK": "3", "SMBOX_WORLD_SIZE": "4", "SMBOX_LOCAL_RANK": "0"}
+    outer = OWN | told | {"SMBOX_ADDRESS": TORCHRUN["SMBOX_ADDRESS"]}
+    assert World.from_env(TORCHRUN | outer) == World.from_env(outer)
+    outer[f"SMBOX_{name}"] = value
+    assert World.from_env(TORCHRUN | outer) == World.from_env(TORCHRUN)
+    incomplete = {key: found for key, found in TORCHRUN.items() if key != name}
+    assert World.from_env(incomplete | outer) == World.from_env(outer)
 
 
 def test_an_empty_rank_is_none():
@@ -115,3 +131,21 @@ def test_the_host_token_is_shared_by_one_host_of_one_start_of_one_run():
 def test_a_contradiction_is_an_error_that_shows_the_value(name: str, value: str):
     with pytest.raises(ConfigError, match=value):
         World.from_env(TORCHRUN | {name: value})
+
+
+@pytest.mark.parametrize("kind", ["HybridSGD", "SyncGroup", "RingAllReduce", "HogwildPP"])
+def test_without_a_launcher_nobody_takes_itself_for_the_only_worker(
+    node, run, monkeypatch, kind
+):
+    for name in ("RANK", "SMBOX_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    sgd = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)
+    place = () if kind in {"SyncGroup", "RingAllReduce"} else (node, run)
+    options = {"clusters": 1} if kind == "HogwildPP" else {}
+    before = node.regions()
+    with pytest.raises(
+        ConfigError, match=r"smbox run, torchrun.*world=World\(\) for one alone"
+    ):
+        getattr(smbox_torch, kind)(sgd, *place, **options)
+    assert node.regions() == before
+    getattr(smbox_torch, kind)(sgd, *place, **options, world=World()).close()

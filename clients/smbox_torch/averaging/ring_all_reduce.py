@@ -32,7 +32,7 @@ from smbox_torch.averaging.ring import Exchange, Ring
 from smbox_torch.averaging.summed_mean import SummedMean, check_alike
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.model.flat import unique
-from smbox_torch.world import World, world_or_default
+from smbox_torch.world import World, world_or_launched
 
 __all__ = ["RingAllReduce"]
 
@@ -106,8 +106,9 @@ class RingAllReduce(AveragingOptimizer):
         timeout_s: until a worker that says nothing is given up, in seconds.
 
     Raises:
-        ConfigError: a parameter has no mean, the workers' models differ, or several workers
-            have neither ``exchange`` nor a master; nothing happened.
+        ConfigError: nobody says who this process is, a parameter has no mean, the workers'
+            models differ, or several workers have neither ``exchange`` nor a master; nothing
+            happened.
         WorkerLostError: a worker never came.
     """
 
@@ -122,7 +123,7 @@ class RingAllReduce(AveragingOptimizer):
     ) -> None:
         super().__init__(optimizer)
         self._model = model
-        world = world_or_default(world)
+        world = world_or_launched(world)
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
         self._exchange = exchange or _exchange_of(world, timeout_s)

@@ -30,7 +30,7 @@ from smbox_torch.averaging.packed import share
 from smbox_torch.averaging.summed_mean import SummedMean, check_alike
 from smbox_torch.averaging.torch_sum import TorchSum
 from smbox_torch.model.flat import unique
-from smbox_torch.world import World, world_or_default
+from smbox_torch.world import World, world_or_launched
 
 __all__ = ["SyncGroup"]
 
@@ -60,7 +60,8 @@ class SyncGroup(AveragingOptimizer):
 
     Raises:
         TypeError, LimitError: no run can have this name; nothing was made.
-        ConfigError: the ranks' models differ, or a parameter has no mean; nothing is left.
+        ConfigError: nobody says who this process is, the ranks' models differ, or a parameter
+            has no mean; nothing is left.
         WorkerLostError: a rank never came; nothing is left.
     """
 
@@ -81,7 +82,7 @@ class SyncGroup(AveragingOptimizer):
         check_prefix(name)
         super().__init__(optimizer, group=None if isinstance(group, BoxGroup) else group)
         self._model = model
-        self.world = world_or_default(world)
+        self.world = world_or_launched(world, group)
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
         alike = [*parameters, *self._frozen, *buffers, *self._told]

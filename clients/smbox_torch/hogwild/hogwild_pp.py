@@ -41,7 +41,7 @@ from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S
-from smbox_torch.world import World, world_or_default
+from smbox_torch.world import World, world_or_launched
 
 __all__ = ["HogwildPP", "default_update_delay", "ring_weights"]
 
@@ -86,7 +86,7 @@ class HogwildPP(Hogwild):
         world: who this process is; None: as the launcher tells.
 
     Raises:
-        ConfigError: as Hogwild, or more clusters than workers.
+        ConfigError: as Hogwild, nobody says who this process is, or more clusters than workers.
         LayoutMismatchError: another model, or other clusters, run under this name.
     """
 
@@ -104,7 +104,7 @@ class HogwildPP(Hogwild):
         lease_s: float = LEASE_S,
         world: World | None = None,
     ) -> None:
-        world = world_or_default(world)
+        world = world_or_launched(world)
         if not 1 <= clusters <= world.world_size:
             raise ConfigError("a cluster has at least one worker", clusters=clusters)
         if tolerance < 0 or (update_delay is not None and update_delay < 0):

@@ -40,7 +40,7 @@ from smbox_torch.hybrid.root import HybridRoot, address_bytes
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
 from smbox_torch.optimizer.wrapped import is_plain
-from smbox_torch.world import World, world_or_default
+from smbox_torch.world import World, world_or_launched
 
 __all__ = ["HybridSGD"]
 
@@ -67,8 +67,8 @@ class HybridSGD(SyncGroup):
         group: a process group that steps together instead of the ranks of this host.
 
     Raises:
-        TypeError, LimitError, ConfigError: impossible arguments, the number of groups is
-            unknown and moving_rate is not given, or the ranks' models differ.
+        TypeError, LimitError, ConfigError: impossible arguments, nobody says who this is, the
+            number of groups is unknown and moving_rate not given, or the ranks' models differ.
         LayoutMismatchError: the center of this name belongs to another model.
         WorkerLostError: a rank of this host never came; "auto": a rank died meanwhile.
         ConnectError: "auto": a link cannot be measured; no region of the model was created.
@@ -97,7 +97,7 @@ class HybridSGD(SyncGroup):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self._way = Way(exchange, period, moving_rate, overlap, increment)
-        run = Run(name, world_or_default(world), self._way, timeout_s)
+        run = Run(name, world_or_launched(world, group), self._way, timeout_s)
         place = place_of(run, groups, box, group, averaged(optimizer)[0])
         self.topology, box, mine = place.topology, place.box, place.group
         self.period, self.steps, self._shared_steps = period, 0, 0
