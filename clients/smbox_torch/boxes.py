@@ -18,6 +18,7 @@ __all__ = [
     "OptimizerLike",
     "RegionLike",
     "SteppingBoxLike",
+    "check_box",
 ]
 
 Array = NDArray[Any]
@@ -87,6 +88,7 @@ class CounterLike(Protocol):
         """Return the value when it is at least so much."""
 
 
+@runtime_checkable
 class BoxLike(Protocol):
     """A connection to a memory node."""
 
@@ -124,3 +126,12 @@ class SteppingBoxLike(BoxLike, Protocol):
 
     def optimizer(self, region: Any, name: str, **parameters: float) -> OptimizerLike:
         """Return the optimizer of this name on a region; its state is shared by all."""
+
+
+def check_box(box: Any) -> None:
+    """Raise TypeError for what is no connection to a memory: None, or its address."""
+    if not isinstance(box, BoxLike):
+        raise TypeError(
+            "box must be a connection to a memory, as smbox.connect() returns it, not "
+            f"{type(box).__name__}"
+        )

@@ -127,7 +127,13 @@ class World:
 
 
 def world_or_default(world: World | None) -> World:
-    """Return the world as given, else the one that the environment tells."""
+    """Return the world as given, else the one that the environment tells.
+
+    Raises:
+        TypeError: what was given is no World.
+    """
+    if world is not None and not isinstance(world, World):
+        raise TypeError(f"world must be a World, not {type(world).__name__}")
     return World.from_env(os.environ) if world is None else world
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.checks import check_optimizer
 
 __all__ = ["Follow", "GradientViews", "Mean", "averaged"]
 
@@ -83,8 +84,10 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
     """Return an optimizer's parameters, each once: those that are averaged, and frozen ones.
 
     Raises:
+        TypeError: it is no optimizer.
         ConfigError: there are none to average, or some have no mean; nothing was changed.
     """
+    check_optimizer(optimizer)
     every = [p for group in optimizer.param_groups for p in group["params"]]
     members = list({id(parameter): parameter for parameter in every}.values())
     found = [parameter for parameter in members if parameter.requires_grad]

@@ -11,6 +11,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.averaging.gradient_rounds import GradientRounds
+from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import counterparts, names_of
 from smbox_torch.optimizer.stats import Stats
@@ -41,7 +42,7 @@ class AveragingOptimizer(WrappedOptimizer):
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        if not 0.0 < weight < math.inf:
+        if not 0.0 < real("weight", weight) < math.inf:
             raise ConfigError("a weight is a number above zero", weight=weight)
         self._rounds.weight = float(weight)
 

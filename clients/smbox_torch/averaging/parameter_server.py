@@ -27,6 +27,7 @@ from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.summed_mean import SummedMean
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
@@ -73,6 +74,7 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         if options.get("wire") is not None:
             raise ConfigError("sums of gradients have their own dtype: leave out wire=")
         parameters, frozen = averaged(optimizer)
+        timeout_s = seconds("timeout_s", timeout_s)
         super().__init__(optimizer, box, name, rank=rank, **options)
         self._frozen = frozen
         self._is_in_order = True

@@ -31,6 +31,7 @@ from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.ring import Exchange, Ring
 from smbox_torch.averaging.summed_mean import SummedMean, check_alike
 from smbox_torch.averaging.sync_group import TIMEOUT_S
+from smbox_torch.checks import seconds
 from smbox_torch.model.flat import unique
 from smbox_torch.world import World, world_or_launched
 
@@ -121,8 +122,9 @@ class RingAllReduce(AveragingOptimizer):
         exchange: Exchange | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        super().__init__(optimizer)
+        super().__init__(optimizer, model=model)
         self._model = model
+        timeout_s = seconds("timeout_s", timeout_s)
         world = world_or_launched(world)
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())

@@ -29,6 +29,7 @@ from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.packed import share
 from smbox_torch.averaging.summed_mean import SummedMean, check_alike
 from smbox_torch.averaging.torch_sum import TorchSum
+from smbox_torch.checks import seconds, whole
 from smbox_torch.model.flat import unique
 from smbox_torch.world import World, world_or_launched
 
@@ -37,6 +38,12 @@ __all__ = ["SyncGroup"]
 BUCKET_NBYTES: Final = 4 << 20
 TIMEOUT_S: Final = 300.0
 """A rank may be busy elsewhere, evaluating or saving; one that died is noticed at once."""
+
+
+def check_timing(bucket_nbytes: int, timeout_s: float) -> None:
+    """Raise TypeError or ConfigError where there is no such bucket or time."""
+    whole("bucket_nbytes", bucket_nbytes)
+    seconds("timeout_s", timeout_s)
 
 
 class SyncGroup(AveragingOptimizer):
@@ -80,7 +87,9 @@ class SyncGroup(AveragingOptimizer):
         group: AnyGroup | None = None,
     ) -> None:
         check_prefix(name)
-        super().__init__(optimizer, group=None if isinstance(group, BoxGroup) else group)
+        check_timing(bucket_nbytes, timeout_s)
+        own = None if isinstance(group, BoxGroup) else group
+        super().__init__(optimizer, model=model, group=own)
         self._model = model
         self.world = world_or_launched(world, group)
         parameters, self._frozen = averaged(optimizer)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import whole
 from smbox_torch.downpour.downpour import Downpour
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
@@ -40,6 +41,7 @@ class AveragedDownpour(Downpour):
         period: int = 1,
         **options: Unpack[BoxOptions],
     ) -> None:
+        period = whole("period", period)
         super().__init__(optimizer, box, name, n_push=period, n_fetch=period, **options)
         self.average = Center(box, f"{name}.average", self.flat, leads=False)
         self._unused = [np.empty_like(buffer.host) for buffer in self.flat.buffers]

@@ -19,8 +19,8 @@ from typing import Any, Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import whole
 from smbox_torch.downpour.moves import Moves
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -43,7 +43,7 @@ class Downpour(BoxOptimizer):
         options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
-        ConfigError: n_push or n_fetch below 1.
+        TypeError, ConfigError: n_push or n_fetch is no whole number from 1.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class Downpour(BoxOptimizer):
         n_fetch: int = 1,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if n_push < 1 or n_fetch < 1:
-            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        n_push, n_fetch = whole("n_push", n_push), whole("n_fetch", n_fetch)
         super().__init__(optimizer, box, name, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch

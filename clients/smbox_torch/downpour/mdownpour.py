@@ -20,22 +20,26 @@ begins at x = c + momentum * v, with the v of that moment.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Final, Unpack
 
 import numpy as np
 import torch
 
-from smbox.errors import ConfigError
+from smbox_torch import checks
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.downpour.downpour import Downpour
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.plain_sgd import check_plain_sgd
 
 __all__ = ["MDownpour"]
 
 MOMENTUM = 0.99
 """The paper's delta."""
+
+REFUSED: Final = ("momentum", "dampening", "nesterov")
+"""Of SGD's settings: the step that is pushed is -lr * gradient."""
 
 
 class MDownpour(Downpour):
@@ -47,6 +51,9 @@ class MDownpour(Downpour):
         name: of the run.
         momentum: in [0, 1).
         options: model, workers: see BoxOptimizer.
+
+    Raises:
+        ConfigError: another optimizer than SGD, or one with momentum; nothing was made.
     """
 
     def __init__(
@@ -58,8 +65,8 @@ class MDownpour(Downpour):
         momentum: float = MOMENTUM,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if not 0.0 <= momentum < 1.0:
-            raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
+        check_plain_sgd(optimizer, "MDownpour", "Downpour", REFUSED)
+        momentum = checks.momentum(momentum)
         super().__init__(optimizer, box, name, **options)
         self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)

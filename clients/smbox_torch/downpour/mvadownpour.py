@@ -14,8 +14,8 @@ from typing import Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import share
 from smbox_torch.downpour.averaged import AveragedDownpour
 from smbox_torch.optimizer.options import BoxOptions
 
@@ -47,8 +47,7 @@ class MVADownpour(AveragedDownpour):
         period: int = 1,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if not 0.0 < rate <= 1.0:
-            raise ConfigError("the rate must be above 0 and at most 1", rate=rate)
+        rate = share("rate", rate)
         super().__init__(optimizer, box, name, period=period, **options)
         self._rate = rate
 

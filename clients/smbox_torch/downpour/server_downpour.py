@@ -30,6 +30,7 @@ from smbox.errors import ConfigError
 from smbox.optimizer import check_optimizer
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
+from smbox_torch.checks import check_optimizer as check_wrapped, real, whole
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -75,11 +76,15 @@ class ServerDownpour(BoxOptimizer):
         settings: Mapping[str, float] | None = None,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if n_push < 1 or n_fetch < 1:
-            raise ConfigError("n_push and n_fetch begin at 1", n_push=n_push, n_fetch=n_fetch)
+        n_push, n_fetch = whole("n_push", n_push), whole("n_fetch", n_fetch)
+        check_wrapped(optimizer)
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
-        chosen = SETTINGS.get(server, {}) | dict(settings or {})
+        if not isinstance(server, str):
+            raise TypeError(f"server must be a str, not {type(server).__name__}")
+        given = {key: real(key, value) for key, value in dict(settings or {}).items()}
+        chosen = SETTINGS.get(server, {}) | given
+        lr = None if lr is None else real("lr", lr)
         check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
         super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push

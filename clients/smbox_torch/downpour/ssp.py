@@ -20,8 +20,8 @@ from typing import Any, Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import seconds, whole
 from smbox_torch.downpour.moves import Moves
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -60,8 +60,9 @@ class SSP(BoxOptimizer):
         timeout_s: float = TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if staleness < 0 or (period is not None and period < 1):
-            raise ConfigError("staleness begins at 0, period at 1", staleness=staleness)
+        staleness = whole("staleness", staleness, least=0)
+        period = None if period is None else whole("period", period)
+        timeout_s = seconds("timeout_s", timeout_s)
         super().__init__(optimizer, box, name, rank=rank, **options)
         self.staleness = staleness
         self.period = period

@@ -6,13 +6,20 @@ once more waits for the last add first, because its move is still in use.
 
 from __future__ import annotations
 
+from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.elastic.unfused import ThreeSteps
 from smbox_torch.elastic.update_thread import UpdateThread
 from smbox_torch.optimizer.center import Center
 from smbox_torch.optimizer.stats import Recorder
 
-__all__ = ["Adding", "increments_of"]
+__all__ = ["Adding", "check_increment", "increments_of"]
+
+
+def check_increment(increment: str | None) -> None:
+    """Raise as ``check_prefix`` where no region can have this name; None is fine."""
+    if increment is not None:
+        check_prefix(increment)
 
 
 def increments_of(

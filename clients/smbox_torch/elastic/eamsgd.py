@@ -20,10 +20,11 @@ from typing import Any, Final, Unpack
 
 import torch
 
-from smbox.errors import ConfigError
+from smbox_torch import checks
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.elastic.easgd import EASGD
 from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.plain_sgd import check_plain_sgd
 
 __all__ = ["EAMSGD"]
 
@@ -70,9 +71,8 @@ class EAMSGD(EASGD):
         overlap: bool = False,
         **options: Unpack[BoxOptions],
     ) -> None:
-        _demand_plain(optimizer)
-        if not 0.0 <= momentum < 1.0:
-            raise ConfigError("momentum must be at least 0 and below 1", momentum=momentum)
+        check_plain_sgd(optimizer, "EAMSGD", "EASGD", IGNORED)
+        momentum = checks.momentum(momentum)
         super().__init__(
             optimizer,
             box,
@@ -186,21 +186,3 @@ class EAMSGD(EASGD):
         for mine, saved in zip(self._x + self._v, extra["x"] + extra["v"], strict=True):
             mine.copy_(saved)
         self._seen = self._versions()
-
-
-def _demand_plain(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError unless lr and weight decay are all that the optimizer asks for."""
-    if type(optimizer) is not torch.optim.SGD:
-        raise ConfigError(
-            "EAMSGD is SGD with its own momentum: give it torch.optim.SGD without momentum, "
-            "or use EASGD, which steps with any optimizer",
-            optimizer=type(optimizer).__name__,
-        )
-    for group in optimizer.param_groups:
-        ignored = {key: group[key] for key in IGNORED if group.get(key)}
-        if ignored:
-            raise ConfigError(
-                "EAMSGD has its own momentum and only takes lr and weight_decay from "
-                "torch.optim.SGD: leave the other settings out (negate the loss to maximize)",
-                **ignored,
-            )

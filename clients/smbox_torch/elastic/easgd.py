@@ -27,9 +27,9 @@ from typing import Any, Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
+from smbox_torch.checks import flag, whole
 from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
 from smbox_torch.elastic.stability import check_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
@@ -64,12 +64,11 @@ class EASGD(BoxOptimizer):
         overlap: bool = False,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if period < 1:
-            raise ConfigError("period must be at least 1", period=period)
-        self.period = period
+        self.period = whole("period", period)
+        is_hidden = flag("overlap", overlap)
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
-        self._overlap = self._overlapped() if overlap else None
+        self._overlap = self._overlapped() if is_hidden else None
 
     @property
     def moving_rate(self) -> float:

@@ -23,8 +23,8 @@ from typing import Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import seconds, whole
 from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
 from smbox_torch.optimizer.moving_rate import unfused_moving_rate
@@ -61,10 +61,8 @@ class SyncEASGD(BoxOptimizer):
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if period < 1:
-            raise ConfigError("period must be at least 1", period=period)
-        self.period = period
-        self.timeout_s = timeout_s
+        self.period = whole("period", period)
+        self.timeout_s = seconds("timeout_s", timeout_s)
         self._moving_rate = check_moving_rate(moving_rate)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)

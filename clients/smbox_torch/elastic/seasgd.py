@@ -29,9 +29,9 @@ from typing import Any, Unpack
 
 import torch
 
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
-from smbox_torch.elastic.adding import Adding, increments_of
+from smbox_torch.checks import flag, whole
+from smbox_torch.elastic.adding import Adding, check_increment, increments_of
 from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
 from smbox_torch.optimizer.moving_rate import unfused_moving_rate
@@ -71,15 +71,15 @@ class SEASGD(BoxOptimizer):
         increment: str | None = None,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if period < 1:
-            raise ConfigError("period must be at least 1", period=period)
-        self.period = period
+        self.period = whole("period", period)
+        is_hidden = flag("overlap", overlap)
         self._moving_rate = check_moving_rate(moving_rate)
+        check_increment(increment)
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
         increments = increments_of(box, name, self.center, increment)
         self._exchange = ThreeSteps(list(self.center), self.moving_rate, increments)
-        self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=overlap)
+        self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=is_hidden)
 
     @property
     def moving_rate(self) -> float:

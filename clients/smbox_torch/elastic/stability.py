@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 
-from smbox.errors import ConfigError
+from smbox_torch.checks import share
 from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 
 __all__ = [
@@ -33,11 +33,10 @@ def check_moving_rate(moving_rate: float | None) -> float | None:
     """Return the moving rate that was given, None where the default is wanted.
 
     Raises:
+        TypeError: it is no number.
         ConfigError: it is not within (0, 1].
     """
-    if moving_rate is not None and not 0.0 < moving_rate <= 1.0:
-        raise ConfigError("moving_rate must be above 0 and at most 1", moving_rate=moving_rate)
-    return None if moving_rate is None else float(moving_rate)
+    return None if moving_rate is None else share("moving_rate", moving_rate)
 
 
 def fused_bound(lr: float = 0.0) -> float:

@@ -26,6 +26,7 @@ exact, so every gradient arrives once. Chunks are stripes. The master may be on 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike, RegionLike
+from smbox_torch.checks import flag, real
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.hogwild.stream import Stream
 from smbox_torch.optimizer.center import Center, Shared
@@ -75,8 +77,10 @@ class Dogwild(BoxOptimizer):
         pause_s: float | None = PAUSE_S,
         **options: Unpack[BoxOptions],
     ) -> None:
-        if pause_s is not None and pause_s < 0:
-            raise ConfigError("a pause is no less than 0 seconds", pause_s=pause_s)
+        if pause_s is not None and not 0.0 <= real("pause_s", pause_s) < math.inf:
+            raise ConfigError("a pause is 0 seconds or more", pause_s=pause_s)
+        if is_master is not None:
+            is_master = flag("is_master", is_master)
         if options.get("wire") is not None:
             raise ConfigError("streams have the center's dtype: leave out wire=")
         super().__init__(optimizer, box, name, **options)

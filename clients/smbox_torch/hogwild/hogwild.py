@@ -28,6 +28,7 @@ import torch
 
 from smbox.box import Box
 from smbox.errors import ConfigError
+from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, Places, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
@@ -83,9 +84,10 @@ class Hogwild(JoinedOptimizer):
         model: torch.nn.Module | None = None,
         lease_s: float = LEASE_S,
     ) -> None:
-        super().__init__(optimizer)
-        if state not in {"shared", "private"}:
+        super().__init__(optimizer, model=model)
+        if state not in ("shared", "private"):
             raise ConfigError("state is 'shared' or 'private'", state=state)
+        lease_s = lease(lease_s)
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
         self._places = Places(model, self._tensors.every)

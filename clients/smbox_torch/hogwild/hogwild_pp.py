@@ -35,6 +35,7 @@ import torch
 from smbox.box import Box
 from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
+from smbox_torch.checks import real, whole
 from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.model import ModelTensors
 from smbox_torch.hogwild.state import share
@@ -105,10 +106,12 @@ class HogwildPP(Hogwild):
         world: World | None = None,
     ) -> None:
         world = world_or_launched(world)
-        if not 1 <= clusters <= world.world_size:
-            raise ConfigError("a cluster has at least one worker", clusters=clusters)
-        if tolerance < 0 or (update_delay is not None and update_delay < 0):
-            raise ConfigError("tolerance and update_delay begin at 0")
+        clusters = whole("clusters", clusters, most=world.world_size)
+        tolerance = real("tolerance", tolerance)
+        if tolerance < 0:
+            raise ConfigError("tolerance must be at least 0", tolerance=tolerance)
+        if update_delay is not None:
+            update_delay = whole("update_delay", update_delay, least=0)
         self.clusters = clusters
         self.cluster = _cluster_of(world.rank, clusters, world)
         self.tolerance = tolerance

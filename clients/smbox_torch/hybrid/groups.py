@@ -12,7 +12,9 @@ from smbox import Box
 from smbox.errors import ConfigError
 from smbox.naming import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
+from smbox_torch.averaging.sync_group import check_timing
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import whole
 from smbox_torch.hybrid.part import Way
 from smbox_torch.hybrid.root import groups_of
 from smbox_torch.topology.choice import choose
@@ -39,15 +41,21 @@ class Run:
         world: who this process is.
         way: of exchanging with the center.
         timeout_s: until a living rank that does not answer is given up, in seconds.
+        bucket_nbytes: most bytes of gradients that are announced at once.
+
+    Raises:
+        TypeError, LimitError, ConfigError: a name, time or number that cannot be.
     """
 
     name: str
     world: World
     way: Way
     timeout_s: float
+    bucket_nbytes: int
 
     def __post_init__(self) -> None:
         check_prefix(self.name)
+        check_timing(self.bucket_nbytes, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,8 @@ def place_of(
     """
     if groups is None:
         groups = groups_of(run.world, group, is_needed=run.way.moving_rate is None)
-    if isinstance(groups, int):
+    if not isinstance(groups, str | Topology):
+        groups = whole("groups", groups)
         local_rank = run.world.local_rank if group is None else dist.get_rank(group)
         return Place(box, local_rank == 0, group, groups)
     if group is not None:

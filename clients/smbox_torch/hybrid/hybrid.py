@@ -97,7 +97,7 @@ class HybridSGD(SyncGroup):
         group: dist.ProcessGroup | None = None,
     ) -> None:
         self._way = Way(exchange, period, moving_rate, overlap, increment)
-        run = Run(name, world_or_launched(world, group), self._way, timeout_s)
+        run = Run(name, world_or_launched(world, group), self._way, timeout_s, bucket_nbytes)
         place = place_of(run, groups, box, group, averaged(optimizer)[0])
         self.topology, box, mine = place.topology, place.box, place.group
         self.period, self.steps, self._shared_steps = period, 0, 0

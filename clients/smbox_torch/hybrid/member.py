@@ -9,7 +9,8 @@ import torch
 
 import smbox
 from smbox.errors import ConfigError
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import BoxLike, check_box
+from smbox_torch.checks import check_model
 from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers, other_buffers
 from smbox_torch.model.matching import names_of
 from smbox_torch.model.own_values import OwnValues
@@ -49,7 +50,10 @@ class HybridMember:
         algorithm: str,
         **options: Unpack[BoxOptions],
     ) -> None:
+        if box is not None:
+            check_box(box)
         model = options.get("model")
+        check_model(model)
         precision = Precision(options.get("center_dtype", "float32"), options.get("wire"))
         self.inner = optimizer
         self.steps = 0

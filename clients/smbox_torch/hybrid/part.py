@@ -9,11 +9,13 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import flag, whole
+from smbox_torch.elastic.adding import check_increment
+from smbox_torch.elastic.stability import check_moving_rate
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.root import HybridRoot
 from smbox_torch.hybrid.seasgd import SeasgdRoot
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.whole import whole
 
 __all__ = ["ExchangeName", "Way", "part_of"]
 
@@ -27,7 +29,7 @@ class Way:
 
     Raises:
         ConfigError: there is no such exchange or period, or the exchange has no increment.
-        TypeError: the period is no whole number.
+        TypeError: period, moving_rate, overlap or increment is of a wrong type.
     """
 
     exchange: ExchangeName
@@ -38,7 +40,10 @@ class Way:
 
     def __post_init__(self) -> None:
         whole("period", self.period)
-        if self.exchange not in ROOTS:
+        check_moving_rate(self.moving_rate)
+        flag("overlap", self.overlap)
+        check_increment(self.increment)
+        if self.exchange not in [*ROOTS]:
             raise ConfigError(f"exchange is one of {', '.join(ROOTS)}", got=self.exchange)
         if self.increment is not None and not self.steps_first:
             raise ConfigError("only exchange='seasgd' has one", increment=self.increment)

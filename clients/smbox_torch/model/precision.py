@@ -48,8 +48,9 @@ class Precision:
     is_exact: bool = False
 
     def __post_init__(self) -> None:
-        for name in (self.center_dtype, self.wire or self.center_dtype):
-            if name not in FLOATS:
+        wire = self.center_dtype if self.wire is None else self.wire
+        for name in (self.center_dtype, wire):
+            if name not in [*FLOATS]:  # a list: what cannot be hashed is no name
                 raise ConfigError(f"center_dtype and wire are of {', '.join(FLOATS)}", got=name)
 
     def center_of(self, dtype: torch.dtype) -> torch.dtype:

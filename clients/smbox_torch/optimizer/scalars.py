@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from smbox.errors import ConfigError
+from smbox_torch.checks import whole
 from smbox_torch.optimizer.stats import Stats
 
 __all__ = ["Counting", "Scalars", "Writer"]
@@ -48,8 +48,7 @@ class Scalars:
     def __init__(
         self, optimizer: Counting, writer: Writer, *, period: int = 10, prefix: str = "smbox"
     ) -> None:
-        if period < 1:
-            raise ConfigError("period must be at least 1", period=period)
+        period = whole("period", period)
         self._optimizer = optimizer
         self._writer = writer
         self._period = period

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from smbox.errors import ConfigError
+from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
 from smbox_torch.model.own_values import OwnValues
 from smbox_torch.optimizer.state_hooks import Hooked
@@ -38,6 +39,7 @@ class WrappedOptimizer(Hooked):
 
     Args:
         optimizer: does the local steps; its ``step`` must do without a closure.
+        model: whose parameters they are, or None.
         group: the process group that a step averages over, or None.
 
     Attributes:
@@ -45,6 +47,7 @@ class WrappedOptimizer(Hooked):
         rank: of this worker, as the launcher tells; 0 without one.
 
     Raises:
+        TypeError: these are no optimizer and no model.
         ConfigError: the optimizer evaluates the model several times a step, as LBFGS does.
     """
 
@@ -58,8 +61,14 @@ class WrappedOptimizer(Hooked):
     """Whether ``finish`` has waited for the others; whether this worker has left them."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, *, group: dist.ProcessGroup | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        model: torch.nn.Module | None = None,
+        group: dist.ProcessGroup | None = None,
     ) -> None:
+        check_optimizer(optimizer)
+        check_model(model)
         closure = inspect.signature(optimizer.step).parameters.get("closure")
         if closure is not None and closure.default is inspect.Parameter.empty:
             raise ConfigError(

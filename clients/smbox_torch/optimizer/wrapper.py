@@ -67,7 +67,7 @@ class BoxOptimizer(JoinedOptimizer):
         own: the worker's values, also while ``eval`` lends its model.
 
     Raises:
-        TypeError, LimitError: no run can have this name; nothing was made.
+        TypeError, LimitError: an argument of a wrong type, or no run can have this name.
         ConfigError: impossible arguments, an unknown number of workers, another optimizer's
             member or name, or parameters that cannot be exchanged; nothing was created.
         RankTakenError: a living process has this worker's rank; nothing was changed.
@@ -88,7 +88,7 @@ class BoxOptimizer(JoinedOptimizer):
         center_dtype: str = "float32",
         wire: str | None = None,
     ) -> None:
-        super().__init__(optimizer)
+        super().__init__(optimizer, model=model)
         self.box = box
         self.name = name
         self.recorder = Recorder()

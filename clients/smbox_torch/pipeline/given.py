@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Real
 from typing import Final
 
 import torch
@@ -12,15 +11,14 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.naming import check_prefix
 from smbox_torch.adapter import dtype_name
+from smbox_torch.checks import whole
 from smbox_torch.pipeline.agreement import Plan
 from smbox_torch.pipeline.ring import Spec
 from smbox_torch.pipeline.schedule import SCHEDULES
-from smbox_torch.whole import whole
 
 __all__ = [
     "check_inputs",
     "check_loss",
-    "check_seconds",
     "check_stages",
     "check_targets",
     "check_untied",
@@ -58,14 +56,6 @@ def plan_of(stages: int, micro_batches: object, schedule: object, slots: object)
     return Plan(
         stages, _count("micro_batches", micro_batches), schedule, _count("slots", slots)
     )
-
-
-def check_seconds(name: str, given: object) -> float:
-    """Return a positive number of seconds, which may be infinite; ConfigError for no such."""
-    is_number = isinstance(given, Real) and not isinstance(given, bool)
-    if not is_number or not float(given) > 0.0:  # type: ignore[arg-type] # also of nan
-        raise ConfigError(f"{name} is a positive number of seconds", given=given)
-    return float(given)  # type: ignore[arg-type]
 
 
 def check_loss(loss: object) -> None:

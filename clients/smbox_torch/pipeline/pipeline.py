@@ -24,14 +24,14 @@ import torch
 
 from smbox import Box
 from smbox.errors import ConfigError, SmboxError, StepMismatchError
-from smbox.lease import check_lease
+from smbox_torch.boxes import check_box
+from smbox_torch.checks import lease, seconds
 from smbox_torch.pipeline.batch import Batch, Loss
 from smbox_torch.pipeline.building import Assembly, StageLike, refuse_early
 from smbox_torch.pipeline.end import End
 from smbox_torch.pipeline.given import (
     check_inputs,
     check_loss,
-    check_seconds,
     check_stages,
     check_targets,
     check_untied,
@@ -115,12 +115,12 @@ class Pipeline:
         timeout_s: float = TIMEOUT_S,
         lease_s: float = LEASE_S,
     ) -> None:
+        check_box(box)
         count, number = check_stages(name, stages, stage)
         self._box = box.home_of(name)
         try:
             plan = plan_of(count, micro_batches, schedule, slots)
-            timeout_s = check_seconds("timeout_s", timeout_s)
-            lease_s = check_lease(check_seconds("lease_s", lease_s))
+            timeout_s, lease_s = seconds("timeout_s", timeout_s), lease(lease_s)
             check_loss(loss)
             check_untied(stages)
         except ConfigError as error:

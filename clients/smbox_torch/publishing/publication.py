@@ -206,6 +206,8 @@ def free_terms(box: Box, name: str, before: int, but: tuple[str, ...] = ()) -> N
 
 def state_of(source: Source) -> dict[str, torch.Tensor]:
     """Return the tensors of a module or state dict, by name; they share its memory."""
+    if not isinstance(source, torch.nn.Module | Mapping):
+        raise TypeError(f"weights are a module or a state dict, not {type(source).__name__}")
     return dict(source.state_dict() if isinstance(source, torch.nn.Module) else source)
 
 

@@ -23,6 +23,8 @@ from smbox import (
     join,
 )
 from smbox.naming import check_prefix
+from smbox_torch.boxes import check_box
+from smbox_torch.checks import lease, whole
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import Layout, Newest, Source, state_of
 from smbox_torch.publishing.term import Term
@@ -47,7 +49,8 @@ class Publisher:
             host; on its own host a dead process is seen at once.
 
     Raises:
-        TypeError, LimitError: no publication can have this name; nothing was made.
+        TypeError, LimitError: an argument of a wrong type, or no publication can have this
+            name; nothing was made.
         RankTakenError: a publisher of this name lives; the error names its host and pid.
         ConfigError: an entry is no dense tensor of bools, integers or real floats; ``dtype``
             is no floating-point type; fewer than 2 buffers; nothing was changed.
@@ -63,8 +66,10 @@ class Publisher:
         lease_s: float = 10.0,
     ) -> None:
         check_prefix(name)
-        if keep < 2:
-            raise ConfigError("a publication needs 2 buffers or more", keep=keep)
+        check_box(box)
+        keep, lease_s = whole("keep", keep, least=2), lease(lease_s)
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise TypeError(f"dtype must be a torch.dtype, not {type(dtype).__name__}")
         if dtype is not None and not dtype.is_floating_point:
             raise ConfigError("weights are published in a floating-point type", dtype=dtype)
         self._box = box

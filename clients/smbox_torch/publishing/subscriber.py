@@ -27,6 +27,7 @@ from smbox import (
     StaleVersionError,
 )
 from smbox.naming import check_prefix
+from smbox_torch.boxes import check_box
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import (
     HEAD_NBYTES,
@@ -57,6 +58,7 @@ class Subscriber:
     """
 
     def __init__(self, box: Box, name: str) -> None:
+        check_box(box)
         check_prefix(name)
         self._box = box
         self._name = name

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from smbox.errors import ConfigError
+from smbox_torch.checks import whole
 from smbox_torch.sandblaster.made import Made
-from smbox_torch.whole import whole
 
 __all__ = ["NodeLBFGS"]
 

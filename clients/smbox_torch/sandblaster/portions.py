@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from smbox.errors import RegionFreedError
+from smbox_torch.checks import whole
 from smbox_torch.sandblaster.coordinator import Place
 from smbox_torch.sandblaster.made import Made
 from smbox_torch.sandblaster.work_board import (
@@ -34,7 +35,6 @@ from smbox_torch.sandblaster.work_board import (
     WorkBoard,
     add_to,
 )
-from smbox_torch.whole import whole
 from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Portions", "Report", "check_counts"]

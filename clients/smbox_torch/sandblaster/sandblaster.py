@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from smbox.errors import SmboxError
-from smbox.handle import check_seconds
-from smbox.lease import check_lease
 from smbox.naming import check_prefix
+from smbox_torch.boxes import check_box
+from smbox_torch.checks import lease, seconds
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS
 from smbox_torch.sandblaster.portions import Portions, check_counts
 from smbox_torch.sandblaster.worker import only_buffer
@@ -102,11 +102,12 @@ class Sandblaster:
         timeout_s: float = 300.0,
         lease_s: float = LEASE_S,
     ) -> None:
+        check_box(box)
         check_prefix(name)
         portions, workers = check_counts(portions, workers)
-        check_lease(lease_s)
+        lease_s = lease(lease_s)
         self._flat = only_buffer(parameters)
-        self.timeout_s = check_seconds(timeout_s)
+        self.timeout_s = seconds("timeout_s", timeout_s)
         self._count = portions
         self._loss: float | None = None
         self._evaluations = 0

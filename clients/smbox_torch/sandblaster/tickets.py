@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
+from smbox_torch.checks import whole
 from smbox_torch.sandblaster.coordinator import Watch
 from smbox_torch.sandblaster.work_board import (
     HEAD,
@@ -18,7 +19,6 @@ from smbox_torch.sandblaster.work_board import (
     WorkBoard,
     add_to,
 )
-from smbox_torch.whole import whole
 
 __all__ = ["Tickets"]
 

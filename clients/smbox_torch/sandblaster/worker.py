@@ -9,6 +9,8 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox.naming import check_prefix
+from smbox_torch.boxes import check_box
+from smbox_torch.checks import seconds, whole
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.sandblaster.tickets import Tickets
 
@@ -44,7 +46,9 @@ class SandblasterWorker:
         rank: int,
         timeout_s: float = 300.0,
     ) -> None:
+        check_box(box)
         check_prefix(name)
+        rank, timeout_s = whole("rank", rank, least=0), seconds("timeout_s", timeout_s)
         self.computed = 0
         self._flat = only_buffer(parameters, gradients=True)
         self._tickets = Tickets(box, name, rank, timeout_s)

@@ -22,10 +22,10 @@ from typing import Final
 
 import numpy as np
 
+from smbox_torch.checks import whole
 from smbox_torch.topology.hierarchy import Cut, Group, Topology
 from smbox_torch.topology.links import Links
 from smbox_torch.topology.prediction import exchange_s, mean_s, move_s
-from smbox_torch.whole import whole
 
 __all__ = ["choose"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
-from smbox_torch.whole import whole
+from smbox_torch.checks import whole
 
 __all__ = ["COLUMNS", "Link", "Links"]
 

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from smbox import Box, Member, MemberInfo, Region, join
 from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
 from smbox.naming import check_prefix
+from smbox_torch.boxes import check_box
+from smbox_torch.checks import seconds
 from smbox_torch.topology.links import COLUMNS, Links
 from smbox_torch.world import World, world_or_default
 
@@ -89,7 +91,10 @@ def measure(
         RequestTimeoutError: a worker never came; it names the rank.
         WorkerLostError: a worker died before it had measured all its links; it names the rank.
     """
+    check_box(box)
     check_prefix(name)
+    seconds("timeout_s", timeout_s)
+    seconds("link_timeout_s", link_timeout_s)
     world = world_or_default(world)
     boxes = boxes_of(box)
     shape = (world.world_size, len(boxes), COLUMNS)

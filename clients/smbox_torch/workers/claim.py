@@ -14,7 +14,7 @@ import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.naming import check_prefix
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import BoxLike, check_box
 
 __all__ = ["claim"]
 
@@ -31,10 +31,11 @@ def claim(box: BoxLike, name: str, algorithm: str, tensors: Sequence[torch.Tenso
         tensors: parameters, in the order of the optimizer.
 
     Raises:
-        TypeError, LimitError, ConfigError: no run can have the name, or another algorithm uses
-            it; nothing was changed.
+        TypeError, LimitError, ConfigError: this is no box, no run can have the name, or another
+            algorithm uses it; nothing was changed.
         LayoutMismatchError: the same one with another model; nothing was changed.
     """
+    check_box(box)
     check_prefix(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
     ours = f"{algorithm} {zlib.crc32(repr(layout).encode()):08x}"

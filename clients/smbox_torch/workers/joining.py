@@ -8,9 +8,9 @@ from typing import Final
 
 from smbox import Box, Member, join
 from smbox.errors import ConfigError
-from smbox.lease import check_lease
 from smbox.roster import CAPACITY
 from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import lease, whole
 from smbox_torch.workers.team import FixedTeam, JoinedTeam, Team
 from smbox_torch.world import World, is_launched
 
@@ -39,14 +39,15 @@ def check_workers(
         lease_s: that this worker is to have.
 
     Raises:
+        TypeError: these are no numbers.
         ConfigError: nobody said it, there are none or too many, the rank is none of theirs, or
             no lease is so short.
     """
     size = _size(workers, env)
-    check_lease(lease_s)
+    lease(lease_s)
     if size > CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} workers", workers=size)
-    if rank is not None and not 0 <= rank < size:
+    if rank is not None and not 0 <= whole("rank", rank, least=0) < size:
         raise ConfigError("a rank is at least 0 and below workers", rank=rank, workers=size)
     return size
 
@@ -62,9 +63,7 @@ def _size(workers: Workers, env: Mapping[str, str]) -> int:
                 "come and go; workers=1 for one alone"
             )
         return World.from_env(env).world_size
-    if workers < 1:
-        raise ConfigError("there is at least one worker", workers=workers)
-    return workers
+    return whole("workers", workers)
 
 
 def team_of(

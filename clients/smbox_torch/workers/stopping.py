@@ -20,7 +20,8 @@ import numpy as np
 
 from smbox.errors import ConfigError
 from smbox.naming import check_prefix
-from smbox_torch.boxes import BoxLike
+from smbox_torch.boxes import BoxLike, check_box
+from smbox_torch.checks import whole
 from smbox_torch.workers.clocks import RANKS_MAX
 from smbox_torch.workers.joining import LEASE_S, Workers, team_of
 
@@ -65,11 +66,11 @@ class Stopping:
         every: int = 1,
         lease_s: float = LEASE_S,
     ) -> None:
+        check_box(box)
         check_prefix(name)
-        if rule not in get_args(Rule) or iterations < 1 or every < 1:
-            raise ConfigError(
-                f"a rule of {get_args(Rule)}, with iterations and every from 1", rule=rule
-            )
+        if rule not in get_args(Rule):
+            raise ConfigError(f"rule is one of {get_args(Rule)}", rule=rule)
+        iterations, every = whole("iterations", iterations), whole("every", every)
         self._rule = rule
         self._target = iterations
         self._every = every

@@ -161,6 +161,8 @@ def test_memory_that_cannot_be_mapped_is_refused():
             self.init = init
             return self
 
+        counter = barrier = create
+
         def get(self) -> np.ndarray:
             return self.init
 

@@ -1,0 +1,128 @@
+"""What users give, checked before anything is made: numbers, seconds, flags, models. Pure.
+
+A wrong type is a TypeError and an impossible value a ConfigError, as in all of smbox. What is
+no time in seconds is a ConfigError whatever its type, as smbox's own ``timeout_s`` has it.
+"""
+
+from __future__ import annotations
+
+import operator
+from numbers import Real
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from smbox.errors import ConfigError
+from smbox.lease import check_lease
+
+__all__ = [
+    "MOST",
+    "check_model",
+    "check_optimizer",
+    "flag",
+    "lease",
+    "momentum",
+    "real",
+    "seconds",
+    "share",
+    "whole",
+]
+
+MOST: Final = (1 << 63) - 1
+
+
+def whole(name: str, value: Any, *, least: int = 1, most: int = MOST) -> int:
+    """Return a number that is whole and within its limits, as an int.
+
+    Args:
+        name: of the argument, for the error.
+        value: an int, or what is as good as one (numpy's, torch's integers); no bool, no float.
+        least: the smallest.
+        most: the largest.
+
+    Raises:
+        TypeError: it is no whole number.
+        ConfigError: it is too small or too large.
+    """
+    is_bool = isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool
+    try:
+        number = None if is_bool else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}")
+    if number < least:
+        raise ConfigError(f"{name} must be at least {least}", **{name: number})
+    if number > most:
+        shown = number if number <= MOST else f"{number.bit_length()} bits"
+        raise ConfigError(f"{name} must be at most {most}", **{name: shown})
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """Return a real number, which may be infinite, as a float.
+
+    Raises:
+        TypeError: it is no number; bools are none.
+        ConfigError: it is NaN, or too large for a float.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ConfigError(f"{name} is too large for a float") from error
+    if number != number:  # noqa: PLR0124 - NaN
+        raise ConfigError(f"{name} must be a number", **{name: number})
+    return number
+
+
+def share(name: str, value: Any) -> float:
+    """Return a share, above 0 and at most 1; raises as ``real``, else ConfigError."""
+    number = real(name, value)
+    if not 0.0 < number <= 1.0:
+        raise ConfigError(f"{name} must be above 0 and at most 1", **{name: number})
+    return number
+
+
+def momentum(value: Any) -> float:
+    """Return a momentum: at least 0 and below 1; raises as ``real``, else ConfigError."""
+    number = real("momentum", value)
+    if not 0.0 <= number < 1.0:
+        raise ConfigError("momentum must be at least 0 and below 1", momentum=number)
+    return number
+
+
+def seconds(name: str, value: Any) -> float:
+    """Return a positive time in seconds, which may be infinite; ConfigError for no such."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not float(value) > 0.0:  # also of nan
+        raise ConfigError(f"{name} is a positive number of seconds", **{name: value})
+    return float(value)
+
+
+def lease(value: Any) -> float:
+    """Return ``lease_s``, positive and finite; ConfigError for no such."""
+    return check_lease(seconds("lease_s", value))
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a bool; TypeError for anything else."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
+    return bool(value)
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise TypeError for what is no optimizer of torch, a model for one."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}"
+        )
+
+
+def check_model(model: Any) -> None:
+    """Raise TypeError for what is neither a model nor None."""
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")

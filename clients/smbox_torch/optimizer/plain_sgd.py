@@ -1,0 +1,44 @@
+"""Which optimizers an algorithm takes that steps by the rule of plain SGD, and only by that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from smbox.errors import ConfigError
+from smbox_torch.checks import check_optimizer
+
+__all__ = ["check_plain_sgd"]
+
+
+def check_plain_sgd(
+    optimizer: torch.optim.Optimizer, algorithm: str, instead: str, refused: Sequence[str]
+) -> None:
+    """Check that an optimizer is ``torch.optim.SGD`` without settings that do not go along.
+
+    Args:
+        optimizer: as the user gave it.
+        algorithm: that takes it, for the error.
+        instead: the algorithm that takes any optimizer, for the error.
+        refused: settings of SGD's groups.
+
+    Raises:
+        TypeError: it is no optimizer.
+        ConfigError: it is another one, or has one of these settings.
+    """
+    check_optimizer(optimizer)
+    if type(optimizer) is not torch.optim.SGD:
+        raise ConfigError(
+            f"{algorithm} is SGD with its own momentum: give it torch.optim.SGD without "
+            f"momentum, or use {instead}, which steps with any optimizer",
+            optimizer=type(optimizer).__name__,
+        )
+    for group in optimizer.param_groups:
+        given = {key: group[key] for key in refused if group.get(key)}
+        if given:
+            raise ConfigError(
+                f"{algorithm} has its own momentum: leave these settings of torch.optim.SGD "
+                "out (negate the loss to maximize)",
+                **given,
+            )
