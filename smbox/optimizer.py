@@ -132,11 +132,20 @@ def _code_of(name: str) -> OptimizerCode:
     return found
 
 
-def check_optimizer(name: str, given: dict[str, float]) -> None:
-    """Raise ConfigError if name and parameters make no sense together."""
+def check_optimizer(name: str, given: dict[str, float]) -> dict[str, float]:
+    """Return all settings but ``lr``, as given or by default.
+
+    Raises:
+        ConfigError: name and settings make no sense together.
+    """
     code = _code_of(name)
-    complete(code, given)
+    settings = complete(code, given)
     beginnings(code, given)
+    del settings["lr"]
+    first = {
+        key: float(given.get(key, default)) for key, _, default in OPTIMIZERS[code].initial
+    }
+    return settings | first
 
 
 def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:

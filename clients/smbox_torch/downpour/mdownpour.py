@@ -49,7 +49,7 @@ class MDownpour(Downpour):
         optimizer: does the local steps; SGD without momentum.
         box: the memory.
         name: of the run.
-        momentum: in [0, 1).
+        momentum: in [0, 1); the same on all workers.
         options: model, workers: see BoxOptimizer.
 
     Raises:
@@ -66,12 +66,14 @@ class MDownpour(Downpour):
         **options: Unpack[BoxOptions],
     ) -> None:
         check_plain_sgd(optimizer, "MDownpour", "Downpour", REFUSED)
-        momentum = checks.momentum(momentum)
+        self.momentum = checks.momentum(momentum)
         super().__init__(optimizer, box, name, **options)
-        self.momentum = momentum
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
         self._look_ahead()
         self._remember()
+
+    def _agreed(self) -> dict[str, object]:
+        return super()._agreed() | {"momentum": self.momentum}
 
     def _look_ahead(self) -> None:
         """Move x from c, which it was set to, to c + momentum * v."""

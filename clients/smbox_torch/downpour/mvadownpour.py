@@ -32,7 +32,7 @@ class MVADownpour(AveragedDownpour):
         optimizer: does the local steps.
         box: the memory.
         name: of the run.
-        rate: weight a of the newest center, in (0, 1].
+        rate: weight a of the newest center, in (0, 1]; the same on all workers.
         period: steps between two pushes, each with its fetch.
         options: model, workers: see BoxOptimizer.
     """
@@ -47,9 +47,11 @@ class MVADownpour(AveragedDownpour):
         period: int = 1,
         **options: Unpack[BoxOptions],
     ) -> None:
-        rate = share("rate", rate)
+        self._rate = share("rate", rate)
         super().__init__(optimizer, box, name, period=period, **options)
-        self._rate = rate
+
+    def _agreed(self) -> dict[str, object]:
+        return super()._agreed() | {"rate": self._rate}
 
     def rate(self) -> float:
         """Return the constant weight."""

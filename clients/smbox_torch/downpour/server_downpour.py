@@ -54,8 +54,8 @@ class ServerDownpour(BoxOptimizer):
         n_push: steps between two pushes; gradients add up between.
         n_fetch: steps between two fetches.
         settings: of the server's optimizer: momentum, eps, beta1, beta2; default: torch's.
-            Adagrad's initial_accumulator_value, s at first: default 0.1. The settings of the
-            first worker decide it.
+            Adagrad's initial_accumulator_value, s at first: default 0.1. The same on all
+            workers, as ``server`` is.
         options: model, workers: see BoxOptimizer. Buffers move elastically at each push.
 
     Raises:
@@ -85,7 +85,8 @@ class ServerDownpour(BoxOptimizer):
         given = {key: real(key, value) for key, value in dict(settings or {}).items()}
         chosen = SETTINGS.get(server, {}) | given
         lr = None if lr is None else real("lr", lr)
-        check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
+        settings = check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
+        self._server_settings = {"server": server, **settings}
         super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
@@ -95,6 +96,9 @@ class ServerDownpour(BoxOptimizer):
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
+
+    def _agreed(self) -> dict[str, object]:
+        return super()._agreed() | self._server_settings
 
     @property
     def server_lr(self) -> float:

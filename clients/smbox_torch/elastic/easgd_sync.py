@@ -44,7 +44,7 @@ class SyncEASGD(BoxOptimizer):
         optimizer: does the local steps.
         box: the memory.
         name: of the run.
-        period: local steps between two exchanges.
+        period: local steps between two exchanges; the same on all workers.
         moving_rate: None: 0.9 / workers; StabilityWarning where it may diverge.
         timeout_s: longest wait for the slowest worker, in seconds.
         options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
@@ -67,6 +67,9 @@ class SyncEASGD(BoxOptimizer):
         super().__init__(optimizer, box, name, **options)
         warn_if_unstable(self.moving_rate, self.workers)
         self._exchange = ThreeSteps(list(self.center), self.moving_rate)
+
+    def _agreed(self) -> dict[str, object]:
+        return super()._agreed() | {"period": self.period}
 
     @property
     def moving_rate(self) -> float:

@@ -57,7 +57,7 @@ class Hogwild(JoinedOptimizer):
         box: of a memory node on this host.
         name: of the run: prefix of the regions.
         state: whether the optimizer's state is one for all ("shared": SGD with momentum,
-            Adagrad, Adam, AdamW) or each worker's own ("private").
+            Adagrad, Adam, AdamW) or each worker's own ("private"); the same on all workers.
         model: share its buffers too, the statistics and batch counts of its batch norms; all
             workers give it, or none. Names its parameters for ``center_into``.
         lease_s: seconds without a sign of life after which ``finish`` waits no more for this
@@ -88,6 +88,7 @@ class Hogwild(JoinedOptimizer):
         if state not in ("shared", "private"):
             raise ConfigError("state is 'shared' or 'private'", state=state)
         lease_s = lease(lease_s)
+        self._sharing = state
         self._tensors = tensors_of(optimizer, model)
         self._owner = model
         self._places = Places(model, self._tensors.every)
@@ -102,13 +103,16 @@ class Hogwild(JoinedOptimizer):
         self._tensors.become(self._views)
         self._written: list[int] | None = self._writes()
 
+    def _agreed(self) -> dict[str, object]:
+        return {"state": self._sharing}
+
     def _own_name(self, name: str) -> str:
         """Return the name of those who share one model."""
         return name
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Return the tensors that the model's become."""
-        claim(box, name, type(self).__name__, self._tensors.every)
+        claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
         (views,) = self._tensors.views(box, name)
         return views
 

@@ -137,7 +137,7 @@ class HogwildPP(Hogwild):
 
     def _map(self, box: Box, name: str) -> ModelTensors:
         """Share the models of all clusters; the first worker's values are in every one."""
-        claim(box, name, type(self).__name__, self._tensors.every)
+        claim(box, name, type(self).__name__, self._tensors.every, self._agreed())
         self._models = self._tensors.views(box, name, self.clusters)
         return self._models[self.cluster]
 

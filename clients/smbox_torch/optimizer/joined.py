@@ -33,6 +33,10 @@ class JoinedOptimizer(WrappedOptimizer):
     team: Team
     steps: int
 
+    def _agreed(self) -> dict[str, object]:
+        """Return the settings that all workers of a run give alike, see ``claim``."""
+        return {}
+
     def _join(self, team: Team) -> None:
         """Belong to a run, until nobody uses the optimizer any more at the latest."""
         self.team = team

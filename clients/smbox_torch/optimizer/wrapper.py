@@ -31,7 +31,7 @@ from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.optimizer.wrapped import is_plain
-from smbox_torch.workers.claim import claim
+from smbox_torch.workers.claim import claim, statistics_of
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
 from smbox_torch.workers.team import check_uncounted
@@ -98,7 +98,8 @@ class BoxOptimizer(JoinedOptimizer):
         check_workers(workers, rank=rank, lease_s=lease_s)
         if isinstance(workers, Member):
             check_uncounted(workers)
-        claim(box, name, type(self).__name__, members)
+        agreed = self._agreed() | statistics_of(model)
+        claim(box, name, type(self).__name__, members, agreed)
         self._model = model
         self._join(team_of(box, name, workers, rank=rank, lease_s=lease_s))
         with self._leaving_on_error():
@@ -114,8 +115,6 @@ class BoxOptimizer(JoinedOptimizer):
         self._names = names_of(optimizer, model)
         self._own = self.own = OwnValues(flats)
         self._remember()
-
-    # ------------------------------------------------------------------ the optimizer's part
 
     def _local_step(self) -> None:
         """Let the optimizer inside do its step."""

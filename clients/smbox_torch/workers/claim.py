@@ -1,12 +1,15 @@
-"""Which algorithm and which model a run's name belongs to, so that no other uses its regions.
+"""Which algorithm, model and settings a run's name belongs to, so that none other uses it.
 
-A region ``NAME.algorithm`` of 64 bytes holds both as text; its first contents stay.
+A region ``NAME.algorithm`` of 512 bytes holds them as text; its first contents stay.
+
+    EASGD 1f0c9a3e statistics=2
+    algorithm, checksum of shapes and dtypes, settings that all workers give alike
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,13 +18,26 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
+from smbox_torch.model.flat import float_buffers
 
-__all__ = ["claim"]
+__all__ = ["claim", "statistics_of"]
 
-RECORD_NBYTES: Final = 64
+RECORD_NBYTES: Final = 512
+NOTHING: Final[Mapping[str, object]] = {}
 
 
-def claim(box: BoxLike, name: str, algorithm: str, tensors: Sequence[torch.Tensor]) -> None:
+def statistics_of(model: torch.nn.Module | None) -> dict[str, object]:
+    """Return how many floating-point buffers a model exchanges, as a setting of a run."""
+    return {"statistics": 0 if model is None else len(float_buffers(model))}
+
+
+def claim(
+    box: BoxLike,
+    name: str,
+    algorithm: str,
+    tensors: Sequence[torch.Tensor],
+    settings: Mapping[str, object] = NOTHING,
+) -> None:
     """Note whose a run's name is, or find that it is ours already.
 
     Args:
@@ -29,16 +45,19 @@ def claim(box: BoxLike, name: str, algorithm: str, tensors: Sequence[torch.Tenso
         name: of the run.
         algorithm: which uses its regions.
         tensors: parameters, in the order of the optimizer.
+        settings: that all workers of the run give alike: numbers, and words without spaces.
 
     Raises:
         TypeError, LimitError, ConfigError: this is no box, no run can have the name, or another
-            algorithm uses it; nothing was changed.
+            algorithm or one of other settings uses it; nothing was changed.
         LayoutMismatchError: the same one with another model; nothing was changed.
     """
     check_box(box)
     check_prefix(name)
     layout = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors]
-    ours = f"{algorithm} {zlib.crc32(repr(layout).encode()):08x}"
+    told = [f"{key}={value}" for key, value in sorted(settings.items())]
+    ours = " ".join((algorithm, f"{zlib.crc32(repr(layout).encode()):08x}", *told))
+    assert len(ours) <= RECORD_NBYTES, "settings are few and short"
     record = np.frombuffer(ours.encode().ljust(RECORD_NBYTES, b"\0"), np.uint8)
     region = box.create(
         f"{name}.algorithm", shape=record.shape, dtype="uint8", init=record, exist_ok=True
@@ -51,6 +70,16 @@ def claim(box: BoxLike, name: str, algorithm: str, tensors: Sequence[torch.Tenso
         raise ConfigError(
             f"another algorithm uses this name: {cure}", name=name, used_by=found.split(" ")[0]
         )
-    raise LayoutMismatchError(
-        f"a model of other shapes or dtypes uses this name: {cure}", name=name
+    if found.split(" ")[1:2] != ours.split(" ")[1:2]:
+        raise LayoutMismatchError(
+            f"a model of other shapes or dtypes uses this name: {cure}", name=name
+        )
+    known = dict(each.split("=", 1) for each in found.split(" ")[2:])
+    given = dict(each.split("=", 1) for each in told)
+    differing = [key for key in sorted(known.keys() & given.keys()) if known[key] != given[key]]
+    shown = ", ".join(f"{key} {given[key]} here and {known[key]}" for key in differing)
+    raise ConfigError(
+        f"all workers of a run give the same settings, but there is {shown} in the run: correct"
+        f" it, or {cure}",
+        name=name,
     )

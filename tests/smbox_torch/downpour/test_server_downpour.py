@@ -118,7 +118,7 @@ def test_a_later_worker_finds_the_sum_as_it_is():
     one = worker(0, box)
     one.run(3)
     squares = box.attach("run.float32/adagrad.squares").get()
-    worker(1, box, settings={"initial_accumulator_value": 9.0})
+    worker(1, box)
     np.testing.assert_array_equal(box.attach("run.float32/adagrad.squares").get(), squares)
 
 

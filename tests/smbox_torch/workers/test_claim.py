@@ -6,7 +6,15 @@ import torch
 import smbox
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.testing.model_box import ModelBox
-from smbox_torch import EASGD, Downpour
+from smbox_torch import (
+    EASGD,
+    Downpour,
+    Hogwild,
+    MDownpour,
+    MVADownpour,
+    ServerDownpour,
+    SyncEASGD,
+)
 from smbox_torch.workers.claim import claim
 
 
@@ -76,3 +84,61 @@ def test_impossible_arguments_create_nothing(settings):
         with pytest.raises(ConfigError):
             EASGD(torch.optim.SGD([parameter()], lr=0.1), box, "run", **settings)
         assert box.regions() == []
+
+
+def sgd(x: torch.nn.Parameter) -> torch.optim.SGD:
+    return torch.optim.SGD([x], lr=0.1)
+
+
+def network() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+
+
+DIFFERING = {
+    "server": (ServerDownpour, {"server": "adagrad"}, {"server": "adam"}, "adam .* adagrad"),
+    "beta": (
+        *(ServerDownpour, {"server": "adam"}, {"server": "adam", "settings": {"beta1": 0.5}}),
+        "beta1 0.5 here and 0.9",
+    ),
+    "first": (
+        *(ServerDownpour, {}, {"settings": {"initial_accumulator_value": 1}}),
+        "initial_accumulator_value 1.0 here and 0.1",
+    ),
+    "momentum": (MDownpour, {"momentum": 0.9}, {"momentum": 0.5}, "momentum 0.5 here and 0.9"),
+    "rate": (MVADownpour, {}, {"rate": 1}, "rate 1.0 here and 0.001"),
+    "period": (SyncEASGD, {}, {"period": 2}, "period 2 here and 4"),
+    "model": (EASGD, {"model": network()}, {}, "statistics 0 here and 2"),
+    "no model": (Downpour, {}, {"model": network()}, "statistics 2 here and 0"),
+}
+
+
+@pytest.mark.parametrize(("kind", "first", "other", "said"), DIFFERING.values(), ids=DIFFERING)
+def test_workers_of_one_run_agree_on_what_they_share(kind, first, other, said):
+    def inner(given):
+        return torch.optim.SGD(given.get("model", network()).parameters(), lr=0.1)
+
+    box = ModelBox()
+    kind(inner(first), box, "run", workers=2, rank=0, **first)
+    before = [region.name for region in box.regions()]
+    with pytest.raises(ConfigError, match=said):
+        kind(inner(other), box, "run", workers=2, rank=1, **other)
+    assert [region.name for region in box.regions()] == before
+    kind(inner(first), box, "run", workers=2, rank=1, **first)
+
+
+def test_settings_by_default_are_those_that_are_given():
+    box, settings = ModelBox(), {"beta1": 0.9, "eps": 1e-8}
+    ServerDownpour(sgd(parameter()), box, "run", workers=2, rank=0, server="adam")
+    more = {"server": "adam", "settings": settings}
+    ServerDownpour(sgd(parameter()), box, "run", workers=2, rank=1, **more)
+
+
+def test_workers_of_hogwild_agree_on_the_state(open_box):
+    Hogwild(sgd(parameter()), open_box(), "run")
+    with pytest.raises(ConfigError, match="state shared here and private"):
+        Hogwild(
+            torch.optim.SGD([parameter()], lr=0.1, momentum=0.9),
+            open_box(),
+            "run",
+            state="shared",
+        )
