@@ -83,6 +83,12 @@ class Moves:
         """Forget what was pending."""
         self._is_any = False
 
+    def forget(self) -> None:
+        """Take x as it is for the base: nothing was moved."""
+        for buffer, base in zip(self._flat.buffers, self.base, strict=True):
+            base[...] = buffer.load()
+        self._is_any = False
+
     def _rebase(self) -> None:
         """Go on from x as it was loaded last."""
         if not self._is_any:  # what was pushed is still in the caches

@@ -143,6 +143,10 @@ class ServerDownpour(BoxOptimizer):
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
             mine[...] = kept.numpy().view(mine.dtype)
 
+    def _forget_unshared(self) -> None:
+        for gathered in self.gathered:
+            gathered[...] = 0
+
 
 def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:
     """Return the step size that was given, or else the only one of the optimizer's groups."""

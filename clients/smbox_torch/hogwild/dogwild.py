@@ -188,6 +188,11 @@ class Dogwild(BoxOptimizer):
             for pending, saved in zip(self._pending, extra["pending"], strict=True):
                 pending.copy_(saved)
 
+    def _forget_unshared(self) -> None:
+        with self._handing_over:
+            for pending in self._pending:
+                pending.zero_()
+
     def _end(self) -> None:
         """End the streamer with a last turn: all that a worker computed is on its way.
 

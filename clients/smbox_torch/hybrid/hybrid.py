@@ -205,7 +205,7 @@ class HybridSGD(SyncGroup):
         """
         moves = self._exchange.state()  # before the center is read: it is in the center
         self._part.steps = self.steps
-        return {**self._part.state_dict(), "moves": moves}
+        return {**self._part.state_dict(), "rank": self.rank, "moves": moves}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken; every rank calls it at once.

@@ -17,12 +17,23 @@ from smbox_torch.model.own_values import OwnValues
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
-__all__ = ["WrappedOptimizer", "is_plain"]
+__all__ = ["WrappedOptimizer", "demand_algorithm", "is_plain"]
 
 
 def is_plain(state_dict: Mapping[str, Any]) -> bool:
     """Tell whether a state is that of a ``torch.optim`` optimizer."""
     return {"state", "param_groups"} <= state_dict.keys()
+
+
+def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
+    """Raise ConfigError unless a state is of this algorithm."""
+    found = state_dict.get("algorithm")
+    if found != algorithm:
+        raise ConfigError(
+            "this state belongs to another algorithm: load it there, or only what its optimizer"
+            " inside had, load_state_dict(state['inner'])",
+            algorithm=found,
+        )
 
 
 class WrappedOptimizer(torch.optim.Optimizer):
