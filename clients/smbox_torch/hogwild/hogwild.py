@@ -31,9 +31,11 @@ from smbox.errors import ConfigError
 from smbox_torch.hogwild.model import ModelTensors, Places, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
+from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
+from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.phase import Phase
 from smbox_torch.workers.team import LEASE_S, team_of_comers
@@ -168,9 +170,14 @@ class Hogwild(JoinedOptimizer):
         own = self._tensors.copies()
         return {
             "algorithm": type(self).__name__,
+            "rank": self.rank,
+            "steps": self.steps,
             "inner": copy.deepcopy(self.inner.state_dict()),  # others go on changing it
             "parameters": own.parameters,
-            "buffers": [*own.statistics, *own.counts],
+            "buffers": own.statistics,
+            "counts": own.counts,
+            "centers": [],
+            "extra": {},
             "origin": self._phase.origin,
         }
 
@@ -180,14 +187,26 @@ class Hogwild(JoinedOptimizer):
         What is shared is restored by one of the workers that load, and only before the first
         step of any; the others wait for it.
 
+        Args:
+            state_dict: of the same algorithm. One of a plain ``torch.optim`` optimizer sets the
+                optimizer inside, its state if that is private, and leaves all else alone.
+
         Raises:
             ConfigError: it belongs to another algorithm or model; nothing was changed.
             RequestTimeoutError: the worker that restores seems dead.
         """
-        saved = self._saved(state_dict)
-        self.inner.load_state_dict(state_dict["inner"])
-        self._adopt()
-        restoring = self._phase.restoring(state_dict.get("origin"))
+        if is_plain(state_dict):
+            self._load_inner(state_dict)
+            if self._state is not None:
+                self._state.install()
+            return
+        demand_algorithm(state_dict, type(self).__name__)
+        kinds = ("parameters", "buffers", "counts")
+        saved = pairs_of(self._tensors.every, [t for kind in kinds for t in state_dict[kind]])
+        self._load_inner(state_dict["inner"])
+        self.steps = state_dict["steps"]
+        self._shared_steps = min(self._shared_steps, self.steps)
+        restoring = self._phase.restoring(state_dict["origin"])
         with restoring as is_mine, torch.no_grad():
             if is_mine:
                 for tensor, values in saved:
@@ -197,18 +216,6 @@ class Hogwild(JoinedOptimizer):
                 if is_mine:
                     self._state.store()
                 self._state.install()
-
-    def _saved(self, state_dict: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the tensors of the model, each with its saved values."""
-        if state_dict.get("algorithm") != type(self).__name__:
-            raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
-            )
-        own, saved = self._tensors.every, [*state_dict["parameters"], *state_dict["buffers"]]
-        shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
-        if shapes[0] != shapes[1]:
-            raise ConfigError("this state belongs to another model", shapes=shapes[1])
-        return list(zip(own, saved, strict=True))
 
     def _share_rest(self) -> None:
         """Tell a successor how far this worker came; the model has every step already."""
