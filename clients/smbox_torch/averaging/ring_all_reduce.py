@@ -123,6 +123,7 @@ class RingAllReduce(AveragingOptimizer):
         super().__init__(optimizer)
         self._model = model
         world = world_or_default(world)
+        self.rank, self.workers = world.rank, world.world_size
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
         self._exchange = exchange or _exchange_of(world, timeout_s)
@@ -141,7 +142,7 @@ class RingAllReduce(AveragingOptimizer):
         except BaseException:
             ring.close()
             raise
-        self._rounds = GradientRounds(parameters, mean, model=model)
+        self._rounds = GradientRounds(parameters, mean, optimizer, model=model)
         self._remember()
 
 

@@ -192,14 +192,12 @@ class WrappedOptimizer(torch.optim.Optimizer):
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer inside, and take the model as it is now.
+        """Load the state of the optimizer inside; the model stays as it is.
 
         Raises:
             ConfigError: it does not fit the optimizer inside; nothing was changed.
         """
         self._load_inner(state_dict)
-        if self._given is not None:
-            self._remember()
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state of a plain optimizer into the one inside."""
