@@ -33,6 +33,7 @@ from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
+from smbox_torch.model.writes import Writes
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
@@ -100,7 +101,8 @@ class Hogwild(JoinedOptimizer):
         self._tell_s = 0.0
         self._is_private = False
         self._tensors.become(self._views)
-        self._written: list[int] | None = self._writes()
+        self._writes = Writes(self._tensors.parameters)
+        self._has_begun = False
 
     def _own_name(self, name: str) -> str:
         """Return the name of those who share one model."""
@@ -112,22 +114,18 @@ class Hogwild(JoinedOptimizer):
         (views,) = self._tensors.views(box, name)
         return views
 
-    def _writes(self) -> list[int]:
-        """Return how often this process wrote each parameter; others' writes count not."""
-        return [parameter._version for parameter in self._tensors.parameters]  # noqa: SLF001
-
     def _check(self) -> None:
         """Raise ConfigError if the model cannot be stepped, or is not what was wrapped."""
         check_sparse(self.inner)
         self._places.check()
         check_views(self._tensors.every, self._views.every, "the shared memory")
-        if self._written not in (None, self._writes()):
+        if not self._has_begun and self._writes.are_new():
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped, which overwrote what"
                 " all workers share: load the model before, or a checkpoint by load_state_dict"
                 " of the wrapped optimizer"
             )
-        self._written = None
+        self._has_begun = True
 
     def _advance(self) -> None:
         self._check()
@@ -163,7 +161,7 @@ class Hogwild(JoinedOptimizer):
                 in the model is unknown; the model is as it was.
         """
         self._best().into(model, self._tensors, self.inner, self._owner)
-        self._written = self._written and self._writes()
+        self._writes.note()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the model and the optimizer's state as this worker sees them now."""
@@ -211,7 +209,7 @@ class Hogwild(JoinedOptimizer):
             if is_mine:
                 for tensor, values in saved:
                     tensor.copy_(values)
-                self._written = self._written and self._writes()
+                self._writes.note()
             if self._state is not None:
                 if is_mine:
                     self._state.store()

@@ -118,15 +118,6 @@ def test_what_the_model_holds_already_is_no_change():
     assert opt.steps == 2
 
 
-def test_a_model_may_be_changed_once_training_has_begun():
-    model = network()
-    opt = made(EASGD, model, ModelBox())
-    train(model, opt)
-    by_data(model)
-    train(model, opt)
-    assert opt.steps == 2
-
-
 def test_an_exchange_that_is_asked_for_is_refused_as_well():
     model = network()
     opt = made(EASGD, model, ModelBox())
