@@ -113,7 +113,9 @@ class SharedRows:
         rest = data[ranks * row_nbytes :]
         self.weights = rest[: ranks * WORD_NBYTES].view(np.float64)
         self.joined = rest[ranks * WORD_NBYTES : 2 * ranks * WORD_NBYTES].view(np.uint64)
-        self.used = rest[2 * ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
+        self.due = rest[2 * ranks * WORD_NBYTES : 3 * ranks * WORD_NBYTES].view(np.uint64)
+        self.digests = rest[3 * ranks * WORD_NBYTES : 4 * ranks * WORD_NBYTES].view(np.uint64)
+        self.used = rest[4 * ranks * WORD_NBYTES :][: ranks * parameters].reshape(ranks, -1)
         self.state = memory[shared_nbytes(buckets, ranks, parameters, 0) :]
 
     def view(self, row: int, first: int, like: torch.Tensor) -> torch.Tensor:
@@ -179,7 +181,7 @@ def shared_nbytes(
     buckets: Sequence[Bucket], ranks: int, parameters: int, state_nbytes: int
 ) -> int:
     """Return the bytes of memory that ``SharedRows`` needs."""
-    flags = align(ranks * (2 * WORD_NBYTES + parameters), ALIGN_NBYTES)
+    flags = align(ranks * (4 * WORD_NBYTES + parameters), ALIGN_NBYTES)
     return ranks * _row_nbytes(buckets) + flags + state_nbytes
 
 

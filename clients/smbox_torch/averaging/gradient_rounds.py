@@ -5,12 +5,14 @@ hook takes each gradient that autograd has finished; the first one of a backward
 engine for a callback at its end, which waits for the mean. So clipping, gradient scalers and
 guards against infinities see the same gradients on all ranks, and all of them step or none.
 
-Every round compares how many steps the ranks have done.
+Every round compares how many steps the ranks have done, and the first one after a load or a
+write what they hold (``alike``).
 """
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.averaging.alike import Alike
 from smbox_torch.averaging.mean import Follow, Mean
 from smbox_torch.model.homes import Homes
 from smbox_torch.optimizer.stats import Recorder
@@ -32,6 +35,7 @@ class GradientRounds:
     Args:
         parameters: those that require gradients; the same on every rank.
         mean: forms the mean; closed with this object.
+        optimizer: steps with it; the ranks hold the same parameters and state of it.
         model: its parameters and buffers must stay the tensors that they are now.
         recorder: counts rounds as exchanges.
         demand: called before a round; what it raises leaves no round begun.
@@ -39,7 +43,6 @@ class GradientRounds:
     Attributes:
         weight: how much this rank's next gradients count.
         enabled: False while gradients are to add up locally.
-        is_synced: whether the gradients are the mean already.
         steps: that this rank has done.
     """
 
@@ -47,6 +50,7 @@ class GradientRounds:
         self,
         parameters: Sequence[torch.Tensor],
         mean: Mean,
+        optimizer: torch.optim.Optimizer,
         *,
         model: torch.nn.Module | None = None,
         recorder: Recorder | None = None,
@@ -60,7 +64,8 @@ class GradientRounds:
         self.recorder = Recorder() if recorder is None else recorder
         self.weight = 1.0
         self.enabled = True
-        self.is_synced = False
+        self.alike = Alike(optimizer)
+        self._averaged: list[Callable[[], torch.Tensor | None]] | None = None
         self.steps = 0
         self._is_open = self._is_broken = False
         self._members = range(len(parameters))
@@ -73,10 +78,25 @@ class GradientRounds:
             for index, each in enumerate(parameters)
         ]
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether the gradients are the mean already, and none was replaced since.
+
+        What was done to them in place (clipping, unscaling) is as it should be.
+        """
+        if self._averaged is None:
+            return False
+        pairs = zip(self._parameters, self._averaged, strict=True)
+        return all(parameter.grad is mean() for parameter, mean in pairs)
+
+    def discard(self) -> None:
+        """Let the next gradients be averaged, whatever they are."""
+        self._averaged = None
+
     def _on_gradient(self, index: int, parameter: torch.Tensor) -> None:
         """Take the gradient that autograd has just finished."""
         if not self.enabled:
-            self.is_synced = False  # what backward before this one averaged is the mean no more
+            self.discard()  # what backward before this one averaged is the mean no more
             return
         if not self._is_open:
             self._begin()
@@ -92,13 +112,14 @@ class GradientRounds:
         self._mean.take(index)
         self._missing.remove(index)
 
-    def _begin(self) -> None:
+    def _begin(self, *, may_compare: bool = True) -> None:
         self._homes.check()
         if self._demand is not None:
             self._demand()
-        self._mean.begin(self.weight)
+        self.alike.look()
+        self._mean.begin(self.weight, is_due=may_compare and self.alike.is_due)
         self._is_open = True
-        self.is_synced = False
+        self.discard()
         self._started_s = time.perf_counter()
 
     def finish(self) -> None:
@@ -107,6 +128,7 @@ class GradientRounds:
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
             WorkerLostError: a rank died, left or did not come; gradients are undefined.
+            ConfigError: a rank holds other parameters than others; on all ranks.
         """
         if not self._is_open:
             self._begin()
@@ -117,12 +139,15 @@ class GradientRounds:
                     self._mean.take(index)
                 self._missing.clear()
                 self._mean.finish()
+                if self._mean.is_any_due:
+                    self._mean.compare(self.alike.digest())
+                    self.alike.agreed()
         except BaseException:
             self._is_broken = True
             raise
         self._missing.update(self._members)
         self._is_open = False
-        self.is_synced = True
+        self._averaged = [_reference(parameter.grad) for parameter in self._parameters]
         ended_s = time.perf_counter()
         self.recorder.exchange(took_s=ended_s - self._started_s, nbytes=self._mean.nbytes)
         self.recorder.waited(ended_s - finishing_s)
@@ -130,7 +155,8 @@ class GradientRounds:
     def stepped(self) -> None:
         """Count a step with these gradients."""
         self.steps += 1
-        self.is_synced = False
+        self.alike.note()
+        self.discard()
         self._mean.stepped(self.steps)
 
     def meet(self) -> None:
@@ -177,6 +203,7 @@ class GradientRounds:
                 own = [_like(each, state.get(each, {}).get(key)) for each in self._parameters]
                 if any(tensor is not None for tensor in own):
                     self._share(own)
+            self.alike.note()
         finally:
             self.weight = weight
 
@@ -185,18 +212,28 @@ class GradientRounds:
         pairs = list(zip(self._parameters, tensors, strict=True))
         for parameter, tensor in pairs:
             parameter.grad = None if tensor is None else tensor.detach().clone()
+        self._begin(may_compare=False)  # they differ until all have what the leader holds
         self.finish()
         for parameter, tensor in pairs:
             if tensor is not None and parameter.grad is not None:
                 tensor.copy_(parameter.grad)
             parameter.grad = None
-        self.is_synced = False
+        self.discard()
 
     def close(self, *, in_order: bool = True) -> None:
         """Leave the other ranks; gradients stay, hooks go."""
         for hook in self._hooks:
             hook.remove()
         self._mean.close(steps=self.steps if in_order and not self._is_broken else None)
+
+
+def _reference(gradient: torch.Tensor | None) -> Callable[[], torch.Tensor | None]:
+    """Return how to find a gradient again, without keeping its memory."""
+    return _nothing if gradient is None else weakref.ref(gradient)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _like(parameter: torch.Tensor, found: object) -> torch.Tensor | None:

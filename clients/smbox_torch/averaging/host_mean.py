@@ -20,6 +20,7 @@ from typing import Final
 
 import torch
 
+from smbox_torch.averaging.alike import demand_alike
 from smbox_torch.averaging.buckets import Bucket, SharedRows, described, plan, shared_nbytes
 from smbox_torch.averaging.host_memory import HostMemory
 from smbox_torch.averaging.mean import Follow, GradientViews
@@ -34,6 +35,8 @@ WRITTEN: Final = 0
 REDUCED: Final = 1
 STEPPED: Final = 2
 """Counters of the rendezvous: buckets, buckets and steps."""
+DIGEST_BITS: Final = 32
+"""Of a word of ``digests``: the digest in the lower bits, the buckets written so far above."""
 STEPS_BITS: Final = 40
 """Of a word of ``joined``: steps in the lower bits, the number of joins above."""
 
@@ -81,6 +84,9 @@ class HostMean:
         self._views = GradientViews(parameters, views)
         bucket_of = {m: n for n, bucket in enumerate(self._buckets) for m in bucket.members}
         self._bucket_of = [bucket_of[index] for index in range(count)]
+        self._first_rank = world.rank_of(0)
+        self.is_any_due = False
+        self._present: list[int] = []  # ranks that have batches left
         self.nbytes = 2 * sum(bucket.limit - bucket.first for bucket in self._buckets)
         self._reduced = self._written = self._base = self._joins = 0
         self._left: list[int] = []
@@ -90,11 +96,12 @@ class HostMean:
 
     # -- while backward runs ---------------------------------------------------------------
 
-    def begin(self, weight: float) -> None:
+    def begin(self, weight: float, *, is_due: bool) -> None:
         """Begin a round: no gradient has come yet."""
         self._base = self._written
         self._left = [len(bucket.members) for bucket in self._buckets]
         self.rows.weights[self.rank] = weight
+        self.rows.due[self.rank] = is_due
         self.rows.used[self.rank] = 1
 
     def take(self, index: int) -> None:
@@ -126,6 +133,10 @@ class HostMean:
             if min(steps) < max(steps):
                 skipped = behind(steps, [True] * len(steps))
                 self.rendezvous.give_up_skipped(skipped, steps)
+            # Before the others may go on: they would write the next round's, or join.
+            self.is_any_due = bool(self.rows.due.any())
+            joins = self.rows.joined >> STEPS_BITS
+            self._present = (joins == joins.min()).nonzero()[0].tolist()
         self.rows.reduce(self._reduced - self._base, self.rank)
         self._reduced += 1
         if self._reduced - self._base == len(self._buckets):
@@ -150,6 +161,18 @@ class HostMean:
         if not self._is_source:
             self._state.load()
         self._views.hand_out(self._used)
+
+    def compare(self, digest: int) -> None:
+        """Write it to the memory, and read it when all have written theirs."""
+        digests, number = self.rows.digests, self._written % (1 << DIGEST_BITS)
+        digests[self.rank] = number << DIGEST_BITS | digest
+
+        def lags(rank: int) -> bool:
+            return int(digests[rank]) >> DIGEST_BITS != number
+
+        self.rendezvous.wait_until(lambda: not any(map(lags, range(len(digests)))), lags)
+        found = {self._first_rank + rank: int(digests[rank]) for rank in self._present}
+        demand_alike({rank: word % (1 << DIGEST_BITS) for rank, word in found.items()})
 
     # -- steps -----------------------------------------------------------------------------
 

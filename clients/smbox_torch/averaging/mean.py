@@ -27,12 +27,19 @@ class Mean(Protocol):
 
     Attributes:
         nbytes: that a round moves for this rank, both directions.
+        is_any_due: after ``finish``, whether a rank has asked to compare; the same on all.
     """
 
     nbytes: int
+    is_any_due: bool
 
-    def begin(self, weight: float) -> None:
-        """Begin a round with this rank's weight; nothing is waited for."""
+    def begin(self, weight: float, *, is_due: bool) -> None:
+        """Begin a round; nothing is waited for.
+
+        Args:
+            weight: of this rank.
+            is_due: ask all ranks to compare what they hold.
+        """
 
     def take(self, index: int) -> None:
         """Take the gradient of a parameter, which is final (or None) in this round.
@@ -47,6 +54,16 @@ class Mean(Protocol):
         Raises:
             StepMismatchError: a rank skipped a step, or finished; gradients are undefined.
             WorkerLostError: a rank died, left or did not come; gradients are undefined.
+        """
+
+    def compare(self, digest: int) -> None:
+        """Compare a digest, below 2**32, with those of the ranks that have batches left.
+
+        All ranks call it after a round in which one asked for it.
+
+        Raises:
+            ConfigError: on all ranks: some differ; it names them.
+            WorkerLostError: a rank died, left or did not come.
         """
 
     def stepped(self, steps: int) -> None:

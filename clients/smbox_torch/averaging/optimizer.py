@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -14,8 +15,9 @@ from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import counterparts, names_of
+from smbox_torch.model.restoring import pairs_of
 from smbox_torch.optimizer.stats import Stats
-from smbox_torch.optimizer.wrapped import WrappedOptimizer
+from smbox_torch.optimizer.wrapped import WrappedOptimizer, demand_algorithm, is_plain
 
 __all__ = ["AveragingOptimizer"]
 
@@ -27,9 +29,21 @@ class AveragingOptimizer(WrappedOptimizer):
     guards work as in a run of one worker: they see the same on all ranks, and all ranks step or
     none. ``step`` raises StepMismatchError where a rank skipped a step or finished early.
 
+    All ranks hold the same parameters and state of the optimizer inside: those who load or
+    change them do it alike on all ranks. Where they do not, the next ``backward`` raises
+    ConfigError on all ranks and names those that differ; writes by ``parameter.data`` of one
+    rank are not noticed.
+
     A subclass sets ``_rounds``, ``_frozen``, the parameters that have no place in the mean, and
     ``_model``, whose buffers are kept in step.
+
+    Attributes:
+        steps: so far, those before a checkpoint too.
+        workers: number of ranks in the run.
     """
+
+    steps: int = 0
+    workers: int
 
     _rounds: GradientRounds
     _model: torch.nn.Module | None = None
@@ -70,13 +84,15 @@ class AveragingOptimizer(WrappedOptimizer):
 
     def _step(self) -> None:
         """Step with the gradients as they are; all ranks do it."""
+        self._rounds.alike.look()
         self.inner.step()
+        self.steps += 1
         self._rounds.recorder.steps += 1
         self._rounds.stepped()
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Clear the gradients."""
-        self._rounds.is_synced = False
+        self._rounds.discard()
         super().zero_grad(set_to_none)
 
     @contextmanager
@@ -131,6 +147,62 @@ class AveragingOptimizer(WrappedOptimizer):
             own += buffers
         for tensor in own:
             targets[id(tensor)].copy_(tensor)
+
+    def _held(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return parameters and buffers, each once."""
+        return unique(self._members()), [] if self._model is None else unique(
+            self._model.buffers()
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what :meth:`load_state_dict` needs to go on; the same on every rank.
+
+        That is the optimizer's state inside, the parameters, and with ``model=`` its buffers.
+        """
+        held = self._held()
+        parameters, buffers = ([t.detach().cpu().clone() for t in each] for each in held)
+        return {
+            "algorithm": type(self).__name__,
+            "rank": self.rank,
+            "steps": self.steps,
+            "inner": self.inner.state_dict(),
+            "parameters": parameters,
+            "buffers": buffers,
+            "counts": [],
+            "centers": [],
+            "extra": {},
+            "origin": None,
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where :meth:`state_dict` was taken; every rank loads what any rank has saved.
+
+        Args:
+            state_dict: of the same algorithm. One of a plain ``torch.optim`` optimizer sets the
+                optimizer inside and leaves all else alone.
+
+        Raises:
+            ConfigError: it belongs to another algorithm or model; nothing was changed. From the
+                next ``backward``, on all ranks: they have not loaded the same.
+        """
+        if is_plain(state_dict):
+            self._load_inner(state_dict)
+            return
+        demand_algorithm(state_dict, type(self).__name__)
+        parameters, buffers = self._held()
+        pairs = pairs_of(parameters, state_dict["parameters"])
+        if buffers and state_dict["buffers"]:
+            pairs += pairs_of(buffers, state_dict["buffers"])
+        self._load_inner(state_dict["inner"])
+        for tensor, saved in pairs:
+            tensor.copy_(saved)
+        self.steps = state_dict["steps"]
+        self._remember()
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        super()._load_inner(state_dict)
+        self._rounds.alike.is_due = True
 
     def stats(self) -> Stats:
         """Return what was counted: rounds of averaging as exchanges, waiting, bytes."""

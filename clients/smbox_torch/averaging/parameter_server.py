@@ -94,14 +94,18 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
         self._rounds = GradientRounds(
             parameters,
             mean,
+            optimizer,
             model=model,
             recorder=self.recorder,
-            demand=self._begin_exchange,
+            demand=self._begin_round,
         )
 
-    def _step(self) -> None:
-        super()._step()
-        self.steps += 1
+    def _begin_round(self) -> None:
+        """Raise where this rank cannot take part; a changed model the round tells all."""
+        self.team.check()
+        self.own.check()
+        self.flat.check()
+        self.phase.use()
 
     def _share(self) -> None:
         """Put the parameters; all workers put the same ones."""
@@ -117,6 +121,8 @@ class ParameterServer(AveragingOptimizer, BoxOptimizer):
 
     finish = BoxOptimizer.finish
     close = BoxOptimizer.close
+    state_dict = BoxOptimizer.state_dict
+    load_state_dict = BoxOptimizer.load_state_dict
 
     def __exit__(
         self,

@@ -126,6 +126,7 @@ class RingAllReduce(AveragingOptimizer):
         self._model = model
         timeout_s = seconds("timeout_s", timeout_s)
         world = world_or_launched(world)
+        self.rank, self.workers = world.rank, world.world_size
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
         self._exchange = exchange or _exchange_of(world, timeout_s)
@@ -144,7 +145,7 @@ class RingAllReduce(AveragingOptimizer):
         except BaseException:
             ring.close()
             raise
-        self._rounds = GradientRounds(parameters, mean, model=model)
+        self._rounds = GradientRounds(parameters, mean, optimizer, model=model)
         self._remember()
 
 

@@ -4,7 +4,8 @@ After backward each rank tells the others one row of numbers and learns theirs; 
 gradients, flat per dtype, are summed and divided by the sum of weights. Gradients of 16 bits
 are summed in float32. Without gradients the same rows also serve to meet in a step.
 
-    row       f64: WEIGHT, STEPS, IN_STEP, JOINED, then a flag per parameter: has it a gradient
+    row       f64: WEIGHT, STEPS, IN_STEP, JOINED, DUE, DIGEST, then a flag per parameter: has
+              it a gradient
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 import torch
 
 from smbox.errors import ConfigError
+from smbox_torch.averaging.alike import demand_alike
 from smbox_torch.averaging.buckets import LOW_PRECISION, described
 from smbox_torch.averaging.mean import Follow, GradientViews
 from smbox_torch.averaging.packed import Packed, packed_nbytes
@@ -27,7 +29,9 @@ WEIGHT: Final = 0
 STEPS: Final = 1
 IN_STEP: Final = 2  # 1: before a collective inside a step; 0: before a round
 JOINED: Final = 3  # 1 + its steps by then: this rank has no batches left; else 0
-FLAGS: Final = 4  # columns before the flags
+DUE: Final = 4  # 1: this rank asks to compare DIGEST, which a row after the sums tells
+DIGEST: Final = 5
+FLAGS: Final = 6  # columns before the flags
 
 
 class Sum(Protocol):
@@ -125,11 +129,13 @@ class SummedMean:
         self._row = torch.zeros(FLAGS + len(parameters), dtype=torch.float64)
         self._table: torch.Tensor | None = None
         self._is_leader: bool | None = None
+        self.is_any_due = False
         self.nbytes = by.nbytes(self._flats)
 
-    def begin(self, weight: float) -> None:
+    def begin(self, weight: float, *, is_due: bool) -> None:
         """Begin a round."""
         self._row[WEIGHT] = weight
+        self._row[DUE] = is_due
         self._row[FLAGS:] = 1.0
 
     def take(self, index: int) -> None:
@@ -144,6 +150,7 @@ class SummedMean:
         self._table = None
         if table[:, IN_STEP].any():
             raise _in_another_step(table)
+        self.is_any_due = bool(table[:, DUE].any())
         weight = self._row[WEIGHT].item()
         self._by.total(wide, weight)
         total = table[:, WEIGHT].sum().item()
@@ -174,6 +181,13 @@ class SummedMean:
             if skipped:
                 raise step_mismatch(skipped, steps)
         return self._table
+
+    def compare(self, digest: int) -> None:
+        """Tell one more row, which nothing follows."""
+        self._row[DIGEST] = digest
+        table = self._by.table(self._row, (), self._state.memory)
+        present = (table[:, JOINED] == 0).nonzero().flatten().tolist()
+        demand_alike({rank: int(table[rank, DIGEST]) for rank in present})
 
     def stepped(self, steps: int) -> None:
         """Note it; the next row tells the others."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import torch
+import torch.distributed as dist
 
 from smbox.naming import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
@@ -53,7 +54,7 @@ class SyncGroup(AveragingOptimizer):
     buffers are, after every backward, those of the first rank that had a batch.
 
     ``step`` raises WorkerLostError where a rank died, left or did not come; the parameters are
-    then as before it. ``state_dict`` is the same on every rank, and every rank loads it.
+    then as before it.
 
     Args:
         optimizer: does the steps; its parameters that require gradients are kept in step.
@@ -92,6 +93,9 @@ class SyncGroup(AveragingOptimizer):
         super().__init__(optimizer, model=model, group=own)
         self._model = model
         self.world = world_or_launched(world, group)
+        self.rank, self.workers = self.world.rank, self.world.world_size
+        if group is not None and not isinstance(group, BoxGroup):
+            self.rank, self.workers = dist.get_rank(), dist.get_world_size()
         parameters, self._frozen = averaged(optimizer)
         buffers = [] if model is None else unique(model.buffers())
         alike = [*parameters, *self._frozen, *buffers, *self._told]
@@ -120,5 +124,5 @@ class SyncGroup(AveragingOptimizer):
             except BaseException:
                 mean.close(steps=None)
                 raise
-        self._rounds = GradientRounds(parameters, mean, model=model)
+        self._rounds = GradientRounds(parameters, mean, optimizer, model=model)
         self._remember()

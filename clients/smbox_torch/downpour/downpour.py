@@ -110,3 +110,6 @@ class Downpour(BoxOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         self._moves.load_state(extra["moves"])
+
+    def _forget_unshared(self) -> None:
+        self._moves.forget()

@@ -13,6 +13,9 @@ finds its v in the answer, (s - d / r) + d, and adds it to c with a second opera
 atomic, so no step is lost with any number of workers; only the order of additions to c may
 differ from the order of the velocities.
 
+What others than the optimizer inside change in x between two steps (clipping, a load) is no u:
+it is added to c once, and v does not repeat it.
+
 v lives in the memory, and no worker keeps one of its own: whoever joins a run that is under way
 begins at x = c + momentum * v, with the v of that moment.
 """
@@ -20,7 +23,7 @@ begins at x = c + momentum * v, with the v of that moment.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
@@ -29,6 +32,7 @@ from smbox_torch import checks
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
 from smbox_torch.downpour.downpour import Downpour
+from smbox_torch.downpour.moves import Moves
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.plain_sgd import check_plain_sgd
@@ -70,6 +74,7 @@ class MDownpour(Downpour):
         super().__init__(optimizer, box, name, **options)
         self.velocity = Center(box, f"{name}.velocity", self.flat, init=0.0, leads=False)
         self._look_ahead()
+        self._changes = Moves(self.flat)
         self._remember()
 
     def _agreed(self) -> dict[str, object]:
@@ -83,6 +88,25 @@ class MDownpour(Downpour):
                 x = buffer.load()
                 np.add(x, x.dtype.type(self.momentum) * as_array(v), out=x)
                 buffer.store()
+
+    def _advance(self) -> None:
+        self._begin_exchange()
+        self._changes.look()
+        self._changes.push_to(self.center)
+        self._moves.skip()
+        try:
+            super()._advance()
+        finally:
+            self._changes.skip()  # what the step moved is no change
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model; the worker's own goes on from there."""
+        with self._changes.standing_still():
+            super().center_into(model)
+
+    def _load_extra_state(self, extra: dict[str, Any]) -> None:
+        super()._load_extra_state(extra)
+        self._changes.forget()
 
     def _exchange_nbytes(self, *, push: bool, fetch: bool) -> int:
         beside = self.velocity.sent_nbytes + self.velocity.nbytes

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from smbox_torch.adapter import saved
 from smbox_torch.boxes import Array
 from smbox_torch.model.flat import FlatParameters
+from smbox_torch.optimizer.center import Center
 
 __all__ = ["Moves"]
 
@@ -79,9 +80,32 @@ class Moves:
             buffer.store()
         self._is_taken = True
 
+    def look(self) -> None:
+        """Add what x moved since the last look to what is pending, which stays there."""
+        with self.gathered():
+            pass
+
+    def push_to(self, center: Center) -> None:
+        """Add what is pending to a center, if there is anything."""
+        if self._is_any and any(pending.any() for pending in self.pending):
+            sent = center.operands(self.pending)
+            for region, moved in zip(center.regions, sent, strict=True):
+                region.accumulate(moved)
+        self.pushed()
+
     def pushed(self) -> None:
         """Forget what was pending."""
         self._is_any = False
+
+    def skip(self) -> None:
+        """Take x as it is for the base: what moved it since the last look counts elsewhere."""
+        for buffer, base in zip(self._flat.buffers, self.base, strict=True):
+            base[...] = buffer.load()
+
+    def forget(self) -> None:
+        """Take x as it is for the base: nothing was moved."""
+        self.skip()
+        self.pushed()
 
     def _rebase(self) -> None:
         """Go on from x as it was loaded last."""

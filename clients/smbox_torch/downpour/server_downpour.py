@@ -5,10 +5,13 @@ the paper's Adagrad at the server. x the worker's parameters, a what its gradien
 c the center, f the server's step with its state beside c (smbox/memory/kernels.py):
 
     every step:            a = a + gradient;   x = x - lr * gradient   (the optimizer inside)
-    after n_push steps:    c = f(c, a);        a = 0
+    after n_push steps:    c = f(c + e, a);    a = 0;    e = 0
     after n_fetch steps:   x = c
 
 Adagrad at the server:     s = s + a a;        c = c - lr a / (sqrt(s) + eps);    first s: 0.1
+
+e is what others than the optimizer inside changed in x between steps (clipping, a load): it
+goes to c as it is, for gradients do not tell it. The paper has none.
 
 Variant: with s = 0 at first, as in Duchi et al. and torch, the first push moves every weight by
 lr, however small its gradient. The paper warms up one worker alone instead; 0.1 is the value of
@@ -31,6 +34,7 @@ from smbox.optimizer import check_optimizer
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
 from smbox_torch.checks import check_optimizer as check_wrapped, real, whole
+from smbox_torch.downpour.moves import Moves
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -96,6 +100,7 @@ class ServerDownpour(BoxOptimizer):
             for region in self.center.regions
         ]
         self.gathered: list[Array] = [np.zeros_like(b.host) for b in self.flat.buffers]
+        self._changes = Moves(self.flat)
 
     def _agreed(self) -> dict[str, object]:
         return super()._agreed() | self._server_settings
@@ -114,7 +119,9 @@ class ServerDownpour(BoxOptimizer):
         for buffer, gathered in zip(self.flat.buffers, self.gathered, strict=True):
             if buffer.gradient is not None:
                 np.add(gathered, as_array(buffer.gradient.cpu()), out=gathered)
+        self._changes.look()
         self._local_step()
+        self._changes.skip()
         push, fetch = self.steps % self.n_push == 0, self.steps % self.n_fetch == 0
         if not (push or fetch):
             return
@@ -126,19 +133,27 @@ class ServerDownpour(BoxOptimizer):
                 self._push()
             if fetch:
                 self.center.fetch()
+                self._changes.skip()
         if push:
             self._note_shared()
         self.recorder.behind(self.center.behind(mine=int(push)))
 
     def _push(self) -> None:
         lr = self.server_lr
+        self._changes.push_to(self.center)
         sent = self.center.operands(self.gathered)
         for server, gradient, gathered in zip(self._servers, sent, self.gathered, strict=True):
             server.step(gradient, lr=lr)
             gathered[...] = 0
         self._average_buffers()
 
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the center into a model; the worker's own goes on from there."""
+        with self._changes.standing_still():
+            super().center_into(model)
+
     def _share(self) -> None:
+        self._changes.look()
         self._exchange(push=True, fetch=True)
 
     def _shared(self) -> Iterator[Shared]:
@@ -146,11 +161,18 @@ class ServerDownpour(BoxOptimizer):
         yield from map(_State, self._servers)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"gathered": [saved(each) for each in self.gathered]}
+        gathered = [saved(each) for each in self.gathered]
+        return {"gathered": gathered, "changes": self._changes.state()}
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         for mine, kept in zip(self.gathered, extra["gathered"], strict=True):
             mine[...] = kept.numpy().view(mine.dtype)
+        self._changes.load_state(extra["changes"])
+
+    def _forget_unshared(self) -> None:
+        self._changes.forget()
+        for gathered in self.gathered:
+            gathered[...] = 0
 
 
 def _server_lr(optimizer: torch.optim.Optimizer, lr: float | None) -> float:

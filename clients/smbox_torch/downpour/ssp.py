@@ -117,6 +117,9 @@ class SSP(BoxOptimizer):
         self._moves.load_state(extra["moves"])
         self._fetched_at = self.clocks.mine - extra["age"]
 
+    def _forget_unshared(self) -> None:
+        self._moves.forget()
+
     def _share(self) -> None:
         with self._exchanging(self.center.sent_nbytes), self._moves.gathered():
             self._push()

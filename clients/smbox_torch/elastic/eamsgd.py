@@ -86,7 +86,6 @@ class EAMSGD(EASGD):
         self._x = [buffer.wide.clone() for buffer in self.flat.buffers]
         self._v = [torch.zeros_like(x) for x in self._x]
         self._is_at_x = False
-        self._seen = self._versions()
         self._gradients: dict[int, torch.Tensor] = {}
 
     def _advance(self) -> None:
@@ -125,21 +124,13 @@ class EAMSGD(EASGD):
                 x.copy_(buffer.wide)
                 torch.add(x, v, alpha=self.momentum, out=buffer.wide)
                 buffer.master.narrow()
-            self._seen = self._versions()
-
-    def _versions(self) -> list[int]:
-        """Return how often each parameter was written; writes to the flat buffer count not."""
-        return [p._version for b in self.flat.buffers for p in b.tensors]  # noqa: SLF001
 
     def _follow(self) -> None:
         """Where somebody else changed y since, set x = y - momentum v."""
-        if self._versions() == self._seen:
-            return
         for buffer, x, v in zip(self.flat.buffers, self._x, self._v, strict=True):
             y = buffer.master.values()
             is_mine = y == torch.add(x, v, alpha=self.momentum)  # there x stays exact
             x.copy_(torch.where(is_mine, x, torch.sub(y, v, alpha=self.momentum)))
-        self._seen = self._versions()
 
     def _decayed(self) -> dict[int, torch.Tensor]:
         """Return the gradient of each (id) parameter that has one, with weight decay at y.
@@ -185,4 +176,3 @@ class EAMSGD(EASGD):
         super()._load_extra_state(extra)
         for mine, saved in zip(self._x + self._v, extra["x"] + extra["v"], strict=True):
             mine.copy_(saved)
-        self._seen = self._versions()

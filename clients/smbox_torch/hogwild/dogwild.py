@@ -41,6 +41,7 @@ from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.checks import flag, real
 from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.hogwild.stream import Stream
+from smbox_torch.model.writes import Writes
 from smbox_torch.optimizer.center import Center, Shared
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -88,11 +89,28 @@ class Dogwild(BoxOptimizer):
         self._sums = Center(box, f"{name}.gradients", self.flat, init=0.0, leads=False)
         self._pending = [torch.zeros_like(b.wide, device="cpu") for b in self.flat.buffers]
         self._handing_over = threading.Lock()
+        self._writes = Writes(self.flat.tensors)
         self._statistics = StatisticsStream(self.buffers, self.counts)
         self._stream = None if pause_s is None else Stream(self.stream, pause_s)
 
     def _remember(self) -> None:
-        """Note nothing: the streamer changes x before the first step, too."""
+        """Note no values: the streamer changes x before the first step, too."""
+
+    def _demand_unchanged(self) -> None:
+        """Raise ConfigError if somebody but the streamer changed a worker's weights."""
+        self.flat.check()
+        if not self.is_master and self._writes.are_new():
+            raise ConfigError(
+                "a worker's model was changed, and the stream overwrites it: change the"
+                " master's, or load the model before the optimizer is wrapped; to go on,"
+                " center_into(model) takes the master's weights",
+                rank=self.rank,
+            )
+
+    def center_into(self, model: torch.nn.Module) -> None:
+        """Copy the weights into a model; it may be the worker's own."""
+        super().center_into(model)
+        self._writes.note()
 
     def _demand_gradients(self) -> None:
         """Return: a master steps along dense sums, a worker not at all."""
@@ -191,6 +209,11 @@ class Dogwild(BoxOptimizer):
         with self._handing_over:
             for pending, saved in zip(self._pending, extra["pending"], strict=True):
                 pending.copy_(saved)
+
+    def _forget_unshared(self) -> None:
+        with self._handing_over:
+            for pending in self._pending:
+                pending.zero_()
 
     def _end(self) -> None:
         """End the streamer with a last turn: all that a worker computed is on its way.

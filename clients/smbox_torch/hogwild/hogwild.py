@@ -32,9 +32,12 @@ from smbox_torch.checks import lease
 from smbox_torch.hogwild.model import ModelTensors, Places, tensors_of
 from smbox_torch.hogwild.state import SharedState
 from smbox_torch.model.flat import check_views
+from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
+from smbox_torch.model.writes import Writes
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
+from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, team_of_comers
 from smbox_torch.workers.phase import Phase
@@ -101,7 +104,8 @@ class Hogwild(JoinedOptimizer):
         self._tell_s = 0.0
         self._is_private = False
         self._tensors.become(self._views)
-        self._written: list[int] | None = self._writes()
+        self._writes = Writes(self._tensors.parameters)
+        self._has_begun = False
 
     def _agreed(self) -> dict[str, object]:
         return {"state": self._sharing}
@@ -116,22 +120,18 @@ class Hogwild(JoinedOptimizer):
         (views,) = self._tensors.views(box, name)
         return views
 
-    def _writes(self) -> list[int]:
-        """Return how often this process wrote each parameter; others' writes count not."""
-        return [parameter._version for parameter in self._tensors.parameters]  # noqa: SLF001
-
     def _check(self) -> None:
         """Raise ConfigError if the model cannot be stepped, or is not what was wrapped."""
         check_sparse(self.inner)
         self._places.check()
         check_views(self._tensors.every, self._views.every, "the shared memory")
-        if self._written not in (None, self._writes()):
+        if not self._has_begun and self._writes.are_new():
             raise ConfigError(
                 "the model was changed after the optimizer was wrapped, which overwrote what"
                 " all workers share: load the model before, or a checkpoint by load_state_dict"
                 " of the wrapped optimizer"
             )
-        self._written = None
+        self._has_begun = True
 
     def _advance(self) -> None:
         self._check()
@@ -167,16 +167,21 @@ class Hogwild(JoinedOptimizer):
                 in the model is unknown; the model is as it was.
         """
         self._best().into(model, self._tensors, self.inner, self._owner)
-        self._written = self._written and self._writes()
+        self._writes.note()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the model and the optimizer's state as this worker sees them now."""
         own = self._tensors.copies()
         return {
             "algorithm": type(self).__name__,
+            "rank": self.rank,
+            "steps": self.steps,
             "inner": copy.deepcopy(self.inner.state_dict()),  # others go on changing it
             "parameters": own.parameters,
-            "buffers": [*own.statistics, *own.counts],
+            "buffers": own.statistics,
+            "counts": own.counts,
+            "centers": [],
+            "extra": {},
             "origin": self._phase.origin,
         }
 
@@ -186,35 +191,35 @@ class Hogwild(JoinedOptimizer):
         What is shared is restored by one of the workers that load, and only before the first
         step of any; the others wait for it.
 
+        Args:
+            state_dict: of the same algorithm. One of a plain ``torch.optim`` optimizer sets the
+                optimizer inside, its state if that is private, and leaves all else alone.
+
         Raises:
             ConfigError: it belongs to another algorithm or model; nothing was changed.
             RequestTimeoutError: the worker that restores seems dead.
         """
-        saved = self._saved(state_dict)
-        self.inner.load_state_dict(state_dict["inner"])
-        self._adopt()
-        restoring = self._phase.restoring(state_dict.get("origin"))
+        if is_plain(state_dict):
+            self._load_inner(state_dict)
+            if self._state is not None:
+                self._state.install()
+            return
+        demand_algorithm(state_dict, type(self).__name__)
+        kinds = ("parameters", "buffers", "counts")
+        saved = pairs_of(self._tensors.every, [t for kind in kinds for t in state_dict[kind]])
+        self._load_inner(state_dict["inner"])
+        self.steps = state_dict["steps"]
+        self._shared_steps = min(self._shared_steps, self.steps)
+        restoring = self._phase.restoring(state_dict["origin"])
         with restoring as is_mine, torch.no_grad():
             if is_mine:
                 for tensor, values in saved:
                     tensor.copy_(values)
-                self._written = self._written and self._writes()
+                self._writes.note()
             if self._state is not None:
                 if is_mine:
                     self._state.store()
                 self._state.install()
-
-    def _saved(self, state_dict: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the tensors of the model, each with its saved values."""
-        if state_dict.get("algorithm") != type(self).__name__:
-            raise ConfigError(
-                "this state belongs to another algorithm", algorithm=state_dict.get("algorithm")
-            )
-        own, saved = self._tensors.every, [*state_dict["parameters"], *state_dict["buffers"]]
-        shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
-        if shapes[0] != shapes[1]:
-            raise ConfigError("this state belongs to another model", shapes=shapes[1])
-        return list(zip(own, saved, strict=True))
 
     def _share_rest(self) -> None:
         """Tell a successor how far this worker came; the model has every step already."""

@@ -40,6 +40,7 @@ from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.model import ModelTensors
 from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
+from smbox_torch.optimizer.wrapped import is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S
 from smbox_torch.world import World, world_or_launched
@@ -185,6 +186,8 @@ class HogwildPP(Hogwild):
         Every cluster continues from the state that its own first worker loads.
         """
         super().load_state_dict(state_dict)
+        if is_plain(state_dict):
+            return
         for old, weights in zip(self._old, self._views.parameters, strict=True):
             old.copy_(weights)
 

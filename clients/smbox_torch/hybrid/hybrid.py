@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from smbox.errors import ConfigError, StepMismatchError, WorkerLostError
+from smbox.errors import StepMismatchError, WorkerLostError
 from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.sync_group import BUCKET_NBYTES, TIMEOUT_S, SyncGroup
 from smbox_torch.boxes import BoxLike
@@ -39,7 +39,7 @@ from smbox_torch.hybrid.part import ExchangeName, Way, part_of
 from smbox_torch.hybrid.root import HybridRoot, address_bytes
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
-from smbox_torch.optimizer.wrapped import is_plain
+from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.world import World, world_or_launched
 
 __all__ = ["HybridSGD"]
@@ -131,7 +131,6 @@ class HybridSGD(SyncGroup):
             self._rounds.meet()
         self._settle()
         super()._step()
-        self.steps += 1
         self._recorder.steps += 1
         if self._way.steps_first or self._way.is_hidden:
             self._exchange_if_due()
@@ -204,7 +203,7 @@ class HybridSGD(SyncGroup):
         """
         moves = self._exchange.state()  # before the center is read: it is in the center
         self._part.steps = self.steps
-        return {**self._part.state_dict(), "moves": moves}
+        return {**self._part.state_dict(), "rank": self.rank, "extra": {"moves": moves}}
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken; every rank calls it at once.
@@ -220,18 +219,14 @@ class HybridSGD(SyncGroup):
             ConfigError: it belongs to another algorithm; nothing was changed.
         """
         if is_plain(state_dict):
-            is_root = isinstance(self._part, HybridRoot)
-            load = self._part.load_state_dict if is_root else super().load_state_dict
-            load(state_dict)
-            self._adopt()
+            self._load_inner(state_dict)
             return
-        algorithm = state_dict.get("algorithm")
-        if algorithm != self._way.algorithm:
-            raise ConfigError("this state belongs to another algorithm", algorithm=algorithm)
+        demand_algorithm(state_dict, self._way.algorithm)
         self._exchange.finish()
         self._part.load_state_dict(state_dict, force=force)
-        self._exchange.load_state(state_dict["moves"])
+        self._exchange.load_state(state_dict["extra"]["moves"])
         self._adopt()
+        self._rounds.alike.is_due = True
         self.steps = state_dict["steps"]
         self._remember()
 

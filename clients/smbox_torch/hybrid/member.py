@@ -147,6 +147,7 @@ class HybridMember:
             "counts": [count.detach().cpu().clone() for count in self._counts],
             "centers": [],
             "extra": {},
+            "origin": None,
         }
 
     def load_state_dict(

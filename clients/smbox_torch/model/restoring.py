@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from smbox.errors import ConfigError
 from smbox_torch.model.flat import FlatParameters
 
-__all__ = ["restore"]
+__all__ = ["pairs_of", "restore"]
 
 
 def restore(
@@ -24,3 +25,17 @@ def restore(
         statistics.set(state_dict["buffers"])
     for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
         count.copy_(saved)
+
+
+def pairs_of(
+    own: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return a model's tensors, each with its saved values.
+
+    Raises:
+        ConfigError: the saved ones have other shapes.
+    """
+    shapes = [[tuple(tensor.shape) for tensor in each] for each in (own, saved)]
+    if shapes[0] != shapes[1]:
+        raise ConfigError("this state belongs to another model", shapes=shapes[1])
+    return list(zip(own, saved, strict=True))

@@ -20,7 +20,7 @@ from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.model.flat import FlatBuffer, FlatParameters, float_buffers
 from smbox_torch.model.precision import Precision, Sender
 
-__all__ = ["Center", "Shared", "center_of_buffers"]
+__all__ = ["Center", "Shared", "center_of_buffers", "statistics_of"]
 
 
 class Shared(Protocol):
@@ -163,3 +163,8 @@ def center_of_buffers(
         return None
     flat = FlatParameters(tensors, precision=replace(precision, is_exact=True))
     return Center(box, f"{name}.buffers", flat)
+
+
+def statistics_of(model: torch.nn.Module | None) -> dict[str, object]:
+    """Return how many floating-point buffers a model exchanges, as a setting of a run."""
+    return {"statistics": 0 if model is None else len(float_buffers(model))}

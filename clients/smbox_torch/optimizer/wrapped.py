@@ -19,12 +19,23 @@ from smbox_torch.optimizer.state_hooks import Hooked
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
-__all__ = ["WrappedOptimizer", "is_plain"]
+__all__ = ["WrappedOptimizer", "demand_algorithm", "is_plain"]
 
 
 def is_plain(state_dict: Mapping[str, Any]) -> bool:
     """Tell whether a state is that of a ``torch.optim`` optimizer."""
     return {"state", "param_groups"} <= state_dict.keys()
+
+
+def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
+    """Raise ConfigError unless a state is of this algorithm."""
+    found = state_dict.get("algorithm")
+    if found != algorithm:
+        raise ConfigError(
+            "this state belongs to another algorithm: load it there, or only what its optimizer"
+            " inside had, load_state_dict(state['inner'])",
+            algorithm=found,
+        )
 
 
 class WrappedOptimizer(Hooked):
@@ -215,14 +226,12 @@ class WrappedOptimizer(Hooked):
         return self.inner.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of the optimizer inside, and take the model as it is now.
+        """Load the state of the optimizer inside; the model stays as it is.
 
         Raises:
             ConfigError: it does not fit the optimizer inside; nothing was changed.
         """
         self._load_inner(state_dict)
-        if self._given is not None:
-            self._remember()
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load the state of a plain optimizer into the one inside."""

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from smbox import Member
-from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.model.flat import FlatParameters, checked, other_buffers
 from smbox_torch.model.homes import Homes
@@ -26,12 +25,12 @@ from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.optimizer.batch_counts import BatchCounts
-from smbox_torch.optimizer.center import Center, Shared, center_of_buffers
+from smbox_torch.optimizer.center import Center, Shared, center_of_buffers, statistics_of
 from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.optimizer.wrapped import is_plain
-from smbox_torch.workers.claim import claim, statistics_of
+from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
+from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
 from smbox_torch.workers.team import check_uncounted
@@ -237,17 +236,17 @@ class BoxOptimizer(JoinedOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return all that :meth:`load_state_dict` needs to go on exactly.
 
-        That is the inner optimizer's state, the worker's parameters (with ``model=`` its
-        buffers too), a copy of the center, and what the algorithm keeps itself.
+        The inner optimizer's state, the worker's values, a copy of the center, and the rest.
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
-        own = self.own.values()
+        parameters, *buffers = self.own.values()
         return {
             "algorithm": type(self).__name__,
+            "rank": self.rank,
             "steps": self.steps,
             "inner": self.inner.state_dict(),
-            "parameters": own[0],
-            "buffers": {} if self.buffers is None else own[1],
+            "parameters": parameters,
+            "buffers": buffers[0] if buffers else {},
             "counts": [count.detach().cpu().clone() for count in self._counts],
             "centers": [center.values() for center in self._shared()],
             "extra": extra,
@@ -258,8 +257,8 @@ class BoxOptimizer(JoinedOptimizer):
         """Go on where :meth:`state_dict` was taken.
 
         The center is restored only where no worker has exchanged anything with it yet (the
-        memory is new); of several workers that load, one restores it. A state that this very
-        wrapper has returned leaves the center alone: accelerate loads one to move it.
+        memory is new), by one of those that load; a state of this very wrapper leaves it alone
+        (accelerate loads one). What its worker had not shared, the worker of its rank shares.
 
         Args:
             state_dict: as returned by :meth:`state_dict` of the same algorithm. One of a plain
@@ -273,22 +272,21 @@ class BoxOptimizer(JoinedOptimizer):
         if is_plain(state_dict):
             self._load_inner(state_dict)
             return
-        if state_dict.get("algorithm") != type(self).__name__:
-            raise ConfigError(
-                "this state belongs to another algorithm: load it there, or only what its "
-                "optimizer inside had, load_state_dict(state['inner'])",
-                algorithm=state_dict.get("algorithm"),
-            )
+        demand_algorithm(state_dict, type(self).__name__)
         self.train()
         self._load_inner(state_dict["inner"])
         self.steps = state_dict["steps"]
+        is_left = force or self._shared_steps < self.steps  # else it was shared since
+        self._shared_steps = min(self._shared_steps, self.steps)
         statistics = None if self.buffers is None else self.buffers.flat
         restore(state_dict, self.flat, statistics, self._counts)
-        with self.phase.restoring(state_dict.get("origin")) as is_mine:
-            for center, values in zip(self._shared(), state_dict["centers"], strict=True):
-                if is_mine or force:
+        with self.phase.restoring(state_dict["origin"]) as is_mine:
+            if is_mine or force:
+                for center, values in zip(self._shared(), state_dict["centers"], strict=True):
                     center.put(values)
         self._load_extra_state(state_dict["extra"])
+        if state_dict["rank"] != self.rank or not is_left:
+            self._forget_unshared()
         self._remember()
 
     def _extra_state(self) -> dict[str, Any]:
@@ -297,3 +295,6 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _load_extra_state(self, extra: dict[str, Any]) -> None:
         """Take back what :meth:`_extra_state` returned."""
+
+    def _forget_unshared(self) -> None:
+        """Begin at x with nothing to share: another worker shares what the state had left."""

@@ -18,17 +18,11 @@ import torch
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.naming import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
-from smbox_torch.model.flat import float_buffers
 
-__all__ = ["claim", "statistics_of"]
+__all__ = ["claim"]
 
 RECORD_NBYTES: Final = 512
 NOTHING: Final[Mapping[str, object]] = {}
-
-
-def statistics_of(model: torch.nn.Module | None) -> dict[str, object]:
-    """Return how many floating-point buffers a model exchanges, as a setting of a run."""
-    return {"statistics": 0 if model is None else len(float_buffers(model))}
 
 
 def claim(

@@ -35,11 +35,13 @@ def sync(world: World, net: torch.nn.Module) -> GradientRounds:
     parameters = list(net.parameters())
     share(parameters, world, "begin", 60.0)
     mean = mean_of(world, parameters, net.buffers(), 128)
-    return GradientRounds(parameters, mean, model=net)
+    return GradientRounds(parameters, mean, torch.optim.SGD(parameters), model=net)
 
 
 def rounds(world: World, *parameters: torch.Tensor, bucket_nbytes: int = 64) -> GradientRounds:
-    return GradientRounds(parameters, mean_of(world, parameters, (), bucket_nbytes))
+    return GradientRounds(
+        parameters, mean_of(world, parameters, (), bucket_nbytes), torch.optim.SGD(parameters)
+    )
 
 
 def batch(rank: int, size: int = 5) -> torch.Tensor:
@@ -75,7 +77,9 @@ def test_buckets_are_reduced_while_backward_runs(run_ranks):
     def work(world: World):
         net, seen = model(world), []
         mean = mean_of(world, net.parameters(), (), 128)
-        synced = GradientRounds(list(net.parameters()), mean)
+        share(list(net.parameters()), world, "begin", 60.0)
+        optimizer = torch.optim.SGD(net.parameters())
+        synced = GradientRounds(list(net.parameters()), mean, optimizer)
         net[1].register_full_backward_pre_hook(
             lambda *_: seen.append(mean.rendezvous.counters(0)[world.rank])
         )
@@ -92,7 +96,9 @@ def test_gradients_are_the_row_itself_and_are_not_copied_again(run_ranks):
     def work(world: World):
         net = model(world)
         mean = mean_of(world, net.parameters(), (), 128)
-        synced = GradientRounds(list(net.parameters()), mean)
+        share(list(net.parameters()), world, "begin", 60.0)
+        optimizer = torch.optim.SGD(net.parameters())
+        synced = GradientRounds(list(net.parameters()), mean, optimizer)
         net(batch(0)).square().mean().backward()
         before = [p.grad.data_ptr() for p in net.parameters()]
         net.zero_grad(set_to_none=False)

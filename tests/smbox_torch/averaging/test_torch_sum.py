@@ -21,7 +21,8 @@ a, b = parameter(1.0 + rank, 2.0), parameter(3.0 + rank, dtype=torch.bfloat16)
 c = parameter(4.0)
 buffer = torch.tensor([5 + rank])
 by = TorchSum(dist.group.WORLD, torch.device("cpu"))
-rounds = GradientRounds([a, b, c], SummedMean([a, b, c], [buffer], by))
+mean = SummedMean([a, b, c], [buffer], by)
+rounds = GradientRounds([a, b, c], mean, torch.optim.SGD([a, b, c]))
 by.begin_alike([a, b, c, buffer])
 begin = [told(each) for each in (a, b, c, buffer)]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox_torch.hogwild.hogwild import Hogwild
+from smbox_torch.hogwild.hogwild_pp import HogwildPP
 
 
 def model(seed: int = 3) -> torch.nn.Sequential:
@@ -181,7 +183,7 @@ def test_the_state_of_another_optimizer_is_refused(open_box):
     sgd = torch.optim.SGD([x], lr=0.1)
     optimizer = Hogwild(sgd, open_box(), "run")
     with pytest.raises(ConfigError, match="another algorithm"):
-        optimizer.load_state_dict(torch.optim.SGD([x], lr=0.1).state_dict())
+        optimizer.load_state_dict({**optimizer.state_dict(), "algorithm": "Downpour"})
     optimizer.close()
 
 
@@ -197,3 +199,37 @@ def test_a_state_of_the_worker_itself_leaves_the_model_restorable(open_box):
         optimizer.load_state_dict(optimizer.state_dict())
         optimizer.load_state_dict(checkpoint)
         assert values(net) == saved
+
+
+@pytest.mark.parametrize("kind", [Hogwild, HogwildPP])
+def test_a_resumed_worker_does_the_missing_steps_only(open_box, kind: type):
+    more = {"clusters": 1} if kind is HogwildPP else {}
+    before, x = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
+    with kind(torch.optim.SGD([before], lr=0.1), open_box(), "first", **more) as optimizer:
+        for _ in range(3):
+            before.grad = -torch.ones(3)
+            optimizer.step()
+        saved = copy.deepcopy(optimizer.state_dict())
+    optimizer = kind(torch.optim.SGD([x], lr=0.1), open_box(), "second", **more)
+    optimizer.load_state_dict(saved)
+    assert optimizer.steps == 3
+    while optimizer.steps < 5:
+        x.grad = -torch.ones(3)
+        optimizer.step()
+    assert x.tolist() == pytest.approx([0.5] * 3)
+    optimizer.close()
+
+
+@pytest.mark.parametrize("state", ["shared", "private"])
+def test_the_state_of_a_plain_optimizer_sets_the_one_inside(open_box, state: str):
+    plain, x = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(3))
+    sgd = torch.optim.SGD([plain], lr=0.5, momentum=0.9)
+    plain.grad = torch.ones(3)
+    sgd.step()
+    inner = torch.optim.SGD([x], lr=0.1, momentum=0.9)
+    with Hogwild(inner, open_box(), "run", state=state) as optimizer:
+        optimizer.load_state_dict(sgd.state_dict())
+        assert optimizer.param_groups[0]["lr"] == 0.5
+        momentum = 1.0 if state == "private" else 0.0  # a shared one is everybody's
+        assert optimizer.state[x]["momentum_buffer"].tolist() == [momentum] * 3
+        assert (optimizer.steps, x.tolist()) == (0, [0.0] * 3)

@@ -158,7 +158,9 @@ def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
 
     before = each(members, whole)
     after = each([dataclasses.replace(world, restart=1) for world in members], rest)
-    assert (saved["moves"] is not None) == overlap  # the last step has begun an exchange
+    assert (
+        saved["extra"]["moves"] is not None
+    ) == overlap  # the last step has begun an exchange
     assert {x.tobytes() for x in before + after} == {before[0].tobytes()}
     assert center(again).tobytes() == center(box).tobytes()
 

@@ -140,7 +140,7 @@ def test_each_rank_saves_alone_and_all_load_their_own_or_the_roots(
     box, again = ModelBox(), ModelBox()
     torch.manual_seed(0)
     expected = each(members, before)
-    assert (saved[0]["moves"] is not None) == (saved[1]["moves"] is not None) == overlap
+    assert [saved[rank]["extra"]["moves"] is not None for rank in (0, 1)] == [overlap] * 2
     assert not saved[1]["centers"]
     assert each(worlds(2), after) == expected
     assert expected[0] == expected[1]

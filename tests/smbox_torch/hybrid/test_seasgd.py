@@ -176,7 +176,7 @@ def test_a_run_resumes_exactly_on_all_ranks(worlds, each, overlap: bool):
 
     before = each(members, whole)
     after = each([dataclasses.replace(world, restart=1) for world in members], rest)
-    assert saved["moves"] is None  # all ranks have moved already
+    assert saved["extra"]["moves"] is None  # all ranks have moved already
     assert {x.tobytes() for x in before + after} == {before[0].tobytes()}
     assert center(again).tobytes() == center(box).tobytes()
     x, c = alone(STEPS)

@@ -18,6 +18,8 @@ from smbox_torch import (
     SSP,
     ADownpour,
     Downpour,
+    Hogwild,
+    HogwildPP,
     HybridSGD,
     MDownpour,
     MVADownpour,
@@ -79,7 +81,8 @@ def test_a_model_that_is_changed_after_wrapping_is_refused(
             train(model, opt)
     np.testing.assert_array_equal(weights(model), changed)
     np.testing.assert_array_equal(box.attach("run.float32").get(), center)
-    assert [entry.op for entry in box.log[began:]] == ["get"]  # the test's own
+    ops = [entry.op for entry in box.log[began:] if entry.region == "run.float32"]
+    assert ops == ["get"]  # the test's own
     opt.center_into(model)
     train(model, opt)
     opt.close()
@@ -94,7 +97,7 @@ def test_classes_that_average_gradients_refuse_it_too(kind: type):
         by_load_state_dict(model)
         with pytest.raises(ConfigError, match="load the model before"):
             opt.step()
-        opt.load_state_dict(opt.state_dict())  # takes the model as it is, or sets it
+        opt.load_state_dict(opt.state_dict())
         train(model, opt)
 
 
@@ -112,15 +115,6 @@ def test_what_the_model_holds_already_is_no_change():
         scaler.step(opt)
         scaler.update()
         scheduler.step()
-    assert opt.steps == 2
-
-
-def test_a_model_may_be_changed_once_training_has_begun():
-    model = network()
-    opt = made(EASGD, model, ModelBox())
-    train(model, opt)
-    by_data(model)
-    train(model, opt)
     assert opt.steps == 2
 
 
@@ -188,5 +182,42 @@ def test_states_that_do_not_fit_change_nothing():
         with pytest.raises(ConfigError, match=cure):
             opt.load_state_dict(state)
     assert opt.param_groups[0]["lr"] == 0.1
-    with pytest.raises(ConfigError, match="no state of a torch"):
+    with pytest.raises(ConfigError, match=r"state\['inner'\]"):
         SyncGroup(adam(network()), world=World(0, 0, run_id="x")).load_state_dict({"model": {}})
+
+
+KEYS = [
+    "algorithm",
+    "rank",
+    "steps",
+    "inner",
+    "parameters",
+    "buffers",
+    "counts",
+    "centers",
+    "extra",
+    "origin",
+]
+
+
+@pytest.mark.parametrize("kind", CENTERED)
+def test_states_have_one_form(kind: type):
+    opt = made(kind, network(), ModelBox())
+    assert list(opt.state_dict()) == KEYS
+    assert (opt.steps, opt.workers, opt.rank) == (0, 1, 0)
+    opt.close()
+
+
+@pytest.mark.parametrize("kind", [SyncGroup, HybridSGD, RingAllReduce, Hogwild, HogwildPP])
+def test_states_have_that_form_without_a_center_too(kind: type, open_box):
+    args = () if kind in {SyncGroup, RingAllReduce} else (open_box(), "run")
+    more = {"clusters": 1} if kind is HogwildPP else {}
+    model = network()
+    with kind(torch.optim.SGD(model.parameters(), lr=0.1), *args, **more) as opt:
+        assert list(opt.state_dict()) == KEYS
+        assert (opt.steps, opt.workers, opt.rank) == (0, 1, 0)
+        train(model, opt)
+        state = copy.deepcopy(opt.state_dict())
+        assert state["steps"] == 1
+        opt.load_state_dict(state)
+        assert opt.steps == 1
