@@ -129,6 +129,10 @@ class ChannelTable:
         """Forget a channel and its answers."""
         row.words[Channel.USED] = 0
         self._index.pop((row.client_id, row.channel), None)
+        self.remove_rings(row)
+
+    def remove_rings(self, row: ChannelRow) -> None:
+        """Remove the answers of a channel whose client has them, and no mapping of them."""
         for ring in rings_of(self._node, row.serial):
             self._unlink(ring)
 
