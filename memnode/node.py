@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
@@ -56,6 +55,9 @@ from smbox.wire.status import Status
 HOUSEKEEPING_S: Final = 1.0
 """How often dead local clients and silent remote ones are looked for."""
 
+SILENT_S: Final = 5.0
+"""Silence after which a remote client is looked for, and again as often."""
+
 _LOG = logging.getLogger(__name__)
 
 Outgoing = list[tuple[Connection, list[Buffer]]]
@@ -73,7 +75,7 @@ class Node:
         sessions_max: sessions that there may be.
         open_binds: indices of the listening sockets that ask for no cookie.
         access: of the clients that come with a key.
-        is_connected: tells whether a peer is there; asked when the node has all its sessions.
+        is_connected: tells whether a peer is there; asked of those that are silent.
         wake: called, from any thread, when ``tick`` has something to do.
     """
 
@@ -91,14 +93,12 @@ class Node:
         self._memory = memory
         self._challenge = challenge_of(memory.cookie, memory.name, memory.superblock.uuid)
         self._open_binds = open_binds
-        self._is_connected = is_connected
-        self._asked_s = -math.inf
         self._wake = wake
         self._started_s = self._housekept_s = now_s
         self._context = Context(memory, self.facts, access or Access(None), now_s)
         self.metrics = self._context.metrics
         self._dispatcher = Dispatcher(self._context)
-        self._sessions = Sessions(sessions_max)
+        self._sessions = Sessions(sessions_max, is_connected)
         rows = memory.channels.rows()
         self._sessions.expect([(row.client_id, row.channel) for row in rows], now_s=now_s)
 
@@ -140,7 +140,7 @@ class Node:
             self._forget(channel.key, channel)
             reply = reply_to(request, body=Empty())
         else:
-            channel.heard_s = now_s
+            channel.hear(request, now_s)
             self.metrics.requests[request.op] += 1
             self.metrics.received_nbytes += len(request.payload)
             reply = self._dispatcher.submit(channel, request)
@@ -188,7 +188,7 @@ class Node:
                 later = RemoteError("a later connection of this channel has said HELLO")
                 return refuse(request, later, status=Status.NO_SESSION)
             if self._sessions.is_full:
-                self._drop_gone()
+                self._drop_gone(HOUSEKEEPING_S)
             for former in self._sessions.replaced_by(connection, key_of(hello)):
                 self._drop(former)
             row = known or self._memory.channels.claim(*key_of(hello))
@@ -248,21 +248,22 @@ class Node:
     def _keep_house(self, now_s: float) -> None:
         self._context.access.refresh()
         self.metrics.slots_recovered += self._memory.sweep_slots()
+        self._drop_gone(SILENT_S)
         for key, channel in self._sessions.expired(now_s=now_s):
             pid, host = (channel.hello.pid, channel.hello.host) if channel else (0, "")
             _LOG.info("channel %d of pid %d of %r was silent for too long", key[1], pid, host)
             self.metrics.sessions_expired += 1
             self._forget(key, channel)
 
-    def _drop_gone(self) -> None:
-        """End the sessions of peers that are gone, once a second; they may come back."""
-        now_s = self._context.now_s
-        if now_s - self._asked_s < HOUSEKEEPING_S:
-            return
-        self._asked_s = now_s
-        for channel in list(self._sessions.by_connection.values()):
-            if not self._is_connected(channel.connection):
-                self._drop(channel)
+    def _drop_gone(self, silent_s: float) -> None:
+        """End the sessions of peers that are gone, of those silent for so long.
+
+        They may come back. Their rings go, unless an answer may still be asked for.
+        """
+        for channel in self._sessions.gone(silent_s, now_s=self._context.now_s):
+            self._drop(channel)
+            if channel.is_answered:
+                self._memory.channels.remove_rings(channel.row)
 
     def _drop(self, channel: Channel) -> None:
         """Discard unexecuted all that is held of a connection; its channel stays known.

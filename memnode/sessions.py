@@ -17,6 +17,7 @@ from smbox.memory.channels import ChannelRow, Rings
 from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
 from smbox.wire.messages import Hello
+from smbox.wire.ops import Op
 
 if TYPE_CHECKING:
     from memnode.reads import Snapshot
@@ -54,6 +55,8 @@ class Channel:
         key: client id and channel.
         user: the public key that it came with; "" without one.
         heard_s: when it was last heard of, in monotonic seconds.
+        looked_s: when it was last seen whether its peer is there, in monotonic seconds.
+        acknowledged: the number up to which its client said that it has all replies.
         row: its row of the channel table.
         block: the same for the native library, for changes without an answer.
         queue: requests in order of arrival, the first of them parked.
@@ -86,6 +89,8 @@ class Channel:
         self.key = key_of(hello)
         self.user = user
         self.heard_s = 0.0
+        self.looked_s = 0.0
+        self.acknowledged = 0
         self.row = row
         self.block = row.block()
         self.queue: deque[Request] = deque()
@@ -96,6 +101,17 @@ class Channel:
         self.snapshot: Snapshot | None = None
         self._node = node
         self._rings: Rings | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its client has said that it has all replies, and asks for none again."""
+        return self.acknowledged >= self.row.applied
+
+    def hear(self, request: Request, now_s: float) -> None:
+        """Note that a request came, and what it says of the replies before it."""
+        self.heard_s = now_s
+        if request.op is not Op.WAIT:  # its version is one that it waits for
+            self.acknowledged = max(self.acknowledged, request.version)
 
     @property
     def rings(self) -> Rings:
@@ -128,11 +144,17 @@ class Sessions:
 
     Args:
         sessions_max: how many of those there may be.
+        is_connected: tells whether a peer is there.
     """
 
-    def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
+    def __init__(
+        self,
+        sessions_max: int = SESSIONS_MAX,
+        is_connected: Callable[[Connection], bool] = lambda _: True,
+    ) -> None:
         self.by_connection: dict[Connection, Channel] = {}
         self._sessions_max = sessions_max
+        self._is_connected = is_connected
         self._absent: dict[ChannelKey, float] = {}  # and when they were last heard of
 
     def expect(self, keys: Iterable[ChannelKey], *, now_s: float) -> None:
@@ -171,6 +193,18 @@ class Sessions:
     def forget(self, key: ChannelKey) -> None:
         """Expect a channel no longer."""
         self._absent.pop(key, None)
+
+    def gone(self, silent_s: float, *, now_s: float) -> list[Channel]:
+        """Return the channels whose peers are gone, of those silent for so long.
+
+        No peer is looked for more often.
+        """
+        limit_s = now_s - silent_s
+        known = self.by_connection.values()
+        silent = [each for each in known if max(each.heard_s, each.looked_s) <= limit_s]
+        for channel in silent:
+            channel.looked_s = now_s
+        return [each for each in silent if not self._is_connected(each.connection)]
 
     def expired(self, *, now_s: float) -> list[tuple[ChannelKey, Channel | None]]:
         """Return the channels that were silent for too long, connected or not."""

@@ -75,15 +75,36 @@ def test_a_wheel_holds_the_library_and_names_the_platform(wheel: Path):
 
 
 def test_an_installed_wheel_loads_its_library(wheel: Path, tmp_path: Path):
-    installed = tmp_path / "installed"
+    file, _ = loaded(wheel, tmp_path)
+    assert file.parent == tmp_path / "smbox" / "native"
+
+
+def test_a_wheel_that_was_built_without_a_compiler_loads_its_library(
+    tree: Path, tmp_path: Path
+):
+    pytest.importorskip("ziglang", reason="the extra `dev` brings it")
+    empty, installed = tmp_path / "empty", tmp_path / "installed"
+    empty.mkdir()
+    name, _ = wheel_of(tree, tmp_path, PATH=str(empty), CC="")
+    file, compiler = loaded(tmp_path / name, installed)
+    assert file.parent == installed / "smbox" / "native"
+    assert "zig" in compiler or "clang" in compiler
+
+
+def loaded(wheel: Path, folder: Path) -> tuple[Path, str]:
+    """The library that an installed wheel loads, and its compiler's name."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(installed)
-    code = "from smbox.native.library import load; print(load().file)"
+        archive.extractall(folder)
+    code = (
+        "from smbox.native.library import load; print(load().file, load().compiler, sep='\\n')"
+    )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(installed)},
+        [sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert Path(done.stdout.strip()).parent == installed / "smbox" / "native", done.stderr
+    assert done.returncode == 0, done.stderr
+    file, compiler = done.stdout.splitlines()
+    return Path(file), compiler
 
 
 def test_without_a_native_library_the_wheel_is_pure(tree: Path, tmp_path: Path):

@@ -79,6 +79,8 @@ class Flight:
                 return False
             message.request = next(self.ids)
             message.number = self._next if message.numbers else self._next - 1
+            if message.op is not Op.WAIT:
+                message.version = self.acknowledged
             self._pending = None
             self.messages.append(message)
             self.unsent.append(message)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
-from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring, ring_entry
+from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
 from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
 
@@ -129,6 +129,10 @@ class ChannelTable:
         """Forget a channel and its answers."""
         row.words[Channel.USED] = 0
         self._index.pop((row.client_id, row.channel), None)
+        self.remove_rings(row)
+
+    def remove_rings(self, row: ChannelRow) -> None:
+        """Remove the answers of a channel whose client has them, and no mapping of them."""
         for ring in rings_of(self._node, row.serial):
             self._unlink(ring)
 
@@ -197,7 +201,7 @@ class RingFile:
         Returns:
             ``u8[nbytes]``; None if one had no answer here, or they do not lie side by side.
         """
-        entry, nbytes = ring_entry(number), 0
+        entry, nbytes = (number - 1) % Ring.ENTRIES, 0  # numbers begin at 1
         if entry + count > Ring.ENTRIES:
             return None
         for ahead in range(count):

@@ -17,10 +17,13 @@ at multiples of 8, so that each is written by one plain store (x86 and arm64 do 
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
+from smbox.dtypes import TABLE
+
 PREFIX: Final = "smbox."
-FORMAT: Final = 3
+FORMAT_NUMBER: Final = 3  # of what the words mean
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 
@@ -30,8 +33,7 @@ shared with neighbours: the same commit loop then ran at 0.55 of a copy instead 
 
 NAME_NBYTES_MAX: Final = 200
 SHAPE_NDIM_MAX: Final = 8
-LOW_WORD: Final = (1 << 64) - 1
-"""Mask of the lower of two words."""
+LOW_WORD: Final = (1 << 64) - 1  # mask of the lower of two words
 
 
 class Superblock:
@@ -106,7 +108,6 @@ class Consistency:
 
     STRIPE: Final = 1  # each stripe's changes are commits
     NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only; 2 is not used again
-
     NAMES: Final = {STRIPE: "stripe", NONE: "none"}
 
 
@@ -131,7 +132,6 @@ class Slot:
     A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
     the same range of the regions that hold the optimizer's state. Each extent has an undo area;
     all of them fill a huge page, without which a commit takes a quarter longer.
-    ``smbox/native/native.h`` has the same words.
     """
 
     EXTENTS_MAX: Final = 4
@@ -209,14 +209,20 @@ class LockByte:
     SLOTS: Final = 1 << 61  # + slot id, below 2**60: held while the slot's writer lives
 
 
+_NUMBERS: Final = sorted(
+    f"{kind.__name__}.{name} = {value}"
+    for kind in [each for each in globals().values() if isinstance(each, type)]
+    for name, value in vars(kind).items()
+    if name.isupper() and isinstance(value, int)
+) + [f"{dtype.name} = {dtype.code}" for dtype in TABLE]
+_HASH: Final = sha256("\n".join(_NUMBERS).encode()).digest()
+FORMAT: Final = FORMAT_NUMBER | int.from_bytes(_HASH[:6], "little") << 16
+"""In superblock, regions and slots: the format number, and 48 bits of a hash of the above."""
+
+
 def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:
     """Round ``nbytes`` up to a multiple of ``unit``."""
     return -(-nbytes // unit) * unit
-
-
-def ring_entry(number: int) -> int:
-    """Return the entry of a channel's ring for the answer of a number; they begin at 1."""
-    return (number - 1) % Ring.ENTRIES
 
 
 def stripe_count(nbytes: int) -> int:

@@ -199,7 +199,7 @@ EXPORT u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, doub
 /* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
 EXPORT u64 smbox_level(u64 wanted);
 
-/* Facts for Python: format, then sizes and offsets of the structs, then 0. */
+/* Facts for Python: format, sizes and offsets of the structs, then the values of the constants. */
 EXPORT extern const u64 smbox_layout[];
 
 /* ---- helpers -------------------------------------------------------------------------------- */

@@ -91,7 +91,8 @@ def why_not_shared(node: NodeInfo) -> str | None:
     if uuid != node.uuid:
         return "another node of the same name keeps its memory in this /dev/shm"
     if found_format != layout.FORMAT:
-        return f"the node's memory has format {found_format}, this client knows {layout.FORMAT}"
+        known = f"this client knows {layout.FORMAT:#x}"
+        return f"the node's memory has format {found_format:#x}, {known}"
     return None
 
 

@@ -49,8 +49,9 @@ class Header:
         address: global address of the first byte of the range.
         nbytes: of the range; items of a BATCH; timeout in ms of a WAIT.
         scale: 8 bytes as the region's dtype asks; see ``header.pack_scale``.
-        version: that a WAIT waits for; of the region, in its reply; the stamp of the range, in
-            the reply to a LEND.
+        version: that a WAIT waits for; in other requests, the number up to which the client has
+            all replies; of the region, in the reply to a WAIT; the stamp of the range, in the
+            reply to a LEND.
         numbers: how many numbers a change takes: stripes touched, or items; in a reply the
             credit: MiB of data that the channel may have under way from now on; 0: as before.
         generation: of the channel's connection, as its HELLO told.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -168,6 +169,31 @@ def test_clients_that_crash_after_counting_leave_room(place):
         client.kill()
     assert box.stats()["used_nbytes"] - before < 16 * MIB
     assert sum(box.counter(f"steps{index}").value for index in range(4)) == 16
+
+
+EXCHANGES = """
+region = box.attach("center")
+region.elastic(np.ones(region.shape, region.dtype), 0.5)
+region[:1].get()  # tells the node that the answers arrived
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_clients_that_crash_after_an_exchange_leave_room(place):
+    box = place.box()
+    box.create("center", MIB)
+    before = box.stats()["used_nbytes"]
+    clients = [place.script(EXCHANGES, "tcp") for _ in range(2)]
+    for client in clients:
+        assert client.stdout.readline() == "ready\n"
+    assert box.stats()["used_nbytes"] - before > 32 * MIB
+    for client in clients:
+        client.kill()
+    limit_s = time.monotonic() + 20
+    while box.stats()["used_nbytes"] - before > 4 * MIB:
+        assert time.monotonic() < limit_s, "the rings stay"
+        time.sleep(0.1)
 
 
 def test_elastic_moves_x_by_what_the_center_got_though_the_node_dies(place):

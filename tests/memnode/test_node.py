@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from memnode.node import Node
+from memnode.node import SILENT_S, Node
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing
@@ -86,6 +86,49 @@ def test_who_is_gone_takes_nobodys_place(bench):
     assert third.ask(Op.PING, body=Empty()).status is Status.OK
     assert first.hello(generation=2).body.resumed
     assert second.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
+
+
+def test_a_ring_goes_with_its_peer_once_no_answer_can_be_asked_for_again(bench):
+    gone = set()
+    bench.node = Node(
+        bench.memory, now_s=0.0, is_connected=lambda connection: connection not in gone
+    )
+    peer = bench.peer()
+    address = peer.create("w").body.address
+    before = bench.memory.used_nbytes()
+    assert peer.add(address, np.ones(8, np.float32), op=Op.FETCH).status is Status.OK
+    with_ring = bench.memory.used_nbytes()
+    assert with_ring > before
+    bench.tick(after_s=SILENT_S)
+    assert peer.ask(Op.PING, number=1, body=Empty()).status is Status.OK  # it is connected
+    gone.add((0, b"peer-1"))
+    bench.tick(after_s=SILENT_S)
+    assert bench.memory.used_nbytes() == with_ring  # it may come back for the answer
+    gone.clear()
+    assert peer.hello().body.resumed
+    assert peer.ask(Op.PING, number=1, version=1, body=Empty()).status is Status.OK
+    bench.tick(after_s=SILENT_S)
+    assert bench.memory.used_nbytes() == with_ring
+    gone.add((0, b"peer-1"))
+    bench.tick(after_s=SILENT_S)
+    assert bench.memory.used_nbytes() == before
+    gone.clear()
+    found = peer.hello().body
+    assert (found.resumed, found.applied) == (True, 1)
+    assert peer.add(address, np.ones(8, np.float32), op=Op.FETCH).status is Status.OK
+
+
+def test_a_peer_that_waits_for_a_version_has_not_said_that_it_has_its_answers(bench):
+    bench.node = Node(bench.memory, now_s=0.0, is_connected=lambda _: False)
+    peer = bench.peer()
+    address = peer.create("w").body.address
+    assert peer.add(address, np.ones(8, np.float32), op=Op.FETCH).status is Status.OK
+    with_ring = bench.memory.used_nbytes()
+    waited = peer.ask(Op.WAIT, address=address, number=1, version=1, nbytes=100)
+    assert waited.status is Status.OK
+    bench.tick(after_s=SILENT_S)
+    assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION  # it was looked for
+    assert bench.memory.used_nbytes() == with_ring
 
 
 def test_goodbye_ends_the_session_and_forgets_the_channel(bench):

@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=2026)
     told = parser.parse_args()
-    verdict = run(Settings(told.seed, seconds=60 * told.minutes))
+    verdict = run(Settings.of_minutes(told.seed, told.minutes))
     print(verdict.text())
     return 1 if verdict.faults else 0
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import shutil
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -36,6 +36,9 @@ DEAD_S_MAX: Final = 0.3
 PAUSE_S_MAX: Final = 1.0
 AIMED_SHARE: Final = 0.5
 
+STRIKES_PER_MINUTE: Final = 75  # 1,500 in 20 minutes
+KILLS_INSIDE_PER_MINUTE: Final = 2
+OPERATIONS_PER_MINUTE: Final = 4_000
 
 FATES: Final = {
     "node kill": 3,
@@ -56,18 +59,32 @@ class Settings:
     Attributes:
         seed: of the schedule and of the clients' choices.
         operations: acknowledged changes.
-        kills: kills and cuts.
-        inside: kills and pauses of a process that was inside a commit.
+        strikes: kills, cuts and pauses.
+        kills: of these, kills and cuts.
+        kills_inside: of these, kills of a process that was inside a native commit.
         seconds: of the run.
         pace: acknowledged changes of the remote clients between two fates, on average.
     """
 
     seed: int
-    operations: int = 20_000
-    kills: int = 30
-    inside: int = 5
+    operations: int = 0
+    strikes: int = 0
+    kills: int = 0
+    kills_inside: int = 0
     seconds: float = 0.0
     pace: int = 60
+
+    @classmethod
+    def of_minutes(cls, seed: int, minutes: float) -> Self:
+        """Ask for a run of so many minutes, and for as much in them."""
+        return cls(
+            seed,
+            operations=math.ceil(OPERATIONS_PER_MINUTE * minutes),
+            strikes=math.ceil(STRIKES_PER_MINUTE * minutes),
+            kills_inside=math.ceil(KILLS_INSIDE_PER_MINUTE * minutes),
+            seconds=60 * minutes,
+            pace=20,
+        )
 
 
 class Harness:
@@ -83,7 +100,6 @@ class Harness:
         self._folder = folder
         self._rng = random.Random(settings.seed)
         self._verdict = Verdict(settings.seed)
-        self._fates: Counter[str] = Counter()
         self._node = NodeRole(f"chaos-{secrets.token_hex(4)}", folder)
         self._proxy = Proxy(self._node.path)
         self._clients: list[ClientRole] = []
@@ -104,7 +120,6 @@ class Harness:
                 time.sleep(LOOK_S)
             self._lower_curtain()
         self._verdict.seconds = time.monotonic() - begun_s
-        self._verdict.fates = dict(self._fates)
         left = listing(f"{PREFIX}{self._node.node}.")
         self._verdict.faults += [f"left in /dev/shm: {left}"] if left else []
         return self._verdict
@@ -124,12 +139,14 @@ class Harness:
     def _is_over(self, passed_s: float) -> bool:
         if self._verdict.faults:
             return True
-        wanted = self._settings
-        kills = sum(count for fate, count in self._fates.items() if "pause" not in fate)
-        operations = self._records // 2
-        is_enough = operations >= wanted.operations and kills >= wanted.kills
-        is_enough = is_enough and self._verdict.inside >= wanted.inside
-        return is_enough and passed_s >= wanted.seconds
+        wanted, found = self._settings, self._verdict
+        return (
+            self._records // 2 >= wanted.operations
+            and found.strikes >= wanted.strikes
+            and found.kills >= wanted.kills
+            and found.kills_inside >= wanted.kills_inside
+            and passed_s >= wanted.seconds
+        )
 
     def _look(self) -> None:
         """Do what is due, see that all live that should, and strike when it is time."""
@@ -164,7 +181,7 @@ class Harness:
             )
         else:
             done = self._strike_role(self._pick(whom), what, seconds)
-        self._fates[fate] += done
+        self._verdict.fates[fate] += done
 
     def _pick(self, whom: str) -> Role:
         remote = self._rng.randrange(2)
@@ -182,8 +199,9 @@ class Harness:
             return False
         if self._rng.random() < AIMED_SHARE:
             wanted = self._rng.choice([ANYWHERE, LAST_WORDS])
-            pid = role.process.pid
-            self._verdict.inside += catch(self._node.node, pid, self._rng, wanted)
+            is_inside = catch(self._node.node, role.process.pid, self._rng, wanted)
+            self._verdict.kills_inside += is_inside and what == "kill"
+            self._verdict.pauses_inside += is_inside and what == "pause"
         later_s = time.monotonic() + seconds
         if what == "kill":
             role.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,8 @@ class Verdict:
     Attributes:
         seed: of the schedule.
         operations: acknowledged changes.
-        inside: how many kills and pauses met a process inside a commit.
+        kills_inside: how many kills met a process inside a native commit.
+        pauses_inside: the same of pauses.
         fates: how often what was done to whom.
         seconds: that it took.
         faults: what must not be; none in a good run.
@@ -25,10 +27,16 @@ class Verdict:
 
     seed: int
     operations: int = 0
-    inside: int = 0
-    fates: dict[str, int] = field(default_factory=dict)
+    kills_inside: int = 0
+    pauses_inside: int = 0
+    fates: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def strikes(self) -> int:
+        """How often something was killed, cut or paused."""
+        return sum(self.fates.values())
 
     @property
     def kills(self) -> int:
@@ -36,18 +44,16 @@ class Verdict:
         return sum(count for fate, count in self.fates.items() if "pause" not in fate)
 
     def text(self) -> str:
-        """Word the result for people."""
+        """Word the result for people: one line, and one for each fault."""
         done = ", ".join(f"{count} x {fate}" for fate, count in sorted(self.fates.items()))
-        size = f"{self.operations} acknowledged operations in {self.seconds:.1f} s"
-        lines = [
-            f"chaos, seed {self.seed}: {size}",
-            f"  {self.kills} kills and cuts: {done or 'none'}",
-            f"  {self.inside} kills and pauses met a process inside a commit",
-        ]
-        if not self.faults:
-            lines.append("  every acknowledged operation is in exactly once; nothing is left")
-        lines += [f"  FAULT: {fault}" for fault in self.faults]
-        return "\n".join(lines)
+        result = "every acknowledged operation is in exactly once; nothing is left"
+        line = (
+            f"chaos, seed {self.seed}, {self.seconds / 60:.1f} minutes:"
+            f" {self.operations} acknowledged operations, {self.strikes} strikes ({done}),"
+            f" inside a native commit {self.kills_inside} kills and {self.pauses_inside}"
+            f" pauses: {result if not self.faults else 'FAILED'}"
+        )
+        return "\n".join([line, *(f"  FAULT: {fault}" for fault in self.faults)])
 
 
 def judge(contents: I64, counts: Sequence[int], logs: Mapping[int, LifeLog]) -> list[str]:

@@ -121,7 +121,12 @@ def test_memory_that_is_just_being_opened_is_kept(node, dead_pid):
 
 @pytest.mark.parametrize(
     ("magic", "version"),
-    [(0, layout.FORMAT), (7, layout.FORMAT), (Superblock.MAGIC_VALUE, layout.FORMAT + 1)],
+    [
+        (0, layout.FORMAT),
+        (7, layout.FORMAT),
+        (Superblock.MAGIC_VALUE, layout.FORMAT + 1),
+        (Superblock.MAGIC_VALUE, layout.FORMAT ^ 1 << 40),  # another hash
+    ],
 )
 def test_memory_without_a_superblock_of_ours_is_kept(node, dead_pid, magic, version):
     make(node, dead_pid, 12345, magic, version)

@@ -7,7 +7,7 @@ import pytest
 from smbox.errors import SegmentError
 from smbox.memory import journal, layout
 from smbox.memory.journal import Writer
-from smbox.memory.segment import listing
+from smbox.memory.segment import Segment, listing
 
 
 def test_a_slot_lives_as_long_as_its_writer(memory):
@@ -49,3 +49,15 @@ def test_slots_are_listed_with_who_lives(memory):
     alive.close()
     memory.sweep_slots()
     assert journal.slot_ids(memory.name) == [memory.writer.slot_id]
+
+
+@pytest.mark.parametrize("changed", [1, 1 << 40])  # the format number, the layout's hash
+def test_a_slot_of_another_format_is_refused_and_stays(memory, changed):
+    name = layout.slot_name(memory.name, memory.writer.slot_id)
+    with Segment.attach(name) as segment:
+        words = segment.words(0, layout.Slot.WORDS)
+        words[layout.Slot.FORMAT] ^= changed
+        with pytest.raises(SegmentError, match="of this format"):
+            journal.attach_slot(memory.name, memory.writer.slot_id)
+        assert name in listing("smbox.")
+        words[layout.Slot.FORMAT] ^= changed

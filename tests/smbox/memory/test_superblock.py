@@ -44,17 +44,26 @@ def test_addresses_end(memory):
         memory.superblock.take_address(4096)
 
 
+HASH_BIT = 1 << 40  # of the layout's hash
+
+
 @pytest.mark.parametrize(
-    ("word", "message"),
-    [(Superblock.MAGIC, "no superblock"), (Superblock.FORMAT, "another format")],
+    ("word", "changed", "message"),
+    [
+        (Superblock.MAGIC, 1, "no superblock"),
+        (Superblock.FORMAT, 1, "another format"),
+        (Superblock.FORMAT, HASH_BIT, "another format"),
+    ],
 )
-def test_foreign_memory_is_refused_and_stays(memory, word, message):
+def test_foreign_memory_is_refused_and_stays(memory, word, changed, message):
     words = Segment.attach(layout.node_name(memory.name)).words(0, 16)
     memory.superblock.locks.unlock(layout.LockByte.NODE)
-    words[word] += 1
+    words[word] ^= changed
+    found = listing(f"smbox.{memory.name}.")
     with pytest.raises(SegmentError, match=message):
         OwnedSuperblock.own(memory.name, 1)
-    words[word] -= 1
+    assert listing(f"smbox.{memory.name}.") == found
+    words[word] ^= changed
     assert memory.superblock.memory_nbytes == 64 << 20
 
 

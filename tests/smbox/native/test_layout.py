@@ -4,56 +4,148 @@ from __future__ import annotations
 
 import ctypes
 
+import numpy as np
+import pytest
+
+from smbox import dtypes
 from smbox.memory import layout, orders
-from smbox.memory.layout import Channel, RegionHeader, Ring, Slot, Stripe
+from smbox.memory.kernels import KernelCode, OptimizerCode
+from smbox.memory.layout import (
+    Channel,
+    Consistency,
+    RegionHeader,
+    RegionState,
+    Ring,
+    Slot,
+    SlotState,
+    Stripe,
+)
 from smbox.native import library
 
 WORD = layout.WORD_NBYTES
 
-EXPECTED = {
-    "format": layout.FORMAT,
-    "sizeof stripe": Stripe.NBYTES,
-    "stripe.sequence": Stripe.SEQUENCE * WORD,
-    "stripe.writer": Stripe.WRITER * WORD,
-    "region_header.state": RegionHeader.STATE * WORD,
-    "slot.magic": Slot.MAGIC * WORD,
-    "slot.format": Slot.FORMAT * WORD,
-    "slot.id": Slot.ID * WORD,
-    "slot.pid": Slot.PID * WORD,
-    "slot.pid_started": Slot.PID_STARTED * WORD,
-    "slot.state": Slot.STATE * WORD,
-    "slot.kernel": Slot.KERNEL * WORD,
-    "slot.stripe": Slot.STRIPE * WORD,
-    "slot.first": Slot.FIRST * WORD,
-    "slot.limit": Slot.LIMIT * WORD,
-    "slot.progress": Slot.PROGRESS * WORD,
-    "slot.extents": Slot.EXTENTS * WORD,
-    "slot.region": Slot.REGION * WORD,
-    "slot.channel": Slot.CHANNEL * WORD,
-    "slot.serial": Slot.SERIAL * WORD,
-    "slot.number": Slot.NUMBER * WORD,
-    "slot.ring": Slot.RING * WORD,
-    "slot.ring_offset": Slot.RING_OFFSET * WORD,
-    "sizeof channel_row": Channel.NBYTES,
-    "channel_row.applied": Channel.APPLIED * WORD,
-    "channel_row.serial": Channel.SERIAL * WORD,
-    "sizeof ring_entry": Ring.HEAD_WORDS * WORD,
-    "ring_entry.number": Ring.NUMBER * WORD,
-    "ring_entry.nbytes": Ring.ANSWER_NBYTES * WORD,
-    "ring entries": Ring.ENTRIES,
-    "sizeof region": 9 * WORD,
-    "sizeof writer": 7 * WORD,
-    "sizeof channel": 6 * WORD,
-    "sizeof order": orders.ORDER_NBYTES,
-    "sizeof reading": orders.READING_NBYTES,
-    "end": 0,
+IN_ORDER = {  # words that smbox/memory fills by place
+    "region": "header table data nbytes address lock stripe_nbytes dtype consistency",
+    "writer": "slot undo+4 locks block_nbytes",
+    "channel": "row index ring ring_base ring_offset entry_nbytes",
+    "order": "kernel operand back extents region+4 first limit source source_nbytes scale"
+    " parameters back_to channel number done result met stripe",
+    "reading": "region first limit places count row_nbytes out operand done result stripe",
 }
 
 
-def test_every_offset_of_the_library_is_that_of_the_layout():
+def words_of(kind, nbytes, members):
+    """Size, then where each member lies: the words of ``kind`` by their names."""
+    found = {f"sizeof {kind.__name__}": nbytes}
+    return found | {
+        f"{kind.__name__}.{name}": getattr(kind, name) * WORD for name in members.split()
+    }
+
+
+def filled(name):
+    """The same for words that follow each other."""
+    found, at = {}, 0
+    for member in IN_ORDER[name].split():
+        word, _, count = member.partition("+")
+        found[f"{name}.{word}"] = at
+        at += WORD * int(count or 1)
+    return {f"sizeof {name}": at} | found
+
+
+EXPECTED = (
+    {"format": layout.FORMAT_NUMBER}
+    | words_of(Stripe, Stripe.NBYTES, "SEQUENCE WRITER")
+    | words_of(RegionHeader, 3 * WORD, "MAGIC FORMAT STATE")
+    | words_of(
+        Slot,
+        Slot.WORDS * WORD,
+        "MAGIC FORMAT ID PID PID_STARTED STATE KERNEL STRIPE FIRST LIMIT PROGRESS EXTENTS"
+        " REGION CHANNEL SERIAL NUMBER RING RING_OFFSET",
+    )
+    | words_of(
+        Channel,
+        Channel.NBYTES,
+        "CLIENT_LOW CLIENT_HIGH CHANNEL APPLIED USED GENERATION SERIAL",
+    )
+    | words_of(Ring, Ring.HEAD_WORDS * WORD, "NUMBER ANSWER_NBYTES")
+    | filled("region")
+    | filled("writer")
+    | filled("channel")
+    | filled("order")
+    | filled("reading")
+    | {
+        "ring entries": Ring.ENTRIES,
+        "extents": Slot.EXTENTS_MAX,
+        "sequence open": Stripe.OPEN,
+        "sequence undone": Stripe.OPEN << 1,
+        "sequence undone mask": (1 << Stripe.COMMITS_SHIFT) - 1 - Stripe.OPEN,
+        "sequence commit": 1 << Stripe.COMMITS_SHIFT,
+        "slot free": SlotState.FREE,
+        "slot armed": SlotState.ARMED,
+        "slot committed": SlotState.COMMITTED,
+        "slot state": SlotState.MASK,
+        "slot commits": 1 << SlotState.BITS,
+        "region freed": RegionState.FREED,
+        "stripe by stripe": Consistency.STRIPE,
+        "without locks": Consistency.NONE,
+    }
+    | {
+        f"dtype {dtype.name}": dtype.code
+        for dtype in sorted(dtypes.TABLE, key=lambda each: each.code)
+    }
+    | {f"kernel {code.name}": code for code in (*KernelCode, *OptimizerCode)}
+    | {f"back {code.name}": code for code in orders.Back}
+    | {f"result {code.name}": code for code in orders.Result}
+)
+
+
+def test_every_word_and_number_of_the_library_is_that_of_the_layout():
     words = ctypes.c_uint64 * len(EXPECTED)
     found = list(words.in_dll(library.load().long, "smbox_layout"))
     assert dict(zip(EXPECTED, found, strict=True)) == EXPECTED
+
+
+def test_an_order_and_a_reading_are_as_long_as_their_words():
+    assert EXPECTED["sizeof order"] == orders.ORDER_NBYTES
+    assert EXPECTED["sizeof reading"] == orders.READING_NBYTES
+    assert EXPECTED["order.done"] == orders.ORDER_DONE * WORD
+    assert EXPECTED["reading.done"] == orders.READING_DONE * WORD
+
+
+@pytest.mark.parametrize("scale", [7, 7.0])
+def test_an_order_is_written_where_the_library_reads_it(scale):
+    at = {
+        name: EXPECTED[f"order.{name}"] // WORD for name in map(bare, IN_ORDER["order"].split())
+    }
+    names = ["kernel", "operand", "back", "first", "limit", "source", "source_nbytes"]
+    more = ["parameters", "back_to", "channel", "number", "done"]
+    values = {name: 100 + place for place, name in enumerate(names + more)}
+    block, regions = orders.Block(orders.ORDER_NBYTES), [orders.block_of(1) for _ in range(2)]
+    first = [values[name] for name in names[:3]]
+    rest = [values[name] for name in names[3:]]
+    tail = [values[name] for name in more]
+    orders.write_order[type(scale)](
+        block.bytes, 0, *first, orders.extents_of(regions), *rest, scale, *tail
+    )
+    assert {name: block.words[at[name]] for name in values} == values
+    assert block.words[at["extents"]] == 2
+    assert [block.words[at["region"] + place] for place in range(2)] == [
+        each.address for each in regions
+    ]
+    assert block.bytes[8 * at["scale"] :][:8] == np.array([scale]).tobytes()
+
+
+def test_a_reading_is_written_where_the_library_reads_it():
+    at = {name: EXPECTED[f"reading.{name}"] // WORD for name in IN_ORDER["reading"].split()}
+    names = IN_ORDER["reading"].split()[:9]
+    values = {name: 100 + place for place, name in enumerate(names)}
+    block = orders.Block(orders.READING_NBYTES)
+    orders.write_reading(block.bytes, 0, *values.values())
+    assert {name: block.words[at[name]] for name in names} == values
+
+
+def bare(member):
+    return member.partition("+")[0]
 
 
 def test_the_extents_regions_have_a_word_each():

@@ -137,17 +137,21 @@ def test_an_interrupt_leaves_each_stripe_of_x_moved_or_not():
     assert (x == 4).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_sinks_give_the_bits_of_the_native_library(dtype, box):
     x, old = np.random.default_rng(3).standard_normal((2, 1003)).astype(dtype)
-    sunk, delta, native = x.copy(), np.zeros_like(x), x.copy()
-    MoveSink(0, sunk, dtype(0.3), x.itemsize)(0, x.nbytes, old.view(np.uint8))
-    DeltaSink(0, x, dtype(0.3), delta)(0, x.nbytes, old.view(np.uint8))
-    native_delta = np.zeros_like(x)
+    rate = np.float64(0.3) if dtype is np.float64 else np.float32(0.3)  # where it is computed
+    sunk, delta, total, native = x.copy(), np.zeros_like(x), np.zeros_like(x), x.copy()
+    MoveSink(0, sunk, rate, x.itemsize)(0, x.nbytes, old.view(np.uint8))
+    DeltaSink(0, x, rate, delta)(0, x.nbytes, old.view(np.uint8))
+    SumSink(0, x, rate, total)(0, x.nbytes, old.view(np.uint8))
+    native_delta, native_total = np.zeros_like(x), np.zeros_like(x)
     box.create("center", init=old).elastic(native, 0.3)
     box.create("second", init=old).elastic(x.copy(), 0.3, delta=native_delta)
+    box.create("third", init=old).accumulate(x, 0.3, out=native_total)
     assert sunk.tobytes() == native.tobytes()
     assert delta.tobytes() == native_delta.tobytes()
+    assert total.tobytes() == native_total.tobytes()
 
 
 def test_what_came_back_as_a_message_may_be_read_only():

@@ -12,13 +12,22 @@ from smbox.testing.chaos.harness import FATES, Harness, Settings
 @pytest.mark.timeout(300)
 def test_a_small_run(tmp_path):
     verdict = Harness(
-        Settings(seed=3, operations=40, kills=1, inside=1, pace=4), tmp_path
+        Settings(seed=3, operations=40, strikes=4, kills=1, kills_inside=1, pace=4), tmp_path
     ).run()
     assert verdict.faults == [], verdict.text()
     assert verdict.operations >= 40
     assert verdict.kills >= 1
-    assert verdict.inside >= 1
+    assert verdict.strikes >= 4
+    assert 1 <= verdict.kills_inside <= verdict.kills
     assert set(verdict.fates) <= set(FATES)
+
+
+def test_a_longer_run_wants_more():
+    settings = Settings.of_minutes(7, 20)
+    assert settings.seconds == 1200
+    assert settings.strikes == 1500
+    assert settings.kills_inside == 40
+    assert Settings.of_minutes(7, 0.1).kills_inside == 1
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -98,9 +100,13 @@ def test_a_torn_block_and_a_torn_row():
 
 
 def test_the_result_is_readable():
-    verdict = Verdict(7, 20_000, 1, {"node kill": 2, "link pause": 1}, 3.0)
-    assert verdict.kills == 2
-    assert "exactly once" in verdict.text()
+    fates = Counter({"node kill": 2, "link pause": 1})
+    verdict = Verdict(7, 20_000, 1, 0, fates, 90.0)
+    assert (verdict.strikes, verdict.kills) == (3, 2)
+    (line,) = verdict.text().splitlines()
+    assert "seed 7, 1.5 minutes: 20000 acknowledged operations, 3 strikes" in line
+    assert "inside a native commit 1 kills and 0 pauses" in line
+    assert "exactly once" in line
     verdict.faults.append("a change is lost")
     assert "FAULT: a change is lost" in verdict.text()
     assert "exactly once" not in verdict.text()
