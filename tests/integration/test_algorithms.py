@@ -55,7 +55,7 @@ CASES = {
     "EASGD-overlap": (
         EASGD,
         {"overlap": True, **ELASTIC},
-        lambda: ran(oracles.easgd_overlapped, **ELASTIC),
+        lambda: ran(oracles.easgd, **ELASTIC),
     ),
     "EAMSGD": (
         EAMSGD,
