@@ -34,7 +34,7 @@ def test_an_elastic_exchange_preserves_the_sum():
     assert c.tolist() == [0.25] * SIZE
 
 
-@pytest.mark.parametrize("algorithm", [oracles.easgd, oracles.easgd_overlapped, oracles.seasgd])
+@pytest.mark.parametrize("algorithm", [oracles.easgd, oracles.seasgd])
 def test_elastic_algorithms_close_the_distance_at_their_rate(algorithm):
     x, c = apart()
     oracles.run(algorithm(x, c, still, **ELASTIC))
