@@ -32,6 +32,8 @@ PERIOD_4 = 2
 """Version of rows whose period is EASGD's default, since that is 4."""
 LEAST_RATE = 3
 """Version of rows with the default moving rate too, since that is at least 0.45."""
+IN_TIME = 4
+"""Version of rows with ``overlap``, since a move reaches x in the step it is due in."""
 SSP_TIMEOUT_S = 60.0
 """A worker that waits longer for a killed one gives up; the default of 300 s tells no more."""
 
@@ -95,7 +97,7 @@ def _tuned() -> list[Row]:
             "easgd",
             ELASTIC_LR,
             options={"overlap": True},
-            version=LEAST_RATE,
+            version=IN_TIME,
         ),
         replace(hybrid, options={"moving_rate": 0.7}),
         replace(
@@ -103,6 +105,7 @@ def _tuned() -> list[Row]:
             name="hybrid-overlap",
             title="HybridSGD 2 x 2, overlapped",
             options={"overlap": True},
+            version=IN_TIME,
         ),
     ]
 
