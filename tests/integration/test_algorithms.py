@@ -33,10 +33,10 @@ STEPS = 6
 ELASTIC = {"moving_rate": 0.3, "period": 2}
 
 
-def ran(algorithm, *shared, **settings) -> np.ndarray:
+def ran(algorithm, *shared, steps: int = STEPS, **settings) -> np.ndarray:
     """The center after a sequential run of an oracle."""
     x, c = start(), start()
-    oracles.run(algorithm(x, c, *shared, gradient(0), steps=STEPS, lr=LR, **settings))
+    oracles.run(algorithm(x, c, *shared, gradient(0), steps=steps, lr=LR, **settings))
     return c
 
 
@@ -54,8 +54,8 @@ CASES = {
     "EASGD": (EASGD, ELASTIC, lambda: ran(oracles.easgd, **ELASTIC)),
     "EASGD-overlap": (
         EASGD,
-        {"overlap": True, **ELASTIC},
-        lambda: ran(oracles.easgd, **ELASTIC),
+        {"overlap": True, **ELASTIC},  # the next step's exchange has begun
+        lambda: ran(oracles.easgd, steps=STEPS + 1, **ELASTIC),
     ),
     "EAMSGD": (
         EAMSGD,

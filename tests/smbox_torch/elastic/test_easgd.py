@@ -213,9 +213,11 @@ def test_a_state_is_taken_and_loaded_after_the_exchange_under_way(loads: bool):
     one = worker(0, box, period=1, overlap=True)
     saved = one.optimizer.state_dict()
     ask, finish_it = one.optimizer.ask, one.optimizer._overlap.finish
-    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
-    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
     one.run()
+    finish_it()
+    one.optimizer.ask = lambda xs, moves: (gate.wait(), ask(xs, moves))[0]
+    one.optimizer.exchange()
+    one.optimizer._overlap.finish = lambda: (gate.set(), finish_it())[0]
     began = len(box.log)
     if loads:
         one.optimizer.load_state_dict(saved, force=True)

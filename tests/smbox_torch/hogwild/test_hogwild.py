@@ -11,6 +11,7 @@ import torch
 from smbox.errors import ConfigError, RequestTimeoutError
 from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.hogwild_pp import HogwildPP
+from smbox_torch.world import World
 
 
 def model(seed: int = 3) -> torch.nn.Sequential:
@@ -203,7 +204,7 @@ def test_a_state_of_the_worker_itself_leaves_the_model_restorable(open_box):
 
 @pytest.mark.parametrize("kind", [Hogwild, HogwildPP])
 def test_a_resumed_worker_does_the_missing_steps_only(open_box, kind: type):
-    more = {"clusters": 1} if kind is HogwildPP else {}
+    more = {"clusters": 1, "world": World()} if kind is HogwildPP else {}
     before, x = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
     with kind(torch.optim.SGD([before], lr=0.1), open_box(), "first", **more) as optimizer:
         for _ in range(3):

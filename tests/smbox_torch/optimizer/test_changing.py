@@ -27,6 +27,7 @@ from smbox_torch import (
     SyncEASGD,
     SyncGroup,
 )
+from smbox_torch.world import World
 
 torch.set_num_threads(1)
 
@@ -106,6 +107,7 @@ def test_a_change_between_steps_is_kept_where_there_is_one_model(kind: type, cha
     args = () if kind in {SyncGroup, RingAllReduce} else (open_box(), "run")
     more = {"clusters": 1} if kind is HogwildPP else {}
     more |= {"period": 100} if kind is HybridSGD else {}
+    more |= {} if kind is Hogwild else {"world": World()}
     model = ones()
     with kind(torch.optim.SGD(model.parameters(), lr=0.0), *args, **more) as opt:
         assert changed_after_two_steps(opt, model, change) == 10

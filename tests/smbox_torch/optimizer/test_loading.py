@@ -212,6 +212,7 @@ def test_states_have_one_form(kind: type):
 def test_states_have_that_form_without_a_center_too(kind: type, open_box):
     args = () if kind in {SyncGroup, RingAllReduce} else (open_box(), "run")
     more = {"clusters": 1} if kind is HogwildPP else {}
+    more |= {} if kind is Hogwild else {"world": World()}
     model = network()
     with kind(torch.optim.SGD(model.parameters(), lr=0.1), *args, **more) as opt:
         assert list(opt.state_dict()) == KEYS
