@@ -31,6 +31,8 @@ def address_bytes(box: BoxLike | None) -> torch.Tensor:
 class HybridRoot(EASGD):
     """The part of the group's root: its exchange tells the move and leaves x alone."""
 
+    shares_counts = False  # those of its ranks would stay behind
+
     def _remember(self) -> None:
         """Leave it to the group, whose steps come before the root's exchanges."""
 
@@ -59,7 +61,6 @@ class HybridRoot(EASGD):
         self.phase.use()
         for (buffer, region), move in zip(self.buffers or (), moves, strict=True):
             region.elastic(buffer.load(), self.moving_rate, delta=as_array(move))
-        self.counts.share()
 
     def exchanges(self, *, is_hidden: bool) -> Exchange:
         """Return how the root exchanges: at once, or hidden on an update thread."""

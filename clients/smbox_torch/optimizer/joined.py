@@ -28,8 +28,10 @@ class JoinedOptimizer(WrappedOptimizer):
         rank: of this worker.
         workers: how many the run was started with.
         steps: local steps so far; a worker that takes a dead one's rank begins at its steps.
+        shares_counts: whether a model's integer buffers are shared, see ``BatchCounts``.
     """
 
+    shares_counts = True
     team: Team
     steps: int
 

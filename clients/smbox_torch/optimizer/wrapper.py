@@ -106,7 +106,7 @@ class BoxOptimizer(JoinedOptimizer):
             self.phase = Phase(box, name)
             self.center = Center(box, name, self.flat)
             self.buffers = center_of_buffers(box, name, model, self._precision)
-            self.counts = BatchCounts(box, name, model)
+            self.counts = BatchCounts(box, name, model if self.shares_counts else None)
             self.counts.share()
         flats = [center.flat for center in self._centers()]
         self._homes = Homes(model, chain.from_iterable(flat.tensors for flat in flats))
