@@ -32,8 +32,10 @@ LINE_NBYTES_MAX: Final = 1 << 16
 """Output without a newline is shown in pieces of this size."""
 
 
-def _heed_launcher(at_its_death: signal.Signals) -> None:
+def _heed_launcher(launcher: int, at_its_death: signal.Signals) -> None:
     process.heed_parent(at_its_death)
+    if os.getppid() != launcher:  # it died before, and no signal will come
+        os._exit(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher may hold them
 
@@ -179,7 +181,7 @@ class Child:
                 pass_fds=report_ends,
                 start_new_session=True,
                 preexec_fn=functools.partial(  # noqa: PLW1509 - the launcher has no threads
-                    _heed_launcher, at_launchers_death
+                    _heed_launcher, os.getpid(), at_launchers_death
                 ),
             )
             self.pidfd = os.pidfd_open(self._process.pid)
