@@ -29,16 +29,15 @@ import torch
 
 from smbox_torch.adapter import as_array
 from smbox_torch.boxes import Array, BoxLike
-from smbox_torch.checks import flag, whole
+from smbox_torch.checks import flag
+from smbox_torch.elastic.elastic import ElasticOptimizer
 from smbox_torch.elastic.overlap import Overlap, OwnMoves, ThreadedExchange
-from smbox_torch.elastic.stability import check_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.wrapper import BoxOptimizer
 
 __all__ = ["EASGD"]
 
 
-class EASGD(BoxOptimizer):
+class EASGD(ElasticOptimizer):
     """Elastic averaging: each worker explores, and is tied to the common center by a spring.
 
     Args:
@@ -64,16 +63,11 @@ class EASGD(BoxOptimizer):
         overlap: bool = False,
         **options: Unpack[BoxOptions],
     ) -> None:
-        self.period = whole("period", period)
         is_hidden = flag("overlap", overlap)
-        self._moving_rate = check_moving_rate(moving_rate)
-        super().__init__(optimizer, box, name, **options)
+        super().__init__(
+            optimizer, box, name, period=period, moving_rate=moving_rate, **options
+        )
         self._overlap = self._overlapped() if is_hidden else None
-
-    @property
-    def moving_rate(self) -> float:
-        """Share of the distance that worker and center move at an exchange now."""
-        return self._default_rate() if self._moving_rate is None else self._moving_rate
 
     def _overlapped(self) -> Overlap:
         flat = self.flat.buffers

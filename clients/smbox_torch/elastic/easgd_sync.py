@@ -24,12 +24,11 @@ from typing import Unpack
 import torch
 
 from smbox_torch.boxes import BoxLike
-from smbox_torch.checks import seconds, whole
-from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
+from smbox_torch.checks import seconds
+from smbox_torch.elastic.elastic import ElasticOptimizer
+from smbox_torch.elastic.stability import warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
-from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.wrapper import BoxOptimizer
 
 __all__ = ["SyncEASGD"]
 
@@ -37,7 +36,7 @@ BARRIER_TIMEOUT_S = 300.0
 """Longest wait for the slowest worker."""
 
 
-class SyncEASGD(BoxOptimizer):
+class SyncEASGD(ElasticOptimizer):
     """Elastic averaging in lockstep.
 
     Args:
@@ -50,6 +49,8 @@ class SyncEASGD(BoxOptimizer):
         options: model, workers: see BoxOptimizer. Buffers move in one fused exchange each.
     """
 
+    is_fused = False
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -61,23 +62,15 @@ class SyncEASGD(BoxOptimizer):
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],
     ) -> None:
-        self.period = whole("period", period)
         self.timeout_s = seconds("timeout_s", timeout_s)
-        self._moving_rate = check_moving_rate(moving_rate)
-        super().__init__(optimizer, box, name, **options)
+        super().__init__(
+            optimizer, box, name, period=period, moving_rate=moving_rate, **options
+        )
         warn_if_unstable(self.moving_rate, self.workers)
         self._exchange = ThreeSteps(list(self.center), self.moving_rate)
 
     def _agreed(self) -> dict[str, object]:
         return super()._agreed() | {"period": self.period}
-
-    @property
-    def moving_rate(self) -> float:
-        """Share of the distance that worker and center move at an exchange now."""
-        return self._default_rate() if self._moving_rate is None else self._moving_rate
-
-    def _default_rate(self) -> float:
-        return unfused_moving_rate(self.team.workers)
 
     def _advance(self) -> None:
         if self.steps % self.period == 0:

@@ -30,18 +30,17 @@ from typing import Any, Unpack
 import torch
 
 from smbox_torch.boxes import BoxLike
-from smbox_torch.checks import flag, whole
+from smbox_torch.checks import flag
 from smbox_torch.elastic.adding import Adding, check_increment, increments_of
-from smbox_torch.elastic.stability import check_moving_rate, warn_if_unstable
+from smbox_torch.elastic.elastic import ElasticOptimizer
+from smbox_torch.elastic.stability import warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
-from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
-from smbox_torch.optimizer.wrapper import BoxOptimizer
 
 __all__ = ["SEASGD"]
 
 
-class SEASGD(BoxOptimizer):
+class SEASGD(ElasticOptimizer):
     """Elastic averaging in three steps, the add hidden behind the next gradient.
 
     Args:
@@ -59,6 +58,8 @@ class SEASGD(BoxOptimizer):
         StabilityWarning: workers * moving_rate is above the bound of separate read and add.
     """
 
+    is_fused = False
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -71,23 +72,15 @@ class SEASGD(BoxOptimizer):
         increment: str | None = None,
         **options: Unpack[BoxOptions],
     ) -> None:
-        self.period = whole("period", period)
         is_hidden = flag("overlap", overlap)
-        self._moving_rate = check_moving_rate(moving_rate)
         check_increment(increment)
-        super().__init__(optimizer, box, name, **options)
+        super().__init__(
+            optimizer, box, name, period=period, moving_rate=moving_rate, **options
+        )
         warn_if_unstable(self.moving_rate, self.workers)
         increments = increments_of(box, name, self.center, increment)
         self._exchange = ThreeSteps(list(self.center), self.moving_rate, increments)
         self._adding = Adding(self._exchange, self.center, self.recorder, is_hidden=is_hidden)
-
-    @property
-    def moving_rate(self) -> float:
-        """Share of the distance that worker and center move at an exchange now."""
-        return self._default_rate() if self._moving_rate is None else self._moving_rate
-
-    def _default_rate(self) -> float:
-        return unfused_moving_rate(self.team.workers)
 
     def _advance(self) -> None:
         self._local_step()

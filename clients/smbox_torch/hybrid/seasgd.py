@@ -19,7 +19,6 @@ from smbox_torch.elastic.adding import Adding, increments_of
 from smbox_torch.elastic.stability import warn_if_unstable
 from smbox_torch.elastic.unfused import ThreeSteps
 from smbox_torch.hybrid.root import HybridRoot
-from smbox_torch.optimizer.moving_rate import unfused_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
 
 __all__ = ["SeasgdRoot"]
@@ -42,6 +41,8 @@ class SeasgdRoot(HybridRoot):
         StabilityWarning: groups * moving_rate is above the bound of separate read and add.
     """
 
+    is_fused = False
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -61,9 +62,6 @@ class SeasgdRoot(HybridRoot):
         increments = increments_of(box, name, self.center, increment)
         self._steps = ThreeSteps(list(self.center), self.moving_rate, increments)
         self._adding = Adding(self._steps, self.center, self.recorder, is_hidden=overlap)
-
-    def _default_rate(self) -> float:
-        return unfused_moving_rate(self.team.workers)
 
     def ask(self, xs: Sequence[Array], moves: Sequence[torch.Tensor]) -> None:
         """Read the center, tell the moves of x, and begin to add them to the center."""

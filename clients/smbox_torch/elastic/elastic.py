@@ -1,0 +1,60 @@
+"""What all elastic averaging has in common: how often worker and center move, and how far."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+
+from smbox_torch.boxes import BoxLike
+from smbox_torch.checks import whole
+from smbox_torch.elastic.stability import check_moving_rate
+from smbox_torch.optimizer.moving_rate import unfused_moving_rate
+from smbox_torch.optimizer.options import BoxOptions
+from smbox_torch.optimizer.wrapper import BoxOptimizer
+
+__all__ = ["ElasticOptimizer"]
+
+
+class ElasticOptimizer(BoxOptimizer):
+    """Base of the optimizers that pull a worker and the center together.
+
+    Args:
+        optimizer: does the local steps.
+        box: the memory.
+        name: of the run.
+        period: local steps between two exchanges.
+        moving_rate: share of the distance that worker and center move; None: the default for
+            as many workers as are there at the exchange.
+        options: see BoxOptimizer.
+
+    Attributes:
+        is_fused: whether an exchange is one operation, or reads first and adds later: then the
+            default rate is smaller.
+    """
+
+    is_fused = True
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        box: BoxLike,
+        name: str,
+        *,
+        period: int,
+        moving_rate: float | None,
+        **options: Unpack[BoxOptions],
+    ) -> None:
+        self.period = whole("period", period)
+        self._moving_rate = check_moving_rate(moving_rate)
+        super().__init__(optimizer, box, name, **options)
+
+    @property
+    def moving_rate(self) -> float:
+        """Share of the distance that worker and center move at an exchange now."""
+        return self._default_rate() if self._moving_rate is None else self._moving_rate
+
+    def _default_rate(self) -> float:
+        if self.is_fused:
+            return super()._default_rate()
+        return unfused_moving_rate(self.team.workers)
