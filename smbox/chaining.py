@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
+from smbox.deadline import left_s
 from smbox.errors import ConfigError
 from smbox.work import Work
 
@@ -50,8 +50,7 @@ class InTurn(Work):
             return self._settle(deadline_s)
         if not self._first.advance(deadline_s):
             return False
-        left_s = max(0.0, deadline_s - time.monotonic())
-        if not self._lock.acquire(timeout=min(left_s, threading.TIMEOUT_MAX)):
+        if not self._lock.acquire(timeout=min(left_s(deadline_s), threading.TIMEOUT_MAX)):
             return False
         try:
             if self._is_calling:

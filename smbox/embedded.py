@@ -16,11 +16,11 @@ import select
 import subprocess
 import sys
 import threading
-import time
 from typing import IO, Final
 
 from smbox.box import Box
 from smbox.config import ClientConfig
+from smbox.deadline import deadline_of, left_s
 from smbox.errors import ConfigError, ConnectError
 from smbox.memory.superblock import remove_all
 from smbox.native import library
@@ -185,13 +185,13 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
 
 def _line(output: IO[bytes], timeout_s: float) -> bytes:
     """Read a line; nothing if the output or the time ends before it."""
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = deadline_of(timeout_s)
     ready = select.poll()  # select would refuse descriptors from 1024 on
     ready.register(output, select.POLLIN)
     found = b""
     while not found.endswith(b"\n"):
-        left_s = max(0.0, deadline_s - time.monotonic())
-        byte = os.read(output.fileno(), 1) if ready.poll(left_s * 1000) else b""
+        is_ready = ready.poll(left_s(deadline_s) * 1000)
+        byte = os.read(output.fileno(), 1) if is_ready else b""
         if not byte:
             return b""
         found += byte

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -282,5 +281,4 @@ def _wait_until(
         requests.read(paths, info, 0, info.nbytes, words, look_s(deadline_s))
         if is_met(words):
             return words
-        left_s = max(0.0, deadline_s - time.monotonic())
-        requests.wait_version(paths, info, version + 1, left_s, op=op)
+        requests.wait_version(paths, info, version + 1, left_s(deadline_s), op=op)

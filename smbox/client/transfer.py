@@ -7,6 +7,7 @@ from typing import Final
 
 from smbox.client.channel import Channel
 from smbox.client.message import Message, Transfer
+from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError
 from smbox.paths.work import ByteRange, RegionInfo
 from smbox.wire.codec import Reply
@@ -196,8 +197,7 @@ class VersionWait(Work):
 
     def _begin(self, deadline_s: float) -> Call:
         """Make a slice that ends with the caller's patience: others of the thread follow."""
-        left_s = max(0.0, deadline_s - time.monotonic())
-        wait_ms = int(min(WAIT_MS, 1000 * left_s)) or POLL_MS
+        wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
         version = min(max(self._wanted, 0), VERSION_MAX)
         return Call(
             self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from smbox.deadline import left_s
 from smbox.errors import RequestTimeoutError, WorkerLostError
 from smbox_torch.adapter import as_array, dtype_name
 from smbox_torch.averaging.buckets import LOW_PRECISION
@@ -189,13 +190,13 @@ class BoxSum:
         name = of_this_start(f"{self._name}.{what}")
         deadline_s = time.monotonic() + self._timeout_s
         while True:
-            left_s = max(0.0, deadline_s - time.monotonic())
+            limit_s = left_s(deadline_s)
             try:
-                self._box.barrier(name, self.size, timeout_s=min(left_s, self._look_s))
+                self._box.barrier(name, self.size, timeout_s=min(limit_s, self._look_s))
             except RequestTimeoutError as error:
                 self._look()
                 # An arrival that may still count must not be made again.
-                if left_s <= self._look_s or error.facts.get("outcome") == "unknown":
+                if limit_s <= self._look_s or error.facts.get("outcome") == "unknown":
                     error.facts["timeout_s"] = self._timeout_s
                     raise
             else:

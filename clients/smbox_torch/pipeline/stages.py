@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from smbox import Box, Counter, Region
+from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError, WorkerLostError
 from smbox.lease import LEFT, generations, numbers
 from smbox.roster import LEASE, View
@@ -183,7 +184,7 @@ class Stages:
         if self._is_building:
             look_s = min(look_s, BUILDING_S)
         try:
-            while not look(max(0.0, min(deadline_s - time.monotonic(), look_s))):
+            while not look(min(left_s(deadline_s), look_s)):
                 lost = self._lost(stage)
                 if lost is not None and not look(0.0):  # it may have done its part before
                     raise lost

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox_torch.checks import whole
 from smbox_torch.sandblaster.coordinator import Watch
@@ -129,7 +130,7 @@ class Tickets:
         """Return when the board has changed; look now and again for the coordinator."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
-            limit_s = min(self._coordinator.look_s, max(0.0, deadline_s - time.monotonic()))
+            limit_s = min(self._coordinator.look_s, left_s(deadline_s))
             try:
                 self._shared.wait(version + 1, timeout_s=limit_s)
             except RequestTimeoutError:
