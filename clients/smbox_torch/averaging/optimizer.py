@@ -16,8 +16,9 @@ from smbox_torch.checks import real
 from smbox_torch.model.flat import unique
 from smbox_torch.model.matching import counterparts, names_of
 from smbox_torch.model.restoring import pairs_of
+from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.stats import Stats
-from smbox_torch.optimizer.wrapped import WrappedOptimizer, demand_algorithm, is_plain
+from smbox_torch.optimizer.wrapped import WrappedOptimizer
 
 __all__ = ["AveragingOptimizer"]
 
@@ -161,18 +162,14 @@ class AveragingOptimizer(WrappedOptimizer):
         """
         held = self._held()
         parameters, buffers = ([t.detach().cpu().clone() for t in each] for each in held)
-        return {
-            "algorithm": type(self).__name__,
-            "rank": self.rank,
-            "steps": self.steps,
-            "inner": self.inner.state_dict(),
-            "parameters": parameters,
-            "buffers": buffers,
-            "counts": [],
-            "centers": [],
-            "extra": {},
-            "origin": None,
-        }
+        return checkpoint(
+            type(self).__name__,
+            rank=self.rank,
+            steps=self.steps,
+            inner=self.inner.state_dict(),
+            parameters=parameters,
+            buffers=buffers,
+        )
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

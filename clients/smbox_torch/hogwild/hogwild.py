@@ -35,9 +35,9 @@ from smbox_torch.model.flat import check_views
 from smbox_torch.model.restoring import pairs_of
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.model.writes import Writes
+from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, team_of_comers
 from smbox_torch.workers.phase import Phase
@@ -172,18 +172,16 @@ class Hogwild(JoinedOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Return the model and the optimizer's state as this worker sees them now."""
         own = self._tensors.copies()
-        return {
-            "algorithm": type(self).__name__,
-            "rank": self.rank,
-            "steps": self.steps,
-            "inner": copy.deepcopy(self.inner.state_dict()),  # others go on changing it
-            "parameters": own.parameters,
-            "buffers": own.statistics,
-            "counts": own.counts,
-            "centers": [],
-            "extra": {},
-            "origin": self._phase.origin,
-        }
+        return checkpoint(
+            type(self).__name__,
+            rank=self.rank,
+            steps=self.steps,
+            inner=copy.deepcopy(self.inner.state_dict()),  # others go on changing it
+            parameters=own.parameters,
+            buffers=own.statistics,
+            counts=own.counts,
+            origin=self._phase.origin,
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken.

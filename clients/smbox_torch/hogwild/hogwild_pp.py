@@ -40,7 +40,7 @@ from smbox_torch.hogwild.hogwild import Hogwild
 from smbox_torch.hogwild.model import ModelTensors
 from smbox_torch.hogwild.state import share
 from smbox_torch.hogwild.token_ring import TokenRing, ring_words
-from smbox_torch.optimizer.wrapped import is_plain
+from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S
 from smbox_torch.world import World, world_or_launched

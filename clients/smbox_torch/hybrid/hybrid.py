@@ -37,9 +37,9 @@ from smbox_torch.hybrid.groups import Groups, Run, place_of
 from smbox_torch.hybrid.member import HybridMember
 from smbox_torch.hybrid.part import ExchangeName, Way, part_of
 from smbox_torch.hybrid.root import HybridRoot, address_bytes
+from smbox_torch.optimizer.checkpoint import demand_algorithm, is_plain
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Stats
-from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.world import World, world_or_launched
 
 __all__ = ["HybridSGD"]

@@ -17,6 +17,7 @@ from smbox_torch.model.own_values import OwnValues
 from smbox_torch.model.precision import Precision
 from smbox_torch.model.restoring import restore
 from smbox_torch.optimizer.center import Center
+from smbox_torch.optimizer.checkpoint import checkpoint
 from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.stats import Recorder
@@ -138,17 +139,15 @@ class HybridMember:
     def state_dict(self) -> dict[str, Any]:
         """Return what a root's does, without the center."""
         own = self.own.values()
-        return {
-            "algorithm": self._algorithm,
-            "steps": self.steps,
-            "inner": self.inner.state_dict(),
-            "parameters": own[0],
-            "buffers": {} if self._statistics is None else own[1],
-            "counts": [count.detach().cpu().clone() for count in self._counts],
-            "centers": [],
-            "extra": {},
-            "origin": None,
-        }
+        return checkpoint(
+            self._algorithm,
+            rank=0,  # HybridSGD knows it, and sets it as it does the root's
+            steps=self.steps,
+            inner=self.inner.state_dict(),
+            parameters=own[0],
+            buffers={} if self._statistics is None else own[1],
+            counts=[count.detach().cpu().clone() for count in self._counts],
+        )
 
     def load_state_dict(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,27 +15,12 @@ from smbox.errors import ConfigError
 from smbox_torch.checks import check_model, check_optimizer
 from smbox_torch.model.digest import digest
 from smbox_torch.model.own_values import OwnValues
+from smbox_torch.optimizer.checkpoint import is_plain
 from smbox_torch.optimizer.state_hooks import Hooked
 from smbox_torch.optimizer.torch_group import warn_if_both_communicate
 from smbox_torch.world import World
 
-__all__ = ["WrappedOptimizer", "demand_algorithm", "is_plain"]
-
-
-def is_plain(state_dict: Mapping[str, Any]) -> bool:
-    """Tell whether a state is that of a ``torch.optim`` optimizer."""
-    return {"state", "param_groups"} <= state_dict.keys()
-
-
-def demand_algorithm(state_dict: Mapping[str, Any], algorithm: str) -> None:
-    """Raise ConfigError unless a state is of this algorithm."""
-    found = state_dict.get("algorithm")
-    if found != algorithm:
-        raise ConfigError(
-            "this state belongs to another algorithm: load it there, or only what its optimizer"
-            " inside had, load_state_dict(state['inner'])",
-            algorithm=found,
-        )
+__all__ = ["WrappedOptimizer"]
 
 
 class WrappedOptimizer(Hooked):

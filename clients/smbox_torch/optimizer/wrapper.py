@@ -26,10 +26,10 @@ from smbox_torch.model.restoring import restore
 from smbox_torch.model.sparse_gradients import check_sparse
 from smbox_torch.optimizer.batch_counts import BatchCounts
 from smbox_torch.optimizer.center import Center, Shared, center_of_buffers, statistics_of
+from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
 from smbox_torch.optimizer.stats import Recorder, Stats
-from smbox_torch.optimizer.wrapped import demand_algorithm, is_plain
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
 from smbox_torch.workers.phase import Phase
@@ -240,18 +240,18 @@ class BoxOptimizer(JoinedOptimizer):
         """
         extra = self._extra_state()  # first: it ends an exchange that is under way
         parameters, *buffers = self.own.values()
-        return {
-            "algorithm": type(self).__name__,
-            "rank": self.rank,
-            "steps": self.steps,
-            "inner": self.inner.state_dict(),
-            "parameters": parameters,
-            "buffers": buffers[0] if buffers else {},
-            "counts": [count.detach().cpu().clone() for count in self._counts],
-            "centers": [center.values() for center in self._shared()],
-            "extra": extra,
-            "origin": self.phase.origin,
-        }
+        return checkpoint(
+            type(self).__name__,
+            rank=self.rank,
+            steps=self.steps,
+            inner=self.inner.state_dict(),
+            parameters=parameters,
+            buffers=buffers[0] if buffers else {},
+            counts=[count.detach().cpu().clone() for count in self._counts],
+            centers=[center.values() for center in self._shared()],
+            extra=extra,
+            origin=self.phase.origin,
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any], *, force: bool = False) -> None:
         """Go on where :meth:`state_dict` was taken.
