@@ -1,4 +1,4 @@
-"""The plot: times of gRPC and MPI as multiples of smbox's, and shares of the raw transport."""
+"""The plot: times of other ways as multiples of smbox's, and shares of the raw transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Points = Sequence[tuple[float, float]]
 Lines = Mapping[tuple[str, str], Points]
 """By ratio and verb."""
 
-STYLES: Final = {"gRPC unary": "-", "best gRPC": "--", "MPI": ":"}
+STYLES: Final = {"gRPC unary": "-", "best gRPC": "--", "MPI": ":", "MPI RMA": "-."}
 PUBLISHED: Final = 25.0
 PUBLISHED_SHARE: Final = 0.96
 TITLES: Final[dict[PathName, str]] = {"memory": "mapped memory", "tcp": "loopback tcp"}

@@ -1,4 +1,4 @@
-"""MPI messages as a way to do the verbs: over tcp, and over memory that two ranks share."""
+"""MPI as a way to do the verbs, by messages and one-sided: over tcp, and over shared memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from memory_or_messages.rows import Verb
 from memory_or_messages.ways import Way
 from smbox.cli.bench.programs import stop
 
-LAYERS: Final = {"MPI, memory": "vader,self", "MPI, tcp": "tcp,self"}
-"""Open MPI's transports between ranks of one host: shared memory (vader), and tcp."""
+LAYERS: Final = {"memory": ("vader,self", "sm"), "tcp": ("tcp,self", "pt2pt")}
+"""Open MPI's transports between ranks of one host, and who does its one-sided calls: shared
+memory (vader, and windows that both ranks map), and tcp (by messages, which rank 1 answers
+while it waits)."""
+FORMS: Final = {"messages": "MPI", "rma": "MPI RMA"}
+"""Names of the program's forms in tables."""
 
 
 def missing() -> str:
@@ -32,17 +36,19 @@ class Mpi:
 
     Args:
         name: of the way.
+        form: of the program's calls.
         ranks: ``mpirun``, ready.
     """
 
-    def __init__(self, name: str, ranks: subprocess.Popen[str]) -> None:
+    def __init__(self, name: str, form: str, ranks: subprocess.Popen[str]) -> None:
         self.name = name
+        self._form = form
         self._ranks = ranks
 
     def seconds(self, verb: Verb, nbytes: int, repeats: int) -> float:
         """See Way; the time is rank 0's own."""
         assert self._ranks.stdin is not None
-        self._ranks.stdin.write(json.dumps([verb, nbytes, repeats]) + "\n")
+        self._ranks.stdin.write(json.dumps([self._form, verb, nbytes, repeats]) + "\n")
         self._ranks.stdin.flush()
         return float(hear(self._ranks))
 
@@ -55,13 +61,15 @@ def mpi_ways(nbytes: int) -> Iterator[list[Way]]:
         return
     ways: list[Way] = []
     with ExitStack() as opened:
-        for name, layers in LAYERS.items():
-            before = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"]
-            before += ["--mca", "pml", "ob1", "--mca", "btl", layers]
+        for path, (layers, windows) in LAYERS.items():
+            # Windows over tcp want ranks whose threads call MPI one after the other.
+            before = ["env", "MPI4PY_RC_THREAD_LEVEL=serialized"]
+            before += ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"]
+            before += ["--mca", "pml", "ob1", "--mca", "btl", layers, "--mca", "osc", windows]
             if os.geteuid() == 0:
                 before.append("--allow-run-as-root")
             ranks = spawn(["-m", "memory_or_messages.mpi_program", str(nbytes // 4)], before)
             opened.callback(stop, ranks)
             hear(ranks)
-            ways.append(Mpi(name, ranks))
+            ways += [Mpi(f"{name}, {path}", form, ranks) for form, name in FORMS.items()]
         yield ways

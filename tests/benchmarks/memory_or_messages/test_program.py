@@ -30,7 +30,7 @@ def test_calls_are_measured_by_every_way_that_is_there_and_not_repeated(
     if not grpc_ways.MISSING:
         ways |= {"gRPC unary", "gRPC stream, 1 MiB"}
     if not mpi_ways.missing():
-        ways |= {"MPI, memory", "MPI, tcp"}
+        ways |= {"MPI, memory", "MPI, tcp", "MPI RMA, memory", "MPI RMA, tcp"}
     for each in found.values():
         assert set(each["figures"]) == ways
         assert len(each["missing"]) == bool(grpc_ways.MISSING) + bool(mpi_ways.missing())
