@@ -29,14 +29,6 @@ static struct stripe *row_of(const struct region *region, u64 stripe) {
     return &region->table[stripe];
 }
 
-static u64 lock_byte(const struct region *region, u64 stripe) {
-    return region->lock + stripe * region->stripe_nbytes;
-}
-
-static int is_freed(const struct region *region) {
-    return load_acquire(&region->header->state) == REGION_FREED;
-}
-
 static int is_whole(u64 kernel) { return kernel >= COMPARE_SWAP && kernel <= SCATTER_SUM; }
 
 static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }

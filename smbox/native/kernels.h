@@ -17,6 +17,11 @@
 
 #define KERNEL(name) static void LEVEL(name)(u8 *const at[], const struct operation *operation)
 
+/* What most kernels have: c, and x of another type than c where it is narrower. */
+#define ELEMENTS(C, X)                                                                           \
+    C *c = (void *)at[0];                                                                        \
+    const X *x = (const void *)operation->source
+
 /* ---- the same bytes ------------------------------------------------------------------------ */
 
 #define DEFINE_REPLACE(nbytes)                                                                   \
@@ -30,8 +35,7 @@ DEFINE_REPLACE(8)
 
 #define DEFINE_WRAPPING(T, U)                                                                    \
     KERNEL(sum_##T) {                                                                            \
-        l_##T *c = (void *)at[0];                                                                \
-        const l_##T *x = (const void *)operation->source;                                       \
+        ELEMENTS(l_##T, l_##T);                                                                  \
         U s = (U)operation->scale.whole;                                                         \
         EACH(i, operation->count) c[i] = (T)((U)c[i] + s * (U)x[i]);                             \
     }                                                                                            \
@@ -41,8 +45,7 @@ DEFINE_REPLACE(8)
         EACH(i, operation->count) c[i] = (T)(s * (U)c[i]);                                       \
     }                                                                                            \
     KERNEL(swap_##T) {                                                                           \
-        l_##T *c = (void *)at[0];                                                                \
-        const l_##T *x = (const void *)operation->source;                                       \
+        ELEMENTS(l_##T, l_##T);                                                                  \
         c[0] = c[0] == x[0] ? x[1] : c[0];                                                       \
     }
 /* A signed sum, or product, wraps to the same bits. */
@@ -53,13 +56,11 @@ DEFINE_WRAPPING(u64, u64)
 
 #define DEFINE_ORDERED(T)                                                                        \
     KERNEL(min_##T) {                                                                            \
-        l_##T *c = (void *)at[0];                                                                \
-        const l_##T *x = (const void *)operation->source;                                       \
+        ELEMENTS(l_##T, l_##T);                                                                  \
         EACH(i, operation->count) c[i] = x[i] < c[i] ? x[i] : c[i];                              \
     }                                                                                            \
     KERNEL(max_##T) {                                                                            \
-        l_##T *c = (void *)at[0];                                                                \
-        const l_##T *x = (const void *)operation->source;                                       \
+        ELEMENTS(l_##T, l_##T);                                                                  \
         EACH(i, operation->count) c[i] = x[i] > c[i] ? x[i] : c[i];                              \
     }
 DEFINE_ORDERED(i8)
@@ -84,30 +85,26 @@ KERNEL(min_bool) {
 
 #define DEFINE_FLOAT(name, C, F, WIDEN_C, NARROW_C, X, WIDEN_X, NARROW_X)                        \
     KERNEL(sum_##name) {                                                                         \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) c[i] = NARROW_C(WIDEN_C(c[i]) + s * WIDEN_X(x[i]));            \
     }                                                                                            \
     KERNEL(min_##name) {                                                                         \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) {                                                              \
             F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
             c[i] = NARROW_C(a <= b || a != a ? a : b);                                           \
         }                                                                                        \
     }                                                                                            \
     KERNEL(max_##name) {                                                                         \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) {                                                              \
             F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
             c[i] = NARROW_C(a >= b || a != a ? a : b);                                           \
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_##name) {                                                                     \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
             F a = WIDEN_C(c[i]), d = s * (WIDEN_X(x[i]) - a);                                    \
@@ -115,8 +112,7 @@ KERNEL(min_bool) {
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_moved_##name) {                                                               \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         X *moved = (void *)operation->back;                                                      \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
@@ -126,8 +122,7 @@ KERNEL(min_bool) {
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_delta_##name) {                                                               \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         C *delta = (void *)operation->back;                                                      \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
@@ -138,8 +133,8 @@ KERNEL(min_bool) {
     }                                                                                            \
     /* Optimizers, in the order of torch.optim's operations; p: rate, momentum or the like. */   \
     KERNEL(momentum_##name) {                                                                    \
-        C *c = (void *)at[0], *m = (void *)at[1];                                                \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
+        C *m = (void *)at[1];                                                                    \
         F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
         EACH(i, operation->count) {                                                              \
             F v = WIDEN_C(m[i]) * mu + WIDEN_X(x[i]);                                            \
@@ -148,8 +143,8 @@ KERNEL(min_bool) {
         }                                                                                        \
     }                                                                                            \
     KERNEL(nesterov_##name) {                                                                    \
-        C *c = (void *)at[0], *m = (void *)at[1];                                                \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
+        C *m = (void *)at[1];                                                                    \
         F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
         EACH(i, operation->count) {                                                              \
             F g = WIDEN_X(x[i]), v = WIDEN_C(m[i]) * mu + g;                                     \
@@ -158,8 +153,8 @@ KERNEL(min_bool) {
         }                                                                                        \
     }                                                                                            \
     KERNEL(adagrad_##name) {                                                                     \
-        C *c = (void *)at[0], *squares = (void *)at[1];                                          \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
+        C *squares = (void *)at[1];                                                              \
         F lr = (F)operation->parameters[0], eps = (F)operation->parameters[1];                   \
         EACH(i, operation->count) {                                                              \
             F g = WIDEN_X(x[i]), sum = WIDEN_C(squares[i]) + g * g;                              \
@@ -168,8 +163,8 @@ KERNEL(min_bool) {
         }                                                                                        \
     }                                                                                            \
     KERNEL(adam_##name) {                                                                        \
-        C *c = (void *)at[0], *mean = (void *)at[1], *squares = (void *)at[2];                   \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
+        C *mean = (void *)at[1], *squares = (void *)at[2];                                       \
         const double *p = operation->parameters; /* beta1, beta2, eps, step, root: see adam() */ \
         F b1 = (F)p[0], b2 = (F)p[1], c1 = (F)(1 - p[0]), c2 = (F)(1 - p[1]);                    \
         F eps = (F)p[2], step = (F)p[3], root = (F)p[4];                                         \
@@ -185,8 +180,7 @@ KERNEL(min_bool) {
 /* A narrower operand is widened; one of the region's own type is copied. */
 #define DEFINE_PUT(name, C, NARROW_C, X, WIDEN_X)                                                \
     KERNEL(put_##name) {                                                                         \
-        C *c = (void *)at[0];                                                                    \
-        const X *x = (const void *)operation->source;                                           \
+        ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) c[i] = NARROW_C(WIDEN_X(x[i]));                                \
     }
 
@@ -202,13 +196,13 @@ KERNEL(min_bool) {
 
 /* ---- rows: the operand is count, row_nbytes, places, values; commit.c has checked it ------------ */
 
-#define DEFINE_SCATTER(name)                                                                     \
-    static void LEVEL(scatter_##name)(u8 *const at[], const struct operation *operation) {       \
+#define DEFINE_SCATTER(name, T)                                                                  \
+    KERNEL(scatter_##name) {                                                                     \
         u64 count, row_nbytes, place;                                                            \
         memcpy(&count, operation->source, 8);                                                    \
         memcpy(&row_nbytes, operation->source + 8, 8);                                           \
         struct operation row = *operation;                                                       \
-        row.count = row_nbytes / sizeof(SCATTERED_##name);                                       \
+        row.count = row_nbytes / sizeof(T);                                                      \
         for (u64 i = 0; i < count; i++) {                                                        \
             memcpy(&place, operation->source + 16 + 8 * i, 8);                                   \
             row.source = operation->source + 16 + 8 * count + i * row_nbytes;                    \

@@ -2,7 +2,7 @@
  *
  * Everything in shared memory is made of 64-bit words, so that a kill or a concurrent reader
  * never finds half of one. smbox/memory/layout.py holds the same offsets for Python; a test
- * compares them with smbox_layout.
+ * compares them.
  */
 #ifndef SMBOX_NATIVE_H
 #define SMBOX_NATIVE_H
@@ -199,9 +199,6 @@ EXPORT u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, doub
 /* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
 EXPORT u64 smbox_level(u64 wanted);
 
-/* Facts for Python: format, sizes and offsets of the structs, then the values of the constants. */
-EXPORT extern const u64 smbox_layout[];
-
 /* ---- helpers -------------------------------------------------------------------------------- */
 
 static inline u64 load_relaxed(const word *at) {
@@ -217,6 +214,13 @@ static inline void store_release(word *at, u64 value) {
     atomic_store_explicit(at, value, memory_order_release);
 }
 static inline u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
+
+static inline int is_freed(const struct region *region) {
+    return load_acquire(&region->header->state) == REGION_FREED;
+}
+static inline u64 lock_byte(const struct region *region, u64 stripe) {
+    return region->lock + stripe * region->stripe_nbytes;
+}
 
 /* Locks: read.c and commit.c use the same two. */
 enum result smbox_lock(i64 locks, u64 byte);
@@ -235,6 +239,6 @@ struct operation {
 };
 typedef void kernel_fn(u8 *const at[], const struct operation *operation);
 kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 back);
-void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 dtype, u64 operand);
+void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand);
 
 #endif

@@ -42,7 +42,7 @@ static void copy_bytes(const struct reading *reading, u8 *out, u64 from, u64 nby
     const struct region *region = reading->region;
     if (reading->operand != region->dtype)
         smbox_narrow(out, region->data + from, nbytes / smbox_itemsize(region->dtype),
-                     region->dtype, reading->operand);
+                     reading->operand);
     else if (is_streamed(reading))
         copy_past_caches(out, region->data + from, nbytes);
     else
@@ -59,7 +59,7 @@ static void copy_part(const struct reading *reading, const struct part *part) {
 
 static enum result copy_locked(struct reading *reading, i64 locks, const struct part *part) {
     const struct region *region = reading->region;
-    u64 byte = region->lock + part->stripe * region->stripe_nbytes;
+    u64 byte = lock_byte(region, part->stripe);
     reading->stripe = part->stripe;
     enum result result = smbox_lock(locks, byte);
     if (result != DONE)
@@ -161,7 +161,7 @@ u64 smbox_read(struct reading *reading, int locks) {
     const struct region *region = reading->region;
     if (!is_good(reading))
         return reading->result = BAD_ORDER;
-    if (load_acquire(&region->header->state) == REGION_FREED)
+    if (is_freed(region))
         return reading->result = FREED;
     enum result result;
     if (reading->places) {
@@ -171,7 +171,7 @@ u64 smbox_read(struct reading *reading, int locks) {
         result = read_range(reading, locks, out, reading->first + reading->done, reading->limit,
                             &reading->done);
     }
-    if (load_acquire(&region->header->state) == REGION_FREED)
+    if (is_freed(region))
         result = FREED;
     return reading->result = result;
 }

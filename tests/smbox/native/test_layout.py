@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from smbox.memory.layout import (
     SlotState,
     Stripe,
 )
-from smbox.native import library
+from smbox.native import compiling
 
 WORD = layout.WORD_NBYTES
 
@@ -99,9 +101,15 @@ EXPECTED = (
 )
 
 
-def test_every_word_and_number_of_the_library_is_that_of_the_layout():
+def test_every_word_and_number_of_the_library_is_that_of_the_layout(tmp_path):
+    folder, target = tmp_path / "native", tmp_path / "layout.so"
+    folder.mkdir()
+    for source in (compiling.FOLDER / "native.h", Path(__file__).with_name("layout.c")):
+        shutil.copy(source, folder)
+    compiler = compiling.system_compiler() or compiling.zig_compiler()
+    compiling.compile_library(target, compiler, folder=folder)
     words = ctypes.c_uint64 * len(EXPECTED)
-    found = list(words.in_dll(library.load().long, "smbox_layout"))
+    found = list(words.in_dll(ctypes.CDLL(str(target)), "smbox_layout"))
     assert dict(zip(EXPECTED, found, strict=True)) == EXPECTED
 
 
