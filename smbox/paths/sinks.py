@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +53,13 @@ class OldSink:
 
 
 @dataclass(slots=True, eq=False)
-class SumSink:
-    """Keeps the sum that the region holds after the change: ``old + scale * x``.
+class _ResultSink:
+    """Fills an array with what comes of the operand x and the old elements.
 
     Args:
         first: byte of the region's data where the change begins.
         x: the operand, ``[n]`` of the region's type or narrower; not changed.
-        scale: factor of x, a scalar of the type that the sum is computed in.
+        scale: of the change, a scalar of the type that it is computed in.
         out: ``[n]``, of the region's type and on other memory.
     """
 
@@ -67,16 +67,22 @@ class SumSink:
     x: NDArray[Any]
     scale: Any
     out: NDArray[Any]
-    back = _NEW
 
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
-        """Return where the sums of an operation, or of a part of one, belong."""
+        """Return where the results of an operation, or of a part of one, belong."""
         return orders.address_of(self.out.view(np.uint8)) + operation.first - self.first
 
-    def part(self, begin: int, limit: int, first: int) -> SumSink:
+    def part(self, begin: int, limit: int, first: int) -> Self:
         """Return the sink of a part of the change; see ``work.Sink``."""
         own = slice(begin // self.out.itemsize, limit // self.out.itemsize)
-        return SumSink(first, self.x[own], self.scale, self.out[own])
+        return type(self)(first, self.x[own], self.scale, self.out[own])
+
+
+class SumSink(_ResultSink):
+    """Keeps the sum that the region holds after the change: ``old + scale * x``."""
+
+    __slots__ = ()
+    back = _NEW
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
@@ -87,37 +93,17 @@ class SumSink:
             self.out[part] = np.add(c.astype(compute), added)
 
 
-@dataclass(slots=True, eq=False)
-class DeltaSink:
-    """Keeps what an elastic exchange added to the region: ``rate * (x - old)``.
+class DeltaSink(_ResultSink):
+    """Keeps what an elastic exchange added to the region: ``rate * (x - old)``."""
 
-    Args:
-        first: byte of the region's data where the change begins.
-        x: the worker's elements, ``[n]`` of the region's type or narrower; not changed.
-        rate: the moving rate, a scalar of the type that it is computed in.
-        delta: ``[n]``, of the region's type and on other memory.
-    """
-
-    first: int
-    x: NDArray[Any]
-    rate: Any
-    delta: NDArray[Any]
+    __slots__ = ()
     back = _DELTA
-
-    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
-        """Return where the delta of an operation, or of a part of one, belongs."""
-        return orders.address_of(self.delta.view(np.uint8)) + operation.first - self.first
-
-    def part(self, begin: int, limit: int, first: int) -> DeltaSink:
-        """Return the sink of a part of the change; see ``work.Sink``."""
-        own = slice(begin // self.delta.itemsize, limit // self.delta.itemsize)
-        return DeltaSink(first, self.x[own], self.rate, self.delta[own])
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
-        center = old.view(self.delta.dtype)
-        for part, of_center in _stripes(first, limit, self.first, self.delta.itemsize):
-            self.delta[part] = elastic_delta(self.x[part], center[of_center], self.rate)
+        center = old.view(self.out.dtype)
+        for part, of_center in _stripes(first, limit, self.first, self.out.itemsize):
+            self.out[part] = elastic_delta(self.x[part], center[of_center], self.scale)
 
 
 @dataclass(eq=False)
