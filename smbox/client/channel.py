@@ -19,13 +19,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from smbox.client.connection import Connection
+from smbox.client.connection import Connection, Transport
 from smbox.client.flight import Flight
 from smbox.client.message import Transfer
 from smbox.config import WINDOW_MAX
 from smbox.errors import ConfigError, PeerLostError, SessionExpiredError, SmboxError
-from smbox.transports.base import Frame, Transport
 from smbox.wire.codec import Reply, decode_reply, encode_request
+from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -248,7 +248,7 @@ class Channel:
                 unsent.popleft()
         return transport
 
-    def _hear(self, frames: list[Frame]) -> None:
+    def _hear(self, frames: list[Buffer]) -> None:
         reply, connection, flight = decode_reply(frames), self._connection, self.flight
         if reply.status is Status.NO_SESSION:
             connection.lose()

@@ -14,7 +14,8 @@ import os
 import secrets
 import socket
 import time
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -31,8 +32,8 @@ from smbox.errors import (
 )
 from smbox.memory import layout
 from smbox.memory.segment import Segment
-from smbox.transports.base import Frame, OpenTransport, Transport
 from smbox.wire.codec import Reply, Request, decode_reply, encode_request
+from smbox.wire.header import Buffer
 from smbox.wire.messages import NONCE_NBYTES, Empty, Hello, Welcome
 from smbox.wire.ops import Op
 from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proof
@@ -46,6 +47,50 @@ take to see that a node was killed which had long been silent, as when a stripe 
 IDLE_S: Final = 60.0
 """After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
 it first costs a round trip, a change that meets no session an error."""
+
+
+class Transport(Protocol):
+    """What carries messages between a client's thread and a memory node: frames in, frames out.
+
+    It knows nothing of the protocol. It may lose whole messages, and it keeps the order of
+    those that arrive. One thread uses it at a time.
+    """
+
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
+        """Send one message; never waits.
+
+        Args:
+            frames: the message.
+            lent: large frames but the first may be sent from the caller's memory, without a
+                copy: it must not change until the reply is here, or ``is_released``.
+
+        Returns:
+            False: no room; nothing was sent.
+        """
+        ...
+
+    def receive(self, timeout_s: float) -> list[Buffer] | None:
+        """Return the next message, or None after ``timeout_s``; 0 does not wait.
+
+        Frames are valid as long as they are held; they are read-only.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop what is unsent, without waiting; see ``is_released``. Idempotent."""
+        ...
+
+    def is_released(self) -> bool:
+        """Tell whether lent memory is no longer read; never waits."""
+        ...
+
+    def abandon(self) -> None:
+        """Let go in a forked child, leaving the parent's connection as it is."""
+        ...
+
+
+OpenTransport: TypeAlias = Callable[[], Transport]
+"""Makes a fresh connection to one node; what it cannot connect to yet, it tries by itself."""
 
 
 class Identity:
@@ -159,7 +204,7 @@ class Connection:
         self.heard_s = now_s
         self._quiet_s = 0.0
 
-    def receive(self, transport: Transport, timeout_s: float) -> list[Frame] | None:
+    def receive(self, transport: Transport, timeout_s: float) -> list[Buffer] | None:
         """Wait for a message of the socket; one that is silent for too long is dropped."""
         patience_s = self._reply_s if self.is_greeted else self._greeting_s
         began_s = time.monotonic()

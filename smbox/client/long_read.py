@@ -16,8 +16,8 @@ from smbox.client.channel import Channel
 from smbox.client.message import Message
 from smbox.client.reads import Read
 from smbox.errors import RemoteProtocolError
-from smbox.memory.hold import CHANGING
 from smbox.memory.layout import Consistency
+from smbox.memory.reading import CHANGING
 from smbox.paths.work import ByteRange, Bytes, RegionInfo
 from smbox.wire import ops
 from smbox.wire.codec import Reply

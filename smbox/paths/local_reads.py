@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError
-from smbox.memory.hold import Hold
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import Hold
 from smbox.paths.local_queue import LocalQueue
 from smbox.paths.local_work import LocalWork
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from smbox.client.channel import Channel
-from smbox.client.connection import Connection, Identity
+from smbox.client.connection import Connection, Identity, OpenTransport
 from smbox.client.remote import CONTROL_CHANNEL, RemotePath
 from smbox.config import WINDOW_MAX, ClientConfig, scheme_of
 from smbox.deadline import deadline_of, left_s
@@ -25,7 +25,6 @@ from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
 from smbox.paths.mappings import why_not_shared
 from smbox.paths.work import NodeInfo
-from smbox.transports.base import OpenTransport
 from smbox.transports.handshake import why_refused
 from smbox.transports.zeromq import ZmqTransport, why_unresolved
 

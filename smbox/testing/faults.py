@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 
-from smbox.transports.base import Frame, OpenTransport, Transport
+from smbox.client.connection import OpenTransport, Transport
 from smbox.wire import header
+from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
 
 Side: TypeAlias = Literal["request", "reply"]
@@ -97,7 +98,7 @@ class FaultScript:
 @dataclass(slots=True)
 class _Held:
     behind: int
-    frames: list[Frame]
+    frames: list[Buffer]
 
 
 class FaultyTransport:
@@ -113,14 +114,14 @@ class FaultyTransport:
         self._script = script
         self._is_cut = False
         self._held: dict[Side, list[_Held]] = {"request": [], "reply": []}
-        self._arrived: deque[list[Frame]] = deque()
+        self._arrived: deque[list[Buffer]] = deque()
 
-    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
         """Send what is left of the message after its fault."""
         out = self._suffer("request", frames)
         return all(self._inner.send(message, lent=lent) for message in out)
 
-    def receive(self, timeout_s: float) -> list[Frame] | None:
+    def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message that survives; None after a message that did not."""
         if not self._arrived and not self._is_cut:
             frames = self._inner.receive(timeout_s)
@@ -128,7 +129,7 @@ class FaultyTransport:
                 self._arrived.extend(self._suffer("reply", frames))
         return self._arrived.popleft() if self._arrived else None
 
-    def _suffer(self, side: Side, frames: Sequence[Frame]) -> list[list[Frame]]:
+    def _suffer(self, side: Side, frames: Sequence[Buffer]) -> list[list[Buffer]]:
         """Return the messages that go on now, in order."""
         fault = self._script.judge(side, header.unpack(frames[0])[2])
         fate = fault.fate if fault is not None else None
@@ -141,7 +142,7 @@ class FaultyTransport:
             return []
         return [list(frames)] * (2 if fate == "duplicate" else 1) + self._released(side)
 
-    def _released(self, side: Side) -> list[list[Frame]]:
+    def _released(self, side: Side) -> list[list[Buffer]]:
         for held in self._held[side]:
             held.behind -= 1
         out = [held.frames for held in self._held[side] if held.behind <= 0]

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from smbox.errors import TransportError
-from smbox.transports.base import Frame
+from smbox.wire.header import Buffer
 
 IDLE_S: Final = 0.001
 
-Answers: TypeAlias = Iterable[tuple[bytes, Sequence[Frame]]]
-Handler: TypeAlias = Callable[[bytes, list[Frame]], Answers]
+Answers: TypeAlias = Iterable[tuple[bytes, Sequence[Buffer]]]
+Handler: TypeAlias = Callable[[bytes, list[Buffer]], Answers]
 """Takes a connection and its message, or no frames when a client waits for nothing new;
 returns messages, each with the connection that it is for."""
 
@@ -35,7 +35,7 @@ class InprocHub:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._lock = threading.Lock()
-        self._inboxes: dict[bytes, deque[list[Frame]]] = {}
+        self._inboxes: dict[bytes, deque[list[Buffer]]] = {}
         self._names = itertools.count(1)
 
     def connect(self) -> InprocTransport:
@@ -44,16 +44,16 @@ class InprocHub:
         self._inboxes[name] = deque()
         return InprocTransport(self, name)
 
-    def deliver(self, connection: bytes, frames: Sequence[Frame]) -> None:
+    def deliver(self, connection: bytes, frames: Sequence[Buffer]) -> None:
         """Hand a message to the handler and its answers to those that they are for."""
         with self._lock:
-            copies: list[Frame] = [bytes(frame) for frame in frames]
+            copies: list[Buffer] = [bytes(frame) for frame in frames]
             for peer, answer in self._handler(connection, copies):
                 inbox = self._inboxes.get(peer)  # once: other threads close theirs meanwhile
                 if inbox is not None:
                     inbox.append([bytes(frame) for frame in answer])
 
-    def inbox(self, connection: bytes) -> deque[list[Frame]] | None:
+    def inbox(self, connection: bytes) -> deque[list[Buffer]] | None:
         """Return what has arrived for ``connection``; None once it is closed."""
         return self._inboxes.get(connection)
 
@@ -69,19 +69,19 @@ class InprocTransport:
         self._hub = hub
         self._connection = connection
 
-    def _arrived(self) -> deque[list[Frame]]:
+    def _arrived(self) -> deque[list[Buffer]]:
         inbox = self._hub.inbox(self._connection)
         if inbox is None:
             raise TransportError("the connection is closed")
         return inbox
 
-    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
         """Hand the message over; there is always room."""
         self._arrived()
         self._hub.deliver(self._connection, frames)
         return True
 
-    def receive(self, timeout_s: float) -> list[Frame] | None:
+    def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message; while there is none, let the handler see time pass."""
         limit_s = time.monotonic() + timeout_s
         inbox = self._arrived()

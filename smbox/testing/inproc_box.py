@@ -12,23 +12,24 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from smbox.box import Box
+from smbox.client.connection import OpenTransport
 from smbox.config import ClientConfig
 from smbox.paths.opening import Opened, open_over
 from smbox.paths.pair import PathPair
 from smbox.testing.inproc import Answers
-from smbox.transports.base import Frame, OpenTransport
+from smbox.wire.header import Buffer
 
 BIND = 0
 """Index of the only address that the node listens on."""
 
-Outgoing: TypeAlias = Iterable[tuple[tuple[int, bytes], Sequence[Frame]]]
+Outgoing: TypeAlias = Iterable[tuple[tuple[int, bytes], Sequence[Buffer]]]
 
 
 class FrameNode(Protocol):
     """What ``memnode.node.Node`` is to a transport."""
 
     def receive(
-        self, connection: tuple[int, bytes], frames: Sequence[Frame], *, now_s: float
+        self, connection: tuple[int, bytes], frames: Sequence[Buffer], *, now_s: float
     ) -> Outgoing:
         """Handle one message; returns the messages that it leads to."""
         ...
@@ -38,7 +39,7 @@ class FrameNode(Protocol):
         ...
 
 
-def handle(node: FrameNode, connection: bytes, frames: list[Frame]) -> Answers:
+def handle(node: FrameNode, connection: bytes, frames: list[Buffer]) -> Answers:
     """Do at ``node`` what an ``InprocHub`` asks of its handler, at the time that it is."""
     now_s = time.monotonic()
     if frames:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from smbox.client.connection import OpenTransport
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox
 from smbox.many.node import Node
 from smbox.region import Region
 from smbox.testing.inproc_box import inproc_paths
-from smbox.transports.base import OpenTransport
 
 
 class StripingBox(ManyBox):

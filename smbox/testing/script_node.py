@@ -19,8 +19,8 @@ from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.work import Bytes, Operation, RegionInfo, Sink
-from smbox.transports.base import Frame
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
+from smbox.wire.header import Buffer
 from smbox.wire.messages import Welcome
 from smbox.wire.ops import CHANGES, Op
 
@@ -45,11 +45,11 @@ class Wire:
         self.generation = 0
         self.greeting: Request | None = None
         self.sent: deque[Request] = deque()
-        self.replies: deque[list[Frame]] = deque()
+        self.replies: deque[list[Buffer]] = deque()
         self.is_full = self.is_lent = False
         self.strike = ""
 
-    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
         """Take a request; see ``Transport``."""
         request = decode_request([bytes(frame) for frame in frames])
         if request.op is Op.HELLO:
@@ -65,7 +65,7 @@ class Wire:
             raise KeyboardInterrupt
         return True
 
-    def receive(self, timeout_s: float) -> list[Frame] | None:  # noqa: ARG002 -- never waits
+    def receive(self, timeout_s: float) -> list[Buffer] | None:  # noqa: ARG002 -- never waits
         """Give the next reply; see ``Transport``."""
         return self.replies.popleft() if self.replies else None
 

@@ -33,7 +33,7 @@ from zmq.utils.garbage import GarbageCollectorThread, gc
 
 from smbox.errors import ConnectError, TransportError
 from smbox.keys import ClientKey
-from smbox.transports.base import Frame
+from smbox.wire.header import Buffer
 
 LENT_NBYTES_MIN: Final = 256 * 1024
 """Smaller frames are copied: lending wakes a thread of pyzmq for each. At 64 KiB, pyzmq's own
@@ -168,7 +168,7 @@ class ZmqTransport:
         ):
             self._socket.setsockopt(option, value)
 
-    def send(self, frames: Sequence[Frame], *, lent: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
         """Send one message, or return False when there is no room."""
         last = len(frames) - 1
         try:
@@ -184,13 +184,13 @@ class ZmqTransport:
             raise TransportError("cannot send", address=self.address) from error
         return True
 
-    def _lend(self, frame: Frame, flags: int) -> None:
+    def _lend(self, frame: Buffer, flags: int) -> None:
         tracker = self._socket.send(frame, flags, copy=False, track=True)
         while self._lent and self._lent[0].done:
             self._lent.popleft()
         self._lent.append(tracker)
 
-    def receive(self, timeout_s: float) -> list[Frame] | None:
+    def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message, or None after ``timeout_s``."""
         receive_ms = max(0, min(int(timeout_s * 1000), 3_600_000))
         try:
@@ -199,7 +199,7 @@ class ZmqTransport:
                 self._socket.setsockopt(zmq.RCVTIMEO, receive_ms)
                 self._receive_ms = receive_ms
             frame = self._socket.recv(copy=False)
-            frames: list[Frame] = [frame.buffer]
+            frames: list[Buffer] = [frame.buffer]
             while frame.more:
                 frame = self._socket.recv(copy=False)
                 frames.append(frame.buffer)

@@ -5,10 +5,10 @@ import pytest
 
 from smbox.errors import ConfigError, RegionFreedError
 from smbox.memory import recovery
-from smbox.memory.hold import CHANGING, Hold, stamp_of
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
+from smbox.memory.reading import CHANGING, Hold, stamp_of
 from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
