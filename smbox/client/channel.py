@@ -13,17 +13,15 @@ before it is sent, and its reply is taken before it leaves.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 from smbox.client.connection import Connection, Transport
 from smbox.client.flight import Flight
 from smbox.client.message import Transfer
 from smbox.config import WINDOW_MAX
-from smbox.errors import ConfigError, PeerLostError, SessionExpiredError, SmboxError
+from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
+from smbox.paths.threads import Half
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
@@ -39,11 +37,10 @@ LOOK_S: Final = 0.002
 HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
-class Channel:
-    """Used by any thread, one at a time; a verb inside a verb of the same thread is an error.
+class Channel(Half):
+    """What a thread has of a path over messages.
 
     Attributes:
-        thread: whose it is.
         answered: how many of its requests have been answered.
         flight: what is under way, and what the node said about itself last.
 
@@ -52,16 +49,13 @@ class Channel:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self.thread = threading.current_thread()
+        super().__init__()
         self.answered = 0
         self._connection = connection
         self.flight = Flight()
         self._parked: dict[str, Any] = {}  # of the stripe that the oldest request waits for
-        self._lock = threading.Lock()
-        self._owner = 0  # the thread inside; another's, or stale, when the lock is free
         self._is_dirty = False
         self._end: SmboxError | None = None  # why nothing can be begun any more
-        self._unseen: SmboxError | None = None  # of a change, and nobody was told of it
 
     @property
     def is_idle(self) -> bool:
@@ -120,25 +114,10 @@ class Channel:
             self.drive(look, time.monotonic() + LOOK_S)
             time.sleep(HANDOVER_S)
 
-    def drain(self, deadline_s: float) -> bool:
-        """Move all that is under way now until it is done; False at the deadline.
-
-        Raises:
-            SmboxError: the first failure of a change that nobody was told of.
-        """
+    def _drive_all(self, deadline_s: float) -> bool:
         with self._entered():
             under_way = self.flight.under_way
-        if not all(self.drive(transfer, deadline_s) for transfer in under_way):
-            return False
-        unseen, self._unseen = self._unseen, None
-        if unseen is not None:
-            raise unseen
-        return True
-
-    def seen(self, error: SmboxError) -> None:
-        """Note that somebody was told of ``error``."""
-        if self._unseen is error:
-            self._unseen = None
+        return all(self.drive(transfer, deadline_s) for transfer in under_way)
 
     def say_bye(self) -> None:
         """Say goodbye if the node listens; nothing can be begun any more. Does not wait."""
@@ -162,31 +141,11 @@ class Channel:
                 self._fail(self._end)
 
     def abandon(self) -> None:
-        """Let go in a forked child, whose copy of the lock may be held for ever."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        """Let go in a forked child."""
+        super().abandon()
         self._end = PeerLostError("the box is the parent's", outcome="unknown")
         self.flight.clear()
         self._connection.abandon()
-
-    def _is_inside(self) -> bool:
-        return self._owner == threading.get_ident() and self._lock.locked()
-
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[None]:
-        if self._is_inside():
-            raise ConfigError(
-                "a signal handler or finalizer cannot use the box inside another call of its"
-                " thread; let it set a flag and return"
-            )
-        mine = threading.get_ident()
-        try:
-            with self._lock:
-                self._owner = mine
-                yield
-        finally:
-            if self._owner == mine:
-                self._owner = 0
 
     def _pass(self, transfer: Transfer, deadline_s: float | None) -> bool:
         """Move the channel a slice; True once ``transfer`` is done. None: only send."""

@@ -127,7 +127,7 @@ class RemotePath(ThreadedPath[Channel]):
             if self._is_closed:
                 raise PeerLostError("the box is closed", outcome="none")
             for channel in self._halves:
-                if channel.is_idle and not channel.thread.is_alive():
+                if channel.is_left:
                     channel.thread = threading.current_thread()
                     return channel
             channel = self._open_channel(next(self._numbers))

@@ -164,7 +164,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
             check_still_shared(self._regions.node)
             raise
         with self._mutex:
-            left = [other for other in self._halves if other.is_left()]
+            left = [other for other in self._halves if other.is_left]
             self._halves = [other for other in self._halves if other not in left] + [queue]
         for other in left:
             other.close()

@@ -13,8 +13,8 @@ from smbox.memory import commit, orders
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_NBYTES, Block
-from smbox.paths.local_queue import LocalQueue
-from smbox.paths.local_work import LocalWork, pack, unaliased
+from smbox.paths.local_orders import pack, unaliased
+from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.work import ByteRange, Operation, RegionInfo
 from smbox.wire.ops import cut
 

@@ -7,10 +7,9 @@ the queue's own writer and under its lock, so that any thread may wait for any r
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from threading import get_ident
-from typing import Any, Final
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,22 +20,93 @@ from smbox.memory.locks import LockFile
 from smbox.memory.orders import ORDER_DONE
 from smbox.memory.reading import Reader
 from smbox.memory.recovery import StripeBusy
-from smbox.paths.local_work import LocalWork, pack
+from smbox.paths.local_orders import pack
 from smbox.paths.mappings import Mappings
+from smbox.paths.threads import NESTED, Half
 from smbox.paths.work import Operation, RegionInfo
-from smbox.work import Pause
-
-_NESTED: Final = (
-    "a signal handler or finalizer cannot call a verb while its thread is inside"
-    " one: set a flag and return"
-)
+from smbox.work import Pause, Work
 
 
-class LocalQueue:
+class LocalWork(Work):
+    """One request of a queue; subclasses say what a step is.
+
+    Attributes:
+        queue: of the thread that begins it.
+        is_begun: it was tried, or waits for those before it.
+        is_done: it ended, well or not.
+        error: what it failed with.
+        busy: the stripe that stopped its last step.
+    """
+
+    is_begun = False
+    is_done = False
+    error: SmboxError | None = None
+    busy: StripeBusy | None = None
+    queue: LocalQueue
+
+    def step(self, queue: LocalQueue) -> None:
+        """Go on as far as possible; StripeBusy where that is not the end.
+
+        Called again after any exception: it continues exactly once.
+        """
+        raise NotImplementedError
+
+    def progress(self) -> int:
+        """Return how many bytes are done."""
+        return sum(limit - first for first, limit in self.ranges_done())
+
+    def begin(self) -> None:
+        """Try it at once, behind those that were begun before."""
+        if not self.is_begun and not self.queue.run(self):
+            self.queue.rest()
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect; a local request never ends in doubt."""
+        if self.is_done and self.error is None:
+            return "all"
+        return "partial" if self.ranges_done() else "none"
+
+    def facts(self) -> dict[str, object]:
+        """Name the stripe in the way and the process that holds it (0: not known)."""
+        busy = self.queue.busy()
+        if busy is None:
+            return {}
+        return {
+            "region": busy.region.spec.name,
+            "stripe": busy.stripe,
+            "holder_pid": busy.holder_pid(),
+        }
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive the queue until this request is done; begins it, if need be."""
+        if not self.is_done:
+            pause = Pause()
+            try:
+                while not self.queue.run(self):
+                    if not pause.sleep(deadline_s):
+                        return False
+            finally:
+                self.queue.rest()
+        if self.error is not None:
+            self.queue.seen(self.error)
+            raise self.error
+        return True
+
+    def ended(self) -> None:
+        """Give back what is not needed any more; called once, under the queue's lock."""
+
+    def rested(self) -> None:
+        """Release what only somebody who waits may keep; called under the queue's lock."""
+
+    def cancel(self) -> None:
+        """Leave the queue; what is committed stays."""
+        self.queue.drop(self)
+
+
+class LocalQueue(Half):
     """One thread's writer and its waiting requests.
 
     Attributes:
-        thread: whose it is.
         regions: that this process maps.
         locks: an open file for reads and snapshots, which run one after another. It is kept: an
             interrupt as a file is opened leaves it open, and so for good.
@@ -45,16 +115,13 @@ class LocalQueue:
     """
 
     def __init__(self, regions: Mappings) -> None:
-        self.thread = threading.current_thread()
+        super().__init__()
         self.regions = regions
         self.locks = LockFile(regions.node.name)
         self.reader = Reader(self.locks)
         self.writer: Writer | None = None
         self._works: deque[LocalWork] = deque()
-        self._lock = threading.Lock()
-        self._owner = 0  # the thread inside, while the lock is held; else 0, or stale
         self._is_closed = False
-        self._unseen: LocalWork | None = None
 
     def make_writer(self) -> Writer:
         """Return the thread's writer, made when it first changes something; for ``step`` only.
@@ -75,7 +142,7 @@ class LocalQueue:
         """
         me = get_ident()  # before the lock: a signal handler may run after any call
         if self._owner == me and self._lock.locked():
-            raise ConfigError(_NESTED)
+            raise ConfigError(NESTED)
         with self._lock:
             self._owner = me
             left = self._commit(operation)
@@ -103,7 +170,7 @@ class LocalQueue:
         """Read by one call, as ``commit`` changes."""
         me = get_ident()
         if self._owner == me and self._lock.locked():
-            raise ConfigError(_NESTED)
+            raise ConfigError(NESTED)
         with self._lock:
             self._owner = me
             if self._is_closed:
@@ -120,7 +187,7 @@ class LocalQueue:
         """Append a request, unless it is begun, and run all as far as they go; True if done."""
         me = get_ident()
         if self._owner == me and self._lock.locked():
-            raise ConfigError(_NESTED)
+            raise ConfigError(NESTED)
         with self._lock:
             self._owner = me
             if self._is_closed:
@@ -137,18 +204,11 @@ class LocalQueue:
         """Let others pass until somebody drives the queue again; only the first has begun."""
         if self._is_inside():
             return
-        with self._lock:
-            self._owner = get_ident()
+        with self._entered():
             if self._works:
                 self._works[0].rested()
-            self._owner = 0
 
-    def drain(self, deadline_s: float) -> bool:
-        """Drive all that is queued now; False at the deadline.
-
-        Raises:
-            SmboxError: the first failure that nobody has been told of.
-        """
+    def _drive_all(self, deadline_s: float) -> bool:
         pause = Pause()
         last = self._works[-1] if self._works else None
         try:
@@ -157,37 +217,28 @@ class LocalQueue:
                     return False
         finally:
             self.rest()
-        unseen, self._unseen = self._unseen, None
-        if unseen is not None and unseen.error is not None:
-            raise unseen.error
         return True
 
     def busy(self) -> StripeBusy | None:
         """Return what stops the first request of the queue."""
         return self._works[0].busy if self._works else None
 
-    def seen(self, work: LocalWork) -> None:
-        """Note that somebody was told how ``work`` failed."""
-        if self._unseen is work:
-            self._unseen = None
-
     def drop(self, work: LocalWork) -> None:
         """Take a request out of the queue."""
         if self._is_inside():
             return  # by a finalizer inside another verb: it is dropped with its owner's
-        with self._lock:
-            self._owner = get_ident()
+        with self._entered():
             if not work.is_done:
                 if work in self._works:
                     work.rested()
                     self._works.remove(work)
                 cancelled = ConfigError("the request was interrupted; it is cancelled")
                 work.error, work.is_done = cancelled, True
-            self._owner = 0
 
-    def is_left(self) -> bool:
-        """Tell whether the thread has ended with nothing queued."""
-        return not self.thread.is_alive() and not self._works
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued."""
+        return not self._works
 
     def close(self) -> None:
         """Remove the writer; a commit of another thread ends first.
@@ -195,30 +246,21 @@ class LocalQueue:
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
-        if self._is_inside():
-            raise ConfigError(_NESTED)
-        with self._lock:
-            self._owner = get_ident()
+        with self._entered():
             if not self._is_closed:
                 self._is_closed = True
                 self._works.clear()
                 if self.writer is not None:
                     self.writer.close()
                 self.locks.close()
-            self._owner = 0
 
     def abandon(self) -> None:
-        """Drop the writer in a forked child: it is the parent's, and so may be the lock."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        """Drop the writer in a forked child: it is the parent's."""
+        super().abandon()
         self._is_closed = True
         if self.writer is not None:
             self.writer.abandon()
         self.locks.close()
-
-    def _is_inside(self) -> bool:
-        """Tell whether this is a call from inside another one of the same thread."""
-        return self._owner == get_ident() and self._lock.locked()
 
     def _run(self) -> None:
         while self._works:
@@ -231,9 +273,9 @@ class LocalQueue:
                     return
                 except SmboxError as error:
                     work.rested()
-                    self._unseen = self._unseen or work
                     work.error, work.is_done = error, True  # both, or it is tried again
                 work.busy = None
                 work.is_done = True
+            self._unseen = self._unseen or work.error
             self._works.popleft()
             work.ended()

@@ -13,8 +13,7 @@ from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Hold
-from smbox.paths.local_queue import LocalQueue
-from smbox.paths.local_work import LocalWork
+from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
 from smbox.wire.ops import cut
 from smbox.work import Pause, Work

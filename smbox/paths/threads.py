@@ -3,14 +3,94 @@
 from __future__ import annotations
 
 import threading
-from typing import Generic, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
 
-from smbox.client.channel import Channel
-from smbox.errors import SmboxError
-from smbox.paths.local_queue import LocalQueue
+from smbox.errors import ConfigError, SmboxError
 
-H = TypeVar("H", LocalQueue, Channel)
-"""One thread's half of a path."""
+NESTED: Final = (
+    "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
+    " set a flag and return"
+)
+
+
+class Half:
+    """One thread's half of a path; any thread may use it, one at a time.
+
+    A verb inside a verb of the same thread is an error: it would wait for itself.
+
+    Attributes:
+        thread: whose it is.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self._lock = threading.Lock()
+        self._owner = 0  # the thread inside; another's, or stale, when the lock is free
+        self._unseen: SmboxError | None = None  # of a change, and nobody was told of it
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        raise NotImplementedError
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its thread has ended, with nothing under way."""
+        return self.is_idle and not self.thread.is_alive()
+
+    def drain(self, deadline_s: float) -> bool:
+        """Move all that is under way now until it is done; False at the deadline.
+
+        Raises:
+            SmboxError: the first failure of a change that nobody was told of.
+        """
+        if not self._drive_all(deadline_s):
+            return False
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None:
+            raise unseen
+        return True
+
+    def seen(self, error: SmboxError) -> None:
+        """Note that somebody was told of ``error``."""
+        if self._unseen is error:
+            self._unseen = None
+
+    def close(self) -> None:
+        """End what is under way, and let go."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """Let go in a forked child, whose copy of the lock may be held for ever."""
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    def _drive_all(self, deadline_s: float) -> bool:
+        """Drive what is under way now; False at the deadline."""
+        raise NotImplementedError
+
+    def _is_inside(self) -> bool:
+        """Tell whether this is a call from inside another one of the same thread."""
+        return self._owner == threading.get_ident() and self._lock.locked()
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Keep other threads out; ConfigError if this one is inside."""
+        if self._is_inside():
+            raise ConfigError(NESTED)
+        mine = threading.get_ident()
+        try:
+            with self._lock:
+                self._owner = mine
+                yield
+        finally:
+            if self._owner == mine:
+                self._owner = 0
+
+
+H = TypeVar("H", bound=Half)
 
 
 class ThreadedPath(Generic[H]):

@@ -7,7 +7,7 @@ import pytest
 
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.local_work import LocalWork
+from smbox.paths.local_queue import LocalWork
 
 ONES = np.ones(2 * STRIPE_NBYTES // 8 + 4)
 
