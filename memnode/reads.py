@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from memnode.checks import check_operand, check_places, check_range, check_source, check_span
 from memnode.context import Context
-from memnode.sessions import Channel, Park
+from memnode.sessions import Channel, Park, Snapshot
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
-from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.reading import Hold, stamp_of
+from smbox.memory.reading import stamp_of
 from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
@@ -31,10 +30,6 @@ from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import carried_nbytes, cut, unit_of
 
 SLICE_NBYTES: Final = 8 << 20
-
-HELD_S: Final = 5.0
-"""How long stripes are kept while another one is waited for; then others have their turn. A
-client that has given up does not say so at once."""
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:
@@ -129,48 +124,6 @@ def _copy_slice(context: Context, channel: Channel, request: Request) -> bool:
     np.copyto(out, region.data[first + done : first + limit])
     begun.done = limit
     return limit == nbytes
-
-
-class Snapshot:
-    """What a copy in the making holds.
-
-    Attributes:
-        done: bytes that are copied.
-
-    Args:
-        region: what is copied.
-        first: first byte of its data that is wanted.
-        limit: byte behind the last.
-        now_s: monotonic seconds.
-
-    Raises:
-        ConfigError: the region has no locks.
-    """
-
-    def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
-        self.done = 0
-        self._locks = LockFile(region.node)
-        self._hold = Hold(region, self._locks, first, limit)
-        self._limit_s = now_s + HELD_S
-
-    def hold(self, now_s: float) -> None:
-        """Hold all stripes.
-
-        Raises:
-            StripeBusy: another writer holds a stripe; those before it stay held, for a while.
-            RegionFreedError: the region was freed.
-        """
-        try:
-            self._hold.take()
-        except StripeBusy:
-            if now_s >= self._limit_s:
-                self._hold.release()
-                self._limit_s = now_s + HELD_S
-            raise
-
-    def end(self) -> None:
-        """Release the stripes."""
-        self._locks.close()
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from memnode.flow import Unsent
 from smbox.errors import LimitError
 from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.reading import Hold
 from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
 from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
-
-if TYPE_CHECKING:
-    from memnode.reads import Snapshot
 
 Connection = tuple[int, bytes]
 """Index of the listening socket, and ZeroMQ's id of the peer there."""
@@ -31,6 +31,10 @@ ChannelKey = tuple[int, int]
 SESSIONS_MAX: Final = 1024
 EXPIRY_S: Final = 300.0
 """Silence after which a channel is forgotten."""
+
+HELD_S: Final = 5.0
+"""How long stripes are kept while another one is waited for; then others have their turn. A
+client that has given up does not say so at once."""
 
 
 class Park(Enum):
@@ -44,6 +48,48 @@ class Park(Enum):
 def key_of(hello: Hello) -> ChannelKey:
     """Return the channel that a HELLO names."""
     return int.from_bytes(hello.client_id, "little"), hello.channel
+
+
+class Snapshot:
+    """What a SNAPSHOT in the making holds.
+
+    Attributes:
+        done: bytes that are copied.
+
+    Args:
+        region: what is copied.
+        first: first byte of its data that is wanted.
+        limit: byte behind the last.
+        now_s: monotonic seconds.
+
+    Raises:
+        ConfigError: the region has no locks.
+    """
+
+    def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
+        self.done = 0
+        self._locks = LockFile(region.node)
+        self._hold = Hold(region, self._locks, first, limit)
+        self._limit_s = now_s + HELD_S
+
+    def hold(self, now_s: float) -> None:
+        """Hold all stripes.
+
+        Raises:
+            StripeBusy: another writer holds a stripe; those before it stay held, for a while.
+            RegionFreedError: the region was freed.
+        """
+        try:
+            self._hold.take()
+        except StripeBusy:
+            if now_s >= self._limit_s:
+                self._hold.release()
+                self._limit_s = now_s + HELD_S
+            raise
+
+    def end(self) -> None:
+        """Release the stripes."""
+        self._locks.close()
 
 
 class Channel:
