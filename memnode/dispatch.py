@@ -126,11 +126,6 @@ class Dispatcher:
         channel.notice_s = now_s + NOTICE_S
         parked = RemoteError("not done yet")
         if busy is not None:
-            parked = RemoteError(
-                "another writer holds a stripe",
-                region=busy.region.spec.name,
-                stripe=busy.stripe,
-                holder_pid=busy.holder_pid(),
-            )
+            parked = RemoteError("another writer holds a stripe", **busy.facts())
         reply = refuse(channel.queue[0], parked, status=Status.PARKED)
         return [(channel.connection, reply)]

@@ -7,7 +7,6 @@ order goes on.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,8 +26,6 @@ SHORT_NBYTES: Final = 64 * 1024
 
 _DONE: Final = int(Result.DONE)
 _FLOAT32_NBYTES: Final = 4
-_DOUBLE: Final = struct.Struct("<d")
-_BITS: Final = struct.Struct("<Q")
 
 
 def run_orders(
@@ -105,6 +102,6 @@ def moved(
     """
     out = np.empty_like(source)
     addresses = [orders.address_of(each) for each in (old, source, out)]
-    (bits,) = _BITS.unpack(_DOUBLE.pack(rate))
+    bits = int(np.float64(rate).view(np.uint64))
     library.load().long.smbox_moved(*addresses, old.size // _FLOAT32_NBYTES, bits, operand)
     return out

@@ -102,13 +102,9 @@ class MappedRegion:
             return int(self.table[0, Stripe.SEQUENCE]) >> Stripe.COMMITS_SHIFT
         return int((self.table[:, Stripe.SEQUENCE] >> np.uint64(Stripe.COMMITS_SHIFT)).sum())
 
-    def typed(self, first: int, limit: int) -> NDArray[Any]:
-        """View the bytes ``first..limit`` of the data as elements."""
-        return self.data[first:limit].view(self.spec.dtype.numpy)
-
     def array(self) -> NDArray[Any]:
         """View the whole data in the region's shape and dtype."""
-        return self.typed(0, self.nbytes).reshape(self.spec.shape)
+        return self.data.view(self.spec.dtype.numpy).reshape(self.spec.shape)
 
     def lock_byte(self, stripe: int) -> int:
         """Return the lock byte of a stripe: its own global offset."""

@@ -31,8 +31,6 @@ parameters, back_to, channel, number and done. A bound method: a call less for e
 write_reading = struct.Struct("<9Q16x").pack_into
 write_range_reading = struct.Struct("<3Q24x3Q16x").pack_into
 """Write a reading: all words up to ``done``; and that of a range, without those of rows."""
-_OUTCOME: Final = struct.Struct("<4Q")
-_READ_OUTCOME: Final = struct.Struct("<3Q")
 ORDER_DONE: Final = 17
 READING_DONE: Final = 8
 """Words of an order, and of a reading: how far it is."""
@@ -119,13 +117,12 @@ def extents_of(regions: Sequence[Block]) -> bytes:
 
 def order_outcome(block: Block, place: int = 0) -> tuple[int, int, int, int]:
     """Return byte done, result, address of the region met, and its stripe."""
-    found: tuple[int, int, int, int] = _OUTCOME.unpack_from(
-        block.bytes, place * ORDER_NBYTES + 8 * ORDER_DONE
-    )
-    return found
+    at = place * ORDER_WORDS + ORDER_DONE
+    done, result, met, stripe = block.words[at : at + 4]
+    return done, result, met, stripe
 
 
 def reading_outcome(block: Block) -> tuple[int, int, int]:
     """Return bytes (or rows) done, result, and the stripe met."""
-    found: tuple[int, int, int] = _READ_OUTCOME.unpack_from(block.bytes, 8 * READING_DONE)
-    return found
+    done, result, stripe = block.words[READING_DONE : READING_DONE + 3]
+    return done, result, stripe

@@ -40,6 +40,14 @@ class StripeBusy(Exception):
         self.region = region
         self.stripe = stripe
 
+    def facts(self) -> dict[str, object]:
+        """Name the stripe and the process that holds it, for an error."""
+        return {
+            "region": self.region.spec.name,
+            "stripe": self.stripe,
+            "holder_pid": self.holder_pid(),
+        }
+
     def holder_pid(self) -> int:
         """Return the pid of the process that holds the stripe now, or 0 where nobody can tell.
 

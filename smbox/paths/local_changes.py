@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import SmboxError
 from smbox.memory import commit, orders
+from smbox.memory.kernels import PARAMETERS_MAX
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_NBYTES, Block
@@ -50,7 +51,7 @@ class LocalChange(LocalWork):
         regions = tuple(map(queue.regions.region, (operation.info, *operation.states)))
         extents = orders.extents_of([region.block for region in regions])
         if operation.states:
-            self.parameters = np.zeros(4)
+            self.parameters = np.zeros(PARAMETERS_MAX)
             self.parameters[: len(operation.parameters)] = operation.parameters
         block = Block(ORDER_NBYTES)
         self.operation = operation = unaliased(regions[0], operation)

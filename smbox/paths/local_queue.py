@@ -69,13 +69,7 @@ class LocalWork(Work):
     def facts(self) -> dict[str, object]:
         """Name the stripe in the way and the process that holds it (0: not known)."""
         busy = self.queue.busy()
-        if busy is None:
-            return {}
-        return {
-            "region": busy.region.spec.name,
-            "stripe": busy.stripe,
-            "holder_pid": busy.holder_pid(),
-        }
+        return {} if busy is None else busy.facts()
 
     def advance(self, deadline_s: float) -> bool:
         """Drive the queue until this request is done; begins it, if need be."""

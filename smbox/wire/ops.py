@@ -72,9 +72,6 @@ SOURCES: Final = frozenset({Op.PUT, Op.ACCUMULATE, Op.ELASTIC, Op.FETCH})
 OPERANDS: Final = frozenset({Op.GATHER, Op.FROM, Op.UPDATE, Op.SNAPSHOT, Op.DOT})
 """Operations whose second frame is an operand of their own form: operands.py."""
 
-UNFENCED: Final = frozenset({Op.HELLO, Op.BYE})
-"""Operations that do not wait for earlier changes; their number is 0."""
-
 WHOLE_KERNELS: Final = frozenset({6, 7, 8})
 """Kernels (COMPARE_SWAP, ARRIVE, WITHDRAW) whose source has a length of its own."""
 
