@@ -17,7 +17,7 @@ from memnode.handlers import HANDLERS
 from memnode.sessions import Channel, Connection, Park
 from smbox.config import WINDOW_MAX
 from smbox.errors import RemoteError, RemoteProtocolError, SmboxError
-from smbox.memory.recovery import StripeBusy
+from smbox.memory.commit import StripeBusy
 from smbox.wire.codec import Reply, Request, refuse
 from smbox.wire.ops import CHANGES, COPIED
 from smbox.wire.status import Status

@@ -20,10 +20,10 @@ from memnode.checks import check_operand, check_places, check_range, check_sourc
 from memnode.context import Context
 from memnode.sessions import Channel, Park, Snapshot
 from smbox.errors import ConfigError
+from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import stamp_of
-from smbox.memory.recovery import StripeBusy
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX

@@ -14,10 +14,10 @@ from typing import Final
 from memnode.flow import Unsent
 from smbox.errors import LimitError
 from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.commit import StripeBusy
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Hold
-from smbox.memory.recovery import StripeBusy
 from smbox.wire.codec import Request
 from smbox.wire.messages import Hello
 from smbox.wire.ops import Op

@@ -7,8 +7,9 @@ import secrets
 from typing import Final, Self
 
 from smbox.errors import LimitError, OutOfMemoryError, SegmentError, SmboxError
-from smbox.memory import journal, layout, recovery
+from smbox.memory import journal, layout
 from smbox.memory.channels import ChannelTable
+from smbox.memory.commit import sweep_slot
 from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import Building, MappedRegion
@@ -134,9 +135,7 @@ class NodeMemory:
         swept = 0
         for slot_id in journal.slot_ids(self.name):
             try:
-                swept += recovery.sweep_slot(
-                    self.name, slot_id, self.superblock.locks, self.channels
-                )
+                swept += sweep_slot(self.name, slot_id, self.superblock.locks, self.channels)
             except SmboxError:
                 if slot_id not in self._damaged:
                     self._damaged.add(slot_id)

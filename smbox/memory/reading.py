@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError
-from smbox.memory import orders, recovery
-from smbox.memory.commit import SHORT_NBYTES, raise_obstacle
+from smbox.memory import orders
+from smbox.memory.commit import SHORT_NBYTES, StripeBusy, clear_obstacle, recover_held
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import READING_DONE, Block, address_of, write_range_reading
-from smbox.memory.recovery import StripeBusy
 from smbox.native import library
 
 CHANGING: Final = 0
@@ -176,16 +175,13 @@ class Reader:
             orders.address_of(found),
         )
         if result != _DONE:
-            raise_obstacle(region, result, 0)
+            clear_obstacle(region, result, 0, self._locks)
         return float(found)
 
     def _clear(self, region: MappedRegion) -> None:
         """Note how far a call came, and recover the stripe that stopped it, or raise."""
         self.done, result, stripe = orders.reading_outcome(self._block)
-        if result == orders.Result.OPEN:
-            recovery.recover_stripe(region, stripe, self._locks)
-        elif result != _DONE:  # else the library has paused, for signals to come through
-            raise_obstacle(region, result, stripe)
+        clear_obstacle(region, result, stripe, self._locks)
 
 
 class Hold:
@@ -224,7 +220,7 @@ class Hold:
         while self._next < self._stripes.stop:
             if not self._locks.try_lock(self._region.lock_byte(self._next)):
                 raise StripeBusy(self._region, self._next)
-            recovery.recover_held(self._region, self._next)
+            recover_held(self._region, self._next)
             self._next += 1
         try:
             self._region.check_usable()

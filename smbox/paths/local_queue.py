@@ -14,12 +14,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
-from smbox.memory.commit import SHORT_NBYTES
+from smbox.memory.commit import SHORT_NBYTES, StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import ORDER_DONE
 from smbox.memory.reading import Reader
-from smbox.memory.recovery import StripeBusy
 from smbox.paths.local_orders import pack
 from smbox.paths.mappings import Mappings
 from smbox.paths.threads import NESTED, Half

@@ -7,12 +7,11 @@ import random
 from collections import Counter
 from typing import Final
 
-from smbox.memory import recovery
+from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.layout import Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
-from smbox.memory.recovery import StripeBusy
 from smbox.memory.superblock import unlink_all
 from smbox.native import library
 from smbox.testing.stepping import scene as scenes, small_memory
@@ -155,7 +154,7 @@ def _recover(case: Case, node: str) -> None:
     for region in regions:
         for stripe in range(-(-region.nbytes // small_memory.STRIPE_NBYTES)):
             if int(region.table[stripe, Stripe.SEQUENCE]) & Stripe.OPEN:
-                recovery.recover_stripe(region, stripe, locks)
+                recover_stripe(region, stripe, locks)
 
 
 class LiveReader:

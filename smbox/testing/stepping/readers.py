@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.errors import RegionFreedError
-from smbox.memory import recovery
+from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
-from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
 from smbox.testing.stepping import scene as scenes, small_memory
@@ -163,7 +162,7 @@ class Writes:
         """Undo what was left open, unless the reader does or holds it."""
         if self._is_open():
             with suppress(StripeBusy):
-                recovery.recover_stripe(self._region, 0, self._locks)
+                recover_stripe(self._region, 0, self._locks)
         self._memory.sweep_slots()
 
     def set_state(self, state: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from smbox.errors import LayoutMismatchError, RegionFreedError
 from smbox.memory import commit as commits, orders
 from smbox.memory.channels import Rings
+from smbox.memory.commit import StripeBusy
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
     STRIPE_NBYTES,
@@ -19,7 +20,6 @@ from smbox.memory.layout import (
     Stripe,
 )
 from smbox.memory.orders import Back, Block, Result
-from smbox.memory.recovery import StripeBusy
 from smbox.testing.kernels import stepped
 from smbox.testing.regions import commit
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from smbox.errors import RegionFreedError, SegmentError
+from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.reading import Reader
-from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 
 COUNT = STRIPE_NBYTES // 4 + 5

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from smbox.errors import SegmentError
-from smbox.memory import journal, recovery
+from smbox.memory import journal
+from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Slot, SlotState, Stripe, slot_name
 from smbox.memory.locks import LockFile
-from smbox.memory.recovery import StripeBusy
 from smbox.memory.segment import unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
 from smbox.testing.regions import commit
@@ -59,7 +59,7 @@ def test_an_undo_changes_the_sequence_word_and_not_the_version(memory, region):
     for _ in range(3):
         seen.add(int(region.table[0, Stripe.SEQUENCE]))
         leave_open(region, first=0, limit=8)
-        recovery.recover_stripe(region, 0, memory.writer.locks)
+        recover_stripe(region, 0, memory.writer.locks)
     assert len(seen) == 3
     assert region.version() == 0
     assert memory.sweep_slots() == 3
@@ -68,7 +68,7 @@ def test_an_undo_changes_the_sequence_word_and_not_the_version(memory, region):
 def test_the_count_of_undone_commits_carries_nothing_into_the_version(memory, region):
     region.table[0, Stripe.SEQUENCE] = 5 << Stripe.COMMITS_SHIFT | 0xFFFE
     leave_open(region, first=0, limit=8)
-    recovery.recover_stripe(region, 0, memory.writer.locks)
+    recover_stripe(region, 0, memory.writer.locks)
     assert region.table[0, Stripe.SEQUENCE] == 5 << Stripe.COMMITS_SHIFT
     memory.sweep_slots()
 
@@ -79,10 +79,10 @@ def test_each_stripe_is_recovered_alone(memory, make, state):
     regions = [make(np.full(4, i, np.int32), name) for i, name in enumerate("abc")]
     leave_open(*regions, first=0, limit=16, state=state)
     locks = LockFile(memory.name)
-    recovery.recover_stripe(regions[1], 0, locks)
+    recover_stripe(regions[1], 0, locks)
     assert is_garbage(regions[1]) == (state == COMMITTED)
     assert [int(region.table[0, 0]) & Stripe.OPEN for region in regions] == [1, 0, 1]
-    recovery.recover_stripe(regions[1], 0, locks)  # a second recoverer: nothing to do
+    recover_stripe(regions[1], 0, locks)  # a second recoverer: nothing to do
     assert regions[1].version() == (state == COMMITTED)
     memory.free(regions[0])  # a sibling that goes
     assert memory.sweep_slots() == 1
@@ -95,7 +95,7 @@ def test_a_held_stripe_is_not_recovered(memory, region):
     locks = LockFile(memory.name)
     locks.try_lock(region.lock_byte(0))
     with pytest.raises(StripeBusy):
-        recovery.recover_stripe(region, 0, memory.writer.locks)
+        recover_stripe(region, 0, memory.writer.locks)
     assert memory.sweep_slots() == 0
     locks.close()
     assert memory.sweep_slots() == 1
@@ -136,7 +136,7 @@ def test_a_dead_writers_slot_stays_as_it_is(memory, region):
     slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
     with journal.attach_slot(memory.name, slot_id) as slot:
         before = slot.bytes.tobytes()
-        recovery.recover_stripe(region, 0, memory.writer.locks)
+        recover_stripe(region, 0, memory.writer.locks)
         assert slot.bytes.tobytes() == before
     memory.sweep_slots()
 
@@ -147,7 +147,7 @@ def test_a_restart_takes_the_number_of_a_committed_slot(memory, region, restart,
     channel = (row.index + 1, row.serial, 9)
     leave_open(region, first=0, limit=8, state=COMMITTED, channel=channel)
     if is_closed:  # a local client recovers: it closes the stripe and touches no channel
-        recovery.recover_stripe(region, 0, memory.writer.locks)
+        recover_stripe(region, 0, memory.writer.locks)
         assert row.applied == 0
     again = restart()
     assert again.channels.find(5, 0).applied == 9

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, RegionFreedError
-from smbox.memory import recovery
+from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
 from smbox.memory.reading import CHANGING, Hold, stamp_of
-from smbox.memory.recovery import StripeBusy
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
 
@@ -93,7 +92,7 @@ def test_every_commit_and_every_undo_in_the_range_changes_the_stamp(memory, regi
         change(memory, region, stripe)
         seen.add(stamp_of(region, 0, LAST))
     leave_open(region, first=0, limit=8)
-    recovery.recover_stripe(region, 0, memory.writer.locks)
+    recover_stripe(region, 0, memory.writer.locks)
     seen.add(stamp_of(region, 0, LAST))
     assert len(seen) == 6
     assert CHANGING not in seen

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from smbox.errors import SegmentError
-from smbox.memory import journal, recovery
+from smbox.memory import journal
 from smbox.memory.channels import Rings, rings_of
+from smbox.memory.commit import sweep_slot
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_name, slot_name
@@ -25,7 +26,7 @@ def region(make):
 
 
 def sweep(memory, slot_id: int) -> bool:
-    return recovery.sweep_slot(memory.name, slot_id, memory.superblock.locks, memory.channels)
+    return sweep_slot(memory.name, slot_id, memory.superblock.locks, memory.channels)
 
 
 def test_a_slot_at_rest_is_removed(memory):

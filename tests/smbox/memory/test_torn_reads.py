@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from smbox.memory import layout
+from smbox.memory.commit import StripeBusy
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Reader
-from smbox.memory.recovery import StripeBusy
 from smbox.testing.regions import commit
 
 STRESS_S = 3.0
