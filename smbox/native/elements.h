@@ -16,6 +16,8 @@ typedef int8_t LOOSE l_i8;
 typedef int16_t LOOSE l_i16;
 typedef int32_t LOOSE l_i32;
 typedef int64_t LOOSE l_i64;
+typedef u16 LOOSE l_f16;
+typedef u16 LOOSE l_bf16;
 typedef float LOOSE l_f32;
 typedef double LOOSE l_f64;
 
@@ -31,8 +33,8 @@ static inline u32 bits_of(float value) {
 }
 
 /* bfloat16: the upper half of a float32; rounds to nearest, ties to even. */
-static inline float widen_bfloat16(u16 half) { return float_of((u32)half << 16); }
-static inline u16 narrow_bfloat16(float value) {
+static inline float widen_bf16(u16 half) { return float_of((u32)half << 16); }
+static inline u16 narrow_bf16(float value) {
     u32 bits = bits_of(value);
     u32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     u32 nan = (bits >> 16) | 0x40;
@@ -40,7 +42,7 @@ static inline u16 narrow_bfloat16(float value) {
 }
 
 /* float16 (IEEE 754 binary16) by integer code: not every compiler has a type for it. */
-static inline float widen_float16(u16 half) {
+static inline float widen_f16(u16 half) {
     u32 sign = (u32)(half & 0x8000) << 16, magnitude = (u32)(half & 0x7fff) << 13;
     u32 normal = magnitude + ((u32)112 << 23);
     u32 special = magnitude + ((u32)224 << 23);
@@ -49,7 +51,7 @@ static inline float widen_float16(u16 half) {
     bits = magnitude < (u32)1 << 23 ? denormal : bits;
     return float_of(bits | sign);
 }
-static inline u16 narrow_float16(float value) {
+static inline u16 narrow_f16(float value) {
     u32 bits = bits_of(value), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
     u32 special = magnitude > (u32)0x7f800000 ? 0x7e00 : 0x7c00;
     /* Adding 0.5 shifts a denormal's digits to where float32 itself rounds them. */
@@ -60,7 +62,9 @@ static inline u16 narrow_float16(float value) {
     return (u16)(half | sign);
 }
 
-static inline float same_f32(float value) { return value; }
-static inline double same_f64(double value) { return value; }
+static inline float widen_f32(float value) { return value; }
+static inline float narrow_f32(float value) { return value; }
+static inline double widen_f64(double value) { return value; }
+static inline double narrow_f64(double value) { return value; }
 
 #endif

@@ -9,21 +9,12 @@ typedef int16_t i16;
 typedef int32_t i32;
 
 #define ALL_FLOATS                                                                               \
-    DEFINE_FLOAT(f32, l_f32, float, same_f32, same_f32, l_f32, same_f32, same_f32)               \
-    DEFINE_FLOAT(f64, l_f64, double, same_f64, same_f64, l_f64, same_f64, same_f64)              \
-    DEFINE_FLOAT(f16, l_u16, float, widen_float16, narrow_float16, l_u16, widen_float16,         \
-                 narrow_float16)                                                                 \
-    DEFINE_FLOAT(bf16, l_u16, float, widen_bfloat16, narrow_bfloat16, l_u16, widen_bfloat16,     \
-                 narrow_bfloat16)                                                                \
-    DEFINE_FLOAT(f32_f16, l_f32, float, same_f32, same_f32, l_u16, widen_float16, narrow_float16) \
-    DEFINE_FLOAT(f32_bf16, l_f32, float, same_f32, same_f32, l_u16, widen_bfloat16,              \
-                 narrow_bfloat16)                                                                \
-    DEFINE_PUT(f32_f16, l_f32, same_f32, l_u16, widen_float16)                                   \
-    DEFINE_PUT(f32_bf16, l_f32, same_f32, l_u16, widen_bfloat16)                                 \
-    DEFINE_SCALE(f32, l_f32, float, same_f32, same_f32)                                          \
-    DEFINE_SCALE(f64, l_f64, double, same_f64, same_f64)                                         \
-    DEFINE_SCALE(f16, l_u16, float, widen_float16, narrow_float16)                               \
-    DEFINE_SCALE(bf16, l_u16, float, widen_bfloat16, narrow_bfloat16)
+    DEFINE_FLOAT(f32, f32, f32, float) DEFINE_FLOAT(f64, f64, f64, double)                       \
+    DEFINE_FLOAT(f16, f16, f16, float) DEFINE_FLOAT(bf16, bf16, bf16, float)                     \
+    DEFINE_FLOAT(f32_f16, f32, f16, float) DEFINE_FLOAT(f32_bf16, f32, bf16, float)              \
+    DEFINE_PUT(f32_f16, f32, f16) DEFINE_PUT(f32_bf16, f32, bf16)                                \
+    DEFINE_SCALE(f32, float) DEFINE_SCALE(f64, double) DEFINE_SCALE(f16, float)                  \
+    DEFINE_SCALE(bf16, float)
 
 #define ALL_SCATTERS                                                                             \
     DEFINE_SCATTER(replace_1, u8) DEFINE_SCATTER(replace_2, u16)                                 \
@@ -33,8 +24,7 @@ typedef int32_t i32;
     DEFINE_SCATTER(sum_bf16, u16) DEFINE_SCATTER(sum_f32, float) DEFINE_SCATTER(sum_f64, double)
 
 #define ALL_DOTS                                                                                 \
-    DEFINE_DOT(f16, l_u16, widen_float16) DEFINE_DOT(bf16, l_u16, widen_bfloat16)                \
-    DEFINE_DOT(f32, l_f32, same_f32) DEFINE_DOT(f64, l_f64, same_f64)                            \
+    DEFINE_DOT(f16) DEFINE_DOT(bf16) DEFINE_DOT(f32) DEFINE_DOT(f64)                             \
     static dot_fn *const LEVEL(dots)[DTYPES] = {                                                 \
         [DTYPE_FLOAT16] = LEVEL(dot_f16), [DTYPE_BFLOAT16] = LEVEL(dot_bf16),                    \
         [DTYPE_FLOAT32] = LEVEL(dot_f32), [DTYPE_FLOAT64] = LEVEL(dot_f64),                      \
@@ -219,10 +209,10 @@ void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
     l_u16 *to = (void *)out;
     if (operand == DTYPE_BFLOAT16)
         for (u64 i = 0; i < count; i++)
-            to[i] = narrow_bfloat16(from[i]);
+            to[i] = narrow_bf16(from[i]);
     else
         for (u64 i = 0; i < count; i++)
-            to[i] = narrow_float16(from[i]);
+            to[i] = narrow_f16(from[i]);
 }
 
 /* A commit's kernel on private memory: it also computes c, which nobody wants. */

@@ -19,8 +19,8 @@
 
 /* What most kernels have: c, and x of another type than c where it is narrower. */
 #define ELEMENTS(C, X)                                                                           \
-    C *c = (void *)at[0];                                                                        \
-    const X *x = (const void *)operation->source
+    l_##C *c = (void *)at[0];                                                                    \
+    const l_##X *x = (const void *)operation->source
 
 /* ---- the same bytes ------------------------------------------------------------------------ */
 
@@ -35,7 +35,7 @@ DEFINE_REPLACE(8)
 
 #define DEFINE_WRAPPING(T, U)                                                                    \
     KERNEL(sum_##T) {                                                                            \
-        ELEMENTS(l_##T, l_##T);                                                                  \
+        ELEMENTS(T, T);                                                                          \
         U s = (U)operation->scale.whole;                                                         \
         EACH(i, operation->count) c[i] = (T)((U)c[i] + s * (U)x[i]);                             \
     }                                                                                            \
@@ -45,7 +45,7 @@ DEFINE_REPLACE(8)
         EACH(i, operation->count) c[i] = (T)(s * (U)c[i]);                                       \
     }                                                                                            \
     KERNEL(swap_##T) {                                                                           \
-        ELEMENTS(l_##T, l_##T);                                                                  \
+        ELEMENTS(T, T);                                                                          \
         c[0] = c[0] == x[0] ? x[1] : c[0];                                                       \
     }
 /* A signed sum, or product, wraps to the same bits. */
@@ -56,11 +56,11 @@ DEFINE_WRAPPING(u64, u64)
 
 #define DEFINE_ORDERED(T)                                                                        \
     KERNEL(min_##T) {                                                                            \
-        ELEMENTS(l_##T, l_##T);                                                                  \
+        ELEMENTS(T, T);                                                                          \
         EACH(i, operation->count) c[i] = x[i] < c[i] ? x[i] : c[i];                              \
     }                                                                                            \
     KERNEL(max_##T) {                                                                            \
-        ELEMENTS(l_##T, l_##T);                                                                  \
+        ELEMENTS(T, T);                                                                          \
         EACH(i, operation->count) c[i] = x[i] > c[i] ? x[i] : c[i];                              \
     }
 DEFINE_ORDERED(i8)
@@ -81,114 +81,114 @@ KERNEL(min_bool) {
     EACH(i, operation->count) c[i] = (u8)(c[i] != 0 && operation->source[i] != 0);
 }
 
-/* ---- floats: C stored, X the operand's storage, F what both compute in ------------------------- */
+/* ---- floats: C stored, X the operand, F the type that both compute in ------------------------- */
 
-#define DEFINE_FLOAT(name, C, F, WIDEN_C, NARROW_C, X, WIDEN_X, NARROW_X)                        \
+#define DEFINE_FLOAT(name, C, X, F)                                                              \
     KERNEL(sum_##name) {                                                                         \
         ELEMENTS(C, X);                                                                          \
         F s = (F)operation->scale.real;                                                          \
-        EACH(i, operation->count) c[i] = NARROW_C(WIDEN_C(c[i]) + s * WIDEN_X(x[i]));            \
+        EACH(i, operation->count) c[i] = narrow_##C(widen_##C(c[i]) + s * widen_##X(x[i]));      \
     }                                                                                            \
     KERNEL(min_##name) {                                                                         \
         ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) {                                                              \
-            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
-            c[i] = NARROW_C(a <= b || a != a ? a : b);                                           \
+            F a = widen_##C(c[i]), b = widen_##X(x[i]);                                          \
+            c[i] = narrow_##C(a <= b || a != a ? a : b);                                         \
         }                                                                                        \
     }                                                                                            \
     KERNEL(max_##name) {                                                                         \
         ELEMENTS(C, X);                                                                          \
         EACH(i, operation->count) {                                                              \
-            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]);                                              \
-            c[i] = NARROW_C(a >= b || a != a ? a : b);                                           \
+            F a = widen_##C(c[i]), b = widen_##X(x[i]);                                          \
+            c[i] = narrow_##C(a >= b || a != a ? a : b);                                         \
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_##name) {                                                                     \
         ELEMENTS(C, X);                                                                          \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
-            F a = WIDEN_C(c[i]), d = s * (WIDEN_X(x[i]) - a);                                    \
-            c[i] = NARROW_C(a + d);                                                              \
+            F a = widen_##C(c[i]), d = s * (widen_##X(x[i]) - a);                                \
+            c[i] = narrow_##C(a + d);                                                            \
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_moved_##name) {                                                               \
         ELEMENTS(C, X);                                                                          \
-        X *moved = (void *)operation->back;                                                      \
+        l_##X *moved = (void *)operation->back;                                                  \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
-            F a = WIDEN_C(c[i]), b = WIDEN_X(x[i]), d = s * (b - a);                             \
-            c[i] = NARROW_C(a + d);                                                              \
-            moved[i] = NARROW_X(b - d);                                                          \
+            F a = widen_##C(c[i]), b = widen_##X(x[i]), d = s * (b - a);                         \
+            c[i] = narrow_##C(a + d);                                                            \
+            moved[i] = narrow_##X(b - d);                                                        \
         }                                                                                        \
     }                                                                                            \
     KERNEL(elastic_delta_##name) {                                                               \
         ELEMENTS(C, X);                                                                          \
-        C *delta = (void *)operation->back;                                                      \
+        l_##C *delta = (void *)operation->back;                                                  \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
-            F a = WIDEN_C(c[i]), d = s * (WIDEN_X(x[i]) - a);                                    \
-            c[i] = NARROW_C(a + d);                                                              \
-            delta[i] = NARROW_C(d);                                                              \
+            F a = widen_##C(c[i]), d = s * (widen_##X(x[i]) - a);                                \
+            c[i] = narrow_##C(a + d);                                                            \
+            delta[i] = narrow_##C(d);                                                            \
         }                                                                                        \
     }                                                                                            \
     /* Optimizers, in the order of torch.optim's operations; p: rate, momentum or the like. */   \
     KERNEL(momentum_##name) {                                                                    \
         ELEMENTS(C, X);                                                                          \
-        C *m = (void *)at[1];                                                                    \
+        l_##C *m = (void *)at[1];                                                                \
         F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
         EACH(i, operation->count) {                                                              \
-            F v = WIDEN_C(m[i]) * mu + WIDEN_X(x[i]);                                            \
-            m[i] = NARROW_C(v);                                                                  \
-            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * v);                                             \
+            F v = widen_##C(m[i]) * mu + widen_##X(x[i]);                                        \
+            m[i] = narrow_##C(v);                                                                \
+            c[i] = narrow_##C(widen_##C(c[i]) - lr * v);                                         \
         }                                                                                        \
     }                                                                                            \
     KERNEL(nesterov_##name) {                                                                    \
         ELEMENTS(C, X);                                                                          \
-        C *m = (void *)at[1];                                                                    \
+        l_##C *m = (void *)at[1];                                                                \
         F lr = (F)operation->parameters[0], mu = (F)operation->parameters[1];                    \
         EACH(i, operation->count) {                                                              \
-            F g = WIDEN_X(x[i]), v = WIDEN_C(m[i]) * mu + g;                                     \
-            m[i] = NARROW_C(v);                                                                  \
-            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * (g + mu * v));                                  \
+            F g = widen_##X(x[i]), v = widen_##C(m[i]) * mu + g;                                 \
+            m[i] = narrow_##C(v);                                                                \
+            c[i] = narrow_##C(widen_##C(c[i]) - lr * (g + mu * v));                              \
         }                                                                                        \
     }                                                                                            \
     KERNEL(adagrad_##name) {                                                                     \
         ELEMENTS(C, X);                                                                          \
-        C *squares = (void *)at[1];                                                              \
+        l_##C *squares = (void *)at[1];                                                          \
         F lr = (F)operation->parameters[0], eps = (F)operation->parameters[1];                   \
         EACH(i, operation->count) {                                                              \
-            F g = WIDEN_X(x[i]), sum = WIDEN_C(squares[i]) + g * g;                              \
-            squares[i] = NARROW_C(sum);                                                          \
-            c[i] = NARROW_C(WIDEN_C(c[i]) - lr * g / (ROOT_##F(sum) + eps));                     \
+            F g = widen_##X(x[i]), sum = widen_##C(squares[i]) + g * g;                          \
+            squares[i] = narrow_##C(sum);                                                        \
+            c[i] = narrow_##C(widen_##C(c[i]) - lr * g / (ROOT_##F(sum) + eps));                 \
         }                                                                                        \
     }                                                                                            \
     KERNEL(adam_##name) {                                                                        \
         ELEMENTS(C, X);                                                                          \
-        C *mean = (void *)at[1], *squares = (void *)at[2];                                       \
+        l_##C *mean = (void *)at[1], *squares = (void *)at[2];                                   \
         const double *p = operation->parameters; /* beta1, beta2, eps, step, root: see adam() */ \
         F b1 = (F)p[0], b2 = (F)p[1], c1 = (F)(1 - p[0]), c2 = (F)(1 - p[1]);                    \
         F eps = (F)p[2], step = (F)p[3], root = (F)p[4];                                         \
         EACH(i, operation->count) {                                                              \
-            F g = WIDEN_X(x[i]);                                                                 \
-            F m = WIDEN_C(mean[i]) * b1 + g * c1, v = WIDEN_C(squares[i]) * b2 + g * g * c2;     \
-            mean[i] = NARROW_C(m);                                                               \
-            squares[i] = NARROW_C(v);                                                            \
-            c[i] = NARROW_C(WIDEN_C(c[i]) - step * m / (ROOT_##F(v) / root + eps));              \
+            F g = widen_##X(x[i]);                                                               \
+            F m = widen_##C(mean[i]) * b1 + g * c1, v = widen_##C(squares[i]) * b2 + g * g * c2; \
+            mean[i] = narrow_##C(m);                                                             \
+            squares[i] = narrow_##C(v);                                                          \
+            c[i] = narrow_##C(widen_##C(c[i]) - step * m / (ROOT_##F(v) / root + eps));          \
         }                                                                                        \
     }
 
 /* A narrower operand is widened; one of the region's own type is copied. */
-#define DEFINE_PUT(name, C, NARROW_C, X, WIDEN_X)                                                \
+#define DEFINE_PUT(name, C, X)                                                                   \
     KERNEL(put_##name) {                                                                         \
         ELEMENTS(C, X);                                                                          \
-        EACH(i, operation->count) c[i] = NARROW_C(WIDEN_X(x[i]));                                \
+        EACH(i, operation->count) c[i] = narrow_##C(widen_##X(x[i]));                            \
     }
 
-#define DEFINE_SCALE(name, C, F, WIDEN_C, NARROW_C)                                              \
-    KERNEL(scale_##name) {                                                                       \
-        C *c = (void *)at[0];                                                                    \
+#define DEFINE_SCALE(C, F)                                                                       \
+    KERNEL(scale_##C) {                                                                          \
+        l_##C *c = (void *)at[0];                                                                \
         F s = (F)operation->scale.real;                                                          \
-        EACH(i, operation->count) c[i] = NARROW_C(s * WIDEN_C(c[i]));                            \
+        EACH(i, operation->count) c[i] = narrow_##C(s * widen_##C(c[i]));                        \
     }
 
 #define ROOT_float(value) __builtin_sqrtf(value)
@@ -215,16 +215,16 @@ KERNEL(min_bool) {
 
 /* Eight sums, each of every eighth product, and then their sum: an order that a compiler may keep
  * in vectors of any length, so that every processor gets the same bits. */
-#define DEFINE_DOT(name, X, WIDEN)                                                               \
-    static double LEVEL(dot_##name)(const u8 *left, const u8 *right, u64 count) {                \
-        const X *a = (const void *)left, *b = (const void *)right;                               \
+#define DEFINE_DOT(X)                                                                            \
+    static double LEVEL(dot_##X)(const u8 *left, const u8 *right, u64 count) {                   \
+        const l_##X *a = (const void *)left, *b = (const void *)right;                           \
         double sums[8] = {0};                                                                    \
         u64 at = 0;                                                                              \
         for (; at + 8 <= count; at += 8)                                                         \
             for (u64 i = 0; i < 8; i++)                                                          \
-                sums[i] += (double)WIDEN(a[at + i]) * (double)WIDEN(b[at + i]);                  \
+                sums[i] += (double)widen_##X(a[at + i]) * (double)widen_##X(b[at + i]);          \
         for (u64 i = 0; at + i < count; i++)                                                     \
-            sums[i] += (double)WIDEN(a[at + i]) * (double)WIDEN(b[at + i]);                      \
+            sums[i] += (double)widen_##X(a[at + i]) * (double)widen_##X(b[at + i]);              \
         return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +                                     \
                ((sums[4] + sums[5]) + (sums[6] + sums[7]));                                      \
     }
