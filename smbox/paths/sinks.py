@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,6 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Back
 from smbox.paths.work import Bytes, Operation
 from smbox.wire.ops import cut
-
-_MOVED: Final = int(Back.MOVED)
-_DELTA: Final = int(Back.DELTA)
-_OLD: Final = int(Back.OLD)
-_NEW: Final = int(Back.NEW)
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +32,7 @@ class OldSink:
 
     first: int
     out: Bytes
-    back = _OLD
+    back = int(Back.OLD)
 
     def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the old bytes of an operation, or of a part of one, belong."""
@@ -82,7 +77,7 @@ class SumSink(_ResultSink):
     """Keeps the sum that the region holds after the change: ``old + scale * x``."""
 
     __slots__ = ()
-    back = _NEW
+    back = int(Back.NEW)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
@@ -97,7 +92,7 @@ class DeltaSink(_ResultSink):
     """Keeps what an elastic exchange added to the region: ``rate * (x - old)``."""
 
     __slots__ = ()
-    back = _DELTA
+    back = int(Back.DELTA)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``work.Sink``."""
@@ -122,7 +117,7 @@ class MoveSink:
     x: NDArray[Any]
     rate: Any
     itemsize: int
-    back = _MOVED
+    back = int(Back.MOVED)
     _moved_at = -1  # first element of the stripe moved last, or being moved
     _moved = np.empty(0)  # the elements of that stripe
 
