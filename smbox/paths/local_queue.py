@@ -195,7 +195,7 @@ class LocalQueue(Half):
 
     def rest(self) -> None:
         """Let others pass until somebody drives the queue again; only the first has begun."""
-        if self._is_inside():
+        if not self._works or self._is_inside():
             return
         with self._entered():
             if self._works:
