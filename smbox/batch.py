@@ -39,15 +39,15 @@ class Batch:
 
     def put(self, region: Region, x: Any) -> None:
         """Add a ``Region.put``."""
-        self._add(region, verbs.put(_extent(region), x))
+        self._add(verbs.put(_extent(region), x))
 
     def accumulate(self, region: Region, x: Any, scale: float = 1.0, op: str = "sum") -> None:
         """Add a ``Region.accumulate``."""
-        self._add(region, verbs.accumulate(_extent(region), x, scale, op))
+        self._add(verbs.accumulate(_extent(region), x, scale, op))
 
     def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
         """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
-        self._add(region, verbs.elastic(_extent(region), x, moving_rate, delta))
+        self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
         return delta
 
     def fetch_and_op(
@@ -56,17 +56,17 @@ class Batch:
         """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
         extent = _extent(region)
         old = np.empty(extent.shape, extent.dtype)
-        self._add(region, verbs.fetch(extent, x, op, scale, old))
+        self._add(verbs.fetch(extent, x, op, scale, old))
         return old
 
-    def _add(self, region: Region, operation: Operation) -> None:
+    def _add(self, operation: Operation) -> None:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
-        self._collect(region, operation)
-
-    def _collect(self, _region: Region, operation: Operation) -> None:
-        self._paths.data(operation.info)  # or the region is none of this node
-        self._operations.extend(requests.cut(operation))
+        shares = verbs.shares_of(operation)
+        for piece, _ in shares:
+            self._paths.data(piece.info)  # all of a change or nothing: no node is lost
+        for _, share in shares:
+            self._operations.extend(requests.cut(share))
 
     def __len__(self) -> int:
         """Count the commits collected so far."""

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import attaching, sync
-from smbox.address import check_layout
+from smbox import sync
 from smbox.array import bytes_of
 from smbox.batch import Batch
 from smbox.deadline import deadline_of
-from smbox.errors import ConfigError, RequestTimeoutError
-from smbox.handle import check_seconds
-from smbox.head import check_no_part_name
+from smbox.directory import Directory
+from smbox.errors import RequestTimeoutError
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
-from smbox.paths import creating, requests
+from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import NodeInfo, Operation, RegionInfo
+from smbox.paths.work import NodeInfo, Operation
 from smbox.region import Region
 from smbox.sync import Counter
 
 
-class Box:
+class Box(Directory):
     """A client's connection to one memory node; a context manager.
 
     Thread-safe: each thread has its own channel. A forked child connects anew on first use;
@@ -39,7 +36,7 @@ class Box:
     """
 
     def __init__(self, paths: PathPair) -> None:
-        self._paths = paths
+        super().__init__(paths)
         self._at_close: dict[Callable[[], None], None] = {}
 
     @property
@@ -66,67 +63,6 @@ class Box:
     def transport_reason(self) -> str:
         """Why they travel so."""
         return self._paths.open().reason
-
-    def create(
-        self,
-        name: str,
-        shape: int | tuple[int, ...] | None = None,
-        dtype: Any = None,
-        init: Any = None,
-        *,
-        exist_ok: bool = False,
-        consistency: str = "stripe",
-        layout: str = "single",
-        timeout_s: float | None = None,
-    ) -> Region:
-        """Create a region; of two that race for a name, one wins, whole.
-
-        Args:
-            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names
-                with # and 16 hexadecimal digits at the end, or before the last /, are of parts
-                of striped regions.
-            shape: row-major; None: the shape of ``init``.
-            dtype: a name or numpy dtype; None: that of ``init``, else float32.
-            init: the first contents: a number for all elements, or an array; None: zeros.
-            exist_ok: a region of this name, shape, dtype and consistency is the answer, not
-                an error; its contents stay.
-            consistency: "stripe": each stripe changes at once; "none": no locks, no journal,
-                atomic by word only.
-            layout: "single", or "striped" over all nodes of the box: on one node the same.
-            timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
-                long as some of ``init`` gets through.
-
-        Raises:
-            ConfigError, LimitError: no region can be so.
-            RegionExistsError: the name is taken.
-            LayoutMismatchError: with ``exist_ok``, by another shape, dtype, consistency or
-                layout; or init does not fit.
-            OutOfMemoryError: no room; nothing is left of it.
-            RequestTimeoutError: not done in time, and maybe done: call again by ``exist_ok``.
-        """
-        check_layout(layout)
-        request, values = creating.describe(name, shape, dtype, init, consistency)
-        check_no_part_name(name)
-        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
-        if exist_ok:
-            request = replace(request, exist_ok=True)
-            return attaching.find_or_create(self._paths, request, values, deadline_s)
-        return Region(self._paths, creating.create(self._paths, request, values, deadline_s))
-
-    def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
-        """Find a region by name; waits until somebody has created it.
-
-        Args:
-            name: its.
-            timeout_s: seconds to wait for the region, and for the node; None: not for the
-                region, and for the node as long as the box does.
-
-        Raises:
-            RegionNotFoundError: nobody did, within ``timeout_s``.
-            ConfigError: it is striped over several nodes: connect to all of them.
-        """
-        deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
-        return attaching.attach(self._paths, name, deadline_s)
 
     def counter(self, name: str, init: int = 0) -> Counter:
         """Return the counter ``name``; the first to ask creates it with the value ``init``.
@@ -167,35 +103,6 @@ class Box:
     def batch(self, *, timeout_s: float | None = None) -> Batch:
         """Begin a batch: ``with box.batch() as b: b.put(r, x); b.accumulate(s, y)``."""
         return Batch(self._paths, timeout_s)
-
-    def regions(self) -> list[RegionInfo]:
-        """List all live regions, counters and barriers of the node, by address."""
-        return self._paths.control().regions(self._paths.timeout_s)
-
-    def free(self, region: str | Region | Counter | RegionInfo) -> None:
-        """Free a region; whoever still uses it is told so by RegionFreedError.
-
-        Args:
-            region: the region (no slice), or its name; a counter; or what ``regions()`` told.
-
-        Raises:
-            ConfigError: a slice, which is a part of a region, or the name of a striped region
-                (connect to all its nodes); nothing changed.
-            RegionNotFoundError: no region has this name.
-            RegionFreedError: it was freed already.
-        """
-        timeout_s = self._paths.timeout_s
-        if isinstance(region, str):
-            info = attaching.attach(self._paths, region, None).info
-        elif isinstance(region, Region | Counter):
-            info = region.info
-            if isinstance(region, Region) and region.nbytes != info.nbytes:
-                raise ConfigError("free takes a whole region, not a slice", region=info.name)
-        elif isinstance(region, RegionInfo):
-            info = region
-        else:
-            raise TypeError(f"free takes a region or its name, not {type(region).__name__}")
-        self._paths.control(info).free(info.address, timeout_s)
 
     def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
         """Write the bytes of ``x`` (any array with a dtype) from ``address`` on.
@@ -255,7 +162,7 @@ class Box:
         Raises:
             TypeError, LimitError, ConfigError: impossible arguments; nothing was made.
         """
-        return Lock(self, name, lease_s=lease_s, timeout_s=timeout_s)
+        return Lock(self.home_of(name), name, lease_s=lease_s, timeout_s=timeout_s)
 
     def home_of(self, name: str) -> Box:  # noqa: ARG002 - there is one node
         """Return a box on the one node that a name belongs to: this one."""

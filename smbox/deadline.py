@@ -10,18 +10,39 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Final
 
-from smbox.errors import RequestTimeoutError
+from smbox.errors import ConfigError, RequestTimeoutError
 
 ANSWER_MIN_S: Final = 0.9
 """How long an answer may take that is asked for when time is nearly over: no call outlasts its
 timeout by more than a second."""
 
 
+def check_seconds(timeout_s: object) -> float:
+    """Return how long to wait, if one can wait so long.
+
+    Raises:
+        ConfigError: not a number of seconds; ``nan`` would never be over.
+    """
+    if not isinstance(timeout_s, Real) or math.isnan(timeout_s):
+        raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+    return float(timeout_s)
+
+
 def deadline_of(timeout_s: float) -> float:
     """Return the monotonic time at which ``timeout_s`` from now has passed."""
     return math.inf if timeout_s == math.inf else time.monotonic() + timeout_s
+
+
+def deadline_given(timeout_s: float | None) -> float | None:
+    """Return the deadline of a timeout that a caller gave; None, which is none, has none.
+
+    Raises:
+        ConfigError: not a number of seconds.
+    """
+    return None if timeout_s is None else deadline_of(check_seconds(timeout_s))
 
 
 def left_s(deadline_s: float) -> float:

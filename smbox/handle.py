@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator
-from numbers import Real
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from smbox.chaining import InTurn
+from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.work import Work
 
@@ -17,17 +17,6 @@ LOOK_FIRST_S: Final = 0.0001
 LOOK_MAX_S: Final = 0.01
 """How long ``await`` leaves the event loop alone between two looks: at first, and at most."""
 ADVICE: Final = "it goes on: wait again, or flush"
-
-
-def check_seconds(timeout_s: object) -> float:
-    """Return how long to wait, if one can wait so long.
-
-    Raises:
-        ConfigError: not a number of seconds; ``nan`` would never be over.
-    """
-    if not isinstance(timeout_s, Real) or math.isnan(timeout_s):
-        raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
-    return float(timeout_s)
 
 
 class Handle(Generic[T]):

@@ -16,9 +16,8 @@ from dataclasses import replace
 from typing import Final, Self
 
 from smbox import heartbeat
-from smbox.deadline import deadline_of, left_s, look_s
+from smbox.deadline import check_seconds, deadline_of, left_s, look_s
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
-from smbox.handle import check_seconds
 from smbox.lease import RENEWALS, Lease, check_lease, generations
 from smbox.member_record import Record
 from smbox.naming import check_prefix

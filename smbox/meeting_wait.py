@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from smbox.deadline import deadline_of
+from smbox.deadline import check_seconds, deadline_of
 from smbox.errors import RequestTimeoutError
-from smbox.handle import check_seconds
 from smbox.roster import MemberInfo
 
 _LOG = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Self
 
 from smbox import heartbeat
-from smbox.deadline import deadline_of
+from smbox.deadline import deadline_given, deadline_of
 from smbox.errors import SmboxError
-from smbox.handle import check_seconds
 from smbox.lease import RENEWALS, Lease, numbers
 from smbox.meeting import end, following, has_come
 from smbox.meeting_wait import MEET_TIMEOUT_S, MeetingWait
@@ -189,8 +188,7 @@ class Member:
         """
         heartbeat.drop(self)
         with suppress(SmboxError):
-            deadline_s = None if timeout_s is None else deadline_of(check_seconds(timeout_s))
-            self._lease.leave(deadline_s=deadline_s)
+            self._lease.leave(deadline_s=deadline_given(timeout_s))
 
     def beat(self) -> None:
         """Renew the lease and look for the others; the heartbeat's thread calls this."""

@@ -25,7 +25,7 @@ from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
 from smbox.paths import creating, requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import CreateRequest, Operation
+from smbox.paths.work import CreateRequest, Operation, RegionInfo
 from smbox.region import Region
 from smbox.verbs import operand_of
 
@@ -62,10 +62,8 @@ class Optimizer:
         initial = beginnings(self._code, given)
         _check_region(region)
         _check_held(initial, region)
-        paths.data(region.info)  # or the state would be made in another memory
         self.states = {
-            state: self._state(f"{region.name}/{name}.{state}", value)
-            for state, value in initial.items()
+            state: self._state(f"{name}.{state}", value) for state, value in initial.items()
         }
 
     def step(
@@ -113,15 +111,37 @@ class Optimizer:
                 control.free(state.info.address, timeout_s)
 
     def _state(self, name: str, value: float) -> Region:
-        info = self.region.info
-        request = CreateRequest(
-            name, info.dtype, info.shape, info.kind, info.consistency, value, exist_ok=True
-        )
-        info = creating.create(self._paths, request, None, None)
+        info = create_state(self._paths, self.region.info, name, value)
         return Region(self._paths, info)
 
     def __repr__(self) -> str:
         return f"Optimizer({self.region.name!r}, {self._code.name.lower()})"
+
+
+def create_state(paths: PathPair, beside: RegionInfo, name: str, value: float) -> RegionInfo:
+    """Create state beside a region, or find it.
+
+    Args:
+        paths: to the node of the region.
+        beside: the region.
+        name: of the state.
+        value: of all its elements where it is new.
+
+    Raises:
+        PeerLostError: the region lies in another memory; nothing was made.
+        SmboxError: the node refuses the state.
+    """
+    paths.data(beside)  # or the state would be made in another memory
+    request = CreateRequest(
+        f"{beside.name}/{name}",
+        beside.dtype,
+        beside.shape,
+        beside.kind,
+        beside.consistency,
+        value,
+        exist_ok=True,
+    )
+    return creating.create(paths, request, None, None)
 
 
 def _code_of(name: str) -> OptimizerCode:

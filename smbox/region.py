@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import signalling, vector, verbs
+from smbox import signalling, verbs
 from smbox.address import GlobalAddress, Part
-from smbox.array import as_bytes, output_array
+from smbox.array import output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import Piece, RegionInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
 from smbox.vector import Vector
@@ -58,7 +58,7 @@ class Region(Vector):
         first: byte of the region's data where the slice begins.
     """
 
-    __slots__ = ("_first", "_limit", "_paths", "dtype", "extent", "info", "nbytes", "shape")
+    __slots__ = ("_first", "_limit", "dtype", "info", "nbytes", "shape")
 
     def __init__(
         self,
@@ -83,27 +83,43 @@ class Region(Vector):
 
     @property
     def address(self) -> GlobalAddress:
-        """Global address of the first byte."""
-        return self.info.address + self._first
+        """Global address of the first byte; on several nodes the next part is elsewhere."""
+        first = self._pieces()[0]
+        return first.info.address + first.first
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Where the rows lie: here one entry; a striped region has one for each node.
+        """Where the rows lie, in their order: one entry for each node that has some.
 
         It asks nobody: of a freed region, where they lay.
         """
         rows = self.shape[0] if self.shape else 1
-        return (Part(self.address.node, self.address, 0, rows, self.is_local),)
+        row_nbytes = self.nbytes // max(rows, 1)
+        found, limit_row = [], 0
+        for piece in self._pieces():
+            first_row = limit_row
+            limit_row = first_row + piece.nbytes // row_nbytes if row_nbytes else rows
+            address = piece.info.address + piece.first
+            is_local = self._paths.data(piece.info).transport == "shm"
+            found.append(Part(address.node, address, first_row, limit_row, is_local))
+        return tuple(found)
+
+    def _pieces(self) -> list[Piece]:
+        return self.info.pieces(self._first, self._limit)
 
     @property
     def version(self) -> int:
-        """How many commits the whole region has seen; RegionFreedError."""
+        """How many commits the whole region has seen, all its parts together.
+
+        Raises:
+            RegionFreedError: it was freed.
+        """
         return self._paths.data(self.info).version(self.info)
 
     @property
     def is_local(self) -> bool:
-        """Whether this process maps the node's memory; it asks nobody, see ``parts``."""
-        return self._paths.data(self.info).transport == "shm"
+        """Whether this process maps the memory of all rows; it asks nobody, see ``parts``."""
+        return all(part.is_local for part in self.parts)
 
     def local(self) -> NDArray[Any]:
         """Return the region's memory itself, ``[shape]``.
@@ -112,12 +128,13 @@ class Region(Vector):
         may be undone by a recovery. The view keeps freed memory.
 
         Raises:
-            ConfigError: this process cannot map it; says why.
+            ConfigError: this process cannot map it, and says why; or the rows lie in several
+                parts.
         """
-        view = self._paths.data(self.info).view(self.info)
+        view = self._paths.data(self.info).view(self.info, self._first, self._limit)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
-        return as_bytes(view)[self._first : self._limit].view(self.dtype).reshape(self.shape)
+        return view.view(self.dtype).reshape(self.shape)
 
     def put(
         self, x: Any, *, signal: Counter | None = None, timeout_s: float | None = None
@@ -255,15 +272,6 @@ class Region(Vector):
         wanted = operator.index(version)
         return requests.wait_version(self._paths, self.info, wanted, timeout_s)
 
-    def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
-        return verbs.from_region(self._paths, self.extent, _region(source).extent, scale, op)
-
-    def _scaled(self, factor: float) -> Handle[None]:
-        return vector.scaled(self._paths, self.extent, factor)
-
-    def _dot(self, other: Vector) -> Handle[float]:
-        return vector.dot(self._paths, self.extent, _region(other).extent)
-
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
         return Rows(self._paths, self.extent, index)
@@ -290,10 +298,3 @@ class Region(Vector):
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
         """Travel as the box's settings and description."""
         return Region, (self._paths, self.info, self.shape, self._first)
-
-
-def _region(source: object) -> Region:
-    """Return what a verb takes as another region; TypeError: it is none."""
-    if not isinstance(source, Region):
-        raise TypeError(f"the source is a region, not {type(source).__name__}")
-    return source

@@ -145,10 +145,25 @@ class Rows:
         if self._places.size:
             table = array.reshape(self._places.size, -1).astype(self.dtype)
             change = RowChange(op, kernel, plain, scale, self._places, table)
-            work = data.batch(list(row_items(info, self._extent.first, change)))
+            work = data.batch(self._items(change))
         else:
             work = data.wait_version(info, 0)
         return Handle(op, work, requests.nothing, self._paths.timeout_s)
+
+    def _items(self, change: RowChange) -> list[Operation]:
+        """Cut a change into commits; each node's are of the rows that lie there."""
+        pieces = self._extent.info.pieces(self._extent.first, self._extent.limit)
+        if len(pieces) == 1:
+            return list(row_items(pieces[0].info, pieces[0].first, change))
+        items: list[Operation] = []
+        for piece in pieces:
+            first_row = (piece.begin - self._extent.first) // self._row_nbytes
+            local = change.places - first_row
+            here = np.flatnonzero((local >= 0) & (local < piece.nbytes // self._row_nbytes))
+            if here.size:
+                mine = change._replace(places=local[here], values=change.values[here])
+                items += row_items(piece.info, piece.first, mine)
+        return items
 
     def __len__(self) -> int:
         return self._places.size

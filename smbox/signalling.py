@@ -9,6 +9,8 @@ OpenSHMEM's ``shmem_put_signal``.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from smbox.chaining import InTurn
@@ -30,37 +32,29 @@ def put(
 
 
 def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Handle[None]:
-    """Begin a put, with a signal or without."""
+    """Begin a put, with a signal or without.
+
+    A put and its signal in turn are waited for; what fails raises what a put raises.
+    """
     if signal is None:
         return requests.change_nb(paths, operation, requests.nothing)
-    return begin(_put(paths, operation, signal))
-
-
-def begin(handle: Handle[None]) -> Handle[None]:
-    """Begin a put with a signal; one in turn is waited for, and raises what a put raises."""
+    handle = _put(paths, operation, signal)
     if isinstance(handle.work, InTurn):
         handle.finish()
         return handle
     return handle.begin()
 
 
-def behind(put: Handle[None], signal: Counter) -> Handle[None]:
-    """Describe a put that is not begun, and a signal that is begun once it has succeeded."""
-    _checked(signal)
-
-    def change() -> Work:
-        return requests.work_of(signal.paths, _operation(signal))
-
-    return Handle("put", InTurn(put.work, change), requests.nothing, put.timeout_s)
-
-
 def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
+    """Describe a put, and a signal that is begun once it has succeeded."""
     is_together = _checked(signal).info.node_uuid == operation.info.node_uuid
+    work: Work
     if is_together and operation.first < operation.limit:
         work = paths.data(operation.info).signalled(operation, _operation(signal))
-        return Handle("put", work, requests.nothing, paths.timeout_s)
-    work = requests.work_of(paths, operation)
-    return behind(Handle("put", work, requests.nothing, paths.timeout_s), signal)
+    else:
+        change = partial(requests.work_of, signal.paths, _operation(signal))
+        work = InTurn(requests.work_of(paths, operation), change)
+    return Handle("put", work, requests.nothing, paths.timeout_s)
 
 
 def _checked(signal: object) -> Counter:

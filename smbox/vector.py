@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterable
 
 import numpy as np
 
 from smbox import verbs
+from smbox.deadline import check_seconds
 from smbox.errors import ConfigError
-from smbox.handle import Handle, check_seconds
+from smbox.handle import Handle
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
@@ -22,9 +24,16 @@ from smbox.wire.ops import count
 
 
 class Vector:
-    """What ``Region`` and ``StripedRegion`` share; each says how a request is described."""
+    """The part of a region that computes with other regions.
 
-    __slots__ = ()
+    Attributes:
+        extent: which region, and which part of it.
+    """
+
+    __slots__ = ("_paths", "extent")
+
+    _paths: PathPair
+    extent: Extent
 
     def accumulate_from(
         self,
@@ -92,51 +101,52 @@ class Vector:
         return self._dot(other).begin()
 
     def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
-        raise NotImplementedError
+        return verbs.from_region(self._paths, self.extent, _extent(source), scale, op)
 
     def _scaled(self, factor: float) -> Handle[None]:
-        raise NotImplementedError
+        operation = verbs.scale(self.extent, factor)
+        work = requests.work_of(self._paths, operation)
+        return Handle(operation.op, work, requests.nothing, self._paths.timeout_s)
 
     def _dot(self, other: Vector) -> Handle[float]:
-        raise NotImplementedError
+        return _dot(self._paths, self.extent, _extent(other))
 
 
-def scaled(paths: PathPair, extent: Extent, factor: float) -> Handle[None]:
-    """Do a ``scale``, or describe what is left of it."""
-    operation = verbs.scale(extent, factor)
-    work = requests.work_of(paths, operation)
-    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
+def _extent(source: object) -> Extent:
+    """Return what a verb takes as another region; TypeError: it is none."""
+    if not isinstance(source, Vector):
+        raise TypeError(f"the source is a region, not {type(source).__name__}")
+    return source.extent
 
 
-def dot(paths: PathPair, extent: Extent, other: Extent) -> Handle[float]:
+def _dot(paths: PathPair, extent: Extent, other: Extent) -> Handle[float]:
     """Describe a ``dot``; nothing is begun.
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: no floats, or at two nodes.
+        ConfigError: no floats, or on other nodes.
     """
-    verbs.check_beside(extent, other)
-    check_floats(extent)
-    span = extent.first, extent.limit
-    sums = np.zeros(count(*span, STRIPE_NBYTES))
-    data = paths.data(extent.info)
-    if extent.first < extent.limit:
-        work = data.dot(extent.info, span, other.info, other.first, sums)
-    else:
-        work = data.wait_version(extent.info, 0)
-    return Handle("dot", work, lambda: total(sums.tolist()), paths.timeout_s)
-
-
-def check_floats(extent: Extent) -> None:
-    """Raise ConfigError unless the elements are floats."""
+    pieces = [piece for piece, _ in verbs.check_beside(extent, other)]
     if extent.info.dtype.kind != "float":
         raise ConfigError(
             "only regions of floats have a dot product: get the contents and compute it",
             region=extent.info.name,
             dtype=extent.info.dtype.name,
         )
+    ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
+    sums = np.zeros(ends[-1])
+    data, span = paths.data(extent.info), (extent.first, extent.limit)
+    if extent.first < extent.limit:
+        work = data.dot(extent.info, span, other.info, other.first, sums)
+    else:
+        work = data.wait_version(extent.info, 0)
+
+    def result() -> float:
+        return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
+
+    return Handle("dot", work, result, paths.timeout_s)
 
 
-def total(sums: list[float]) -> float:
+def _total(sums: Iterable[float]) -> float:
     """Add from left to right: ``sum`` of some Pythons compensates, and gives other bits."""
     return functools.reduce(operator.add, sums, 0.0)

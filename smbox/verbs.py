@@ -18,7 +18,8 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
-from smbox.paths.work import Operation, RegionInfo, Sink
+from smbox.paths.work import Operation, Piece, RegionInfo, Sink
+from smbox.wire.ops import carried_nbytes
 
 KERNEL_OF: Final = {
     "sum": KernelCode.SUM,
@@ -123,11 +124,11 @@ def from_region(
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: they lie at two nodes, or overlap beyond one stripe.
+        ConfigError: they lie on other nodes, or overlap beyond one stripe.
     """
     kernel = kernel_of(extent.info, op, scale)
-    check_beside(extent, source)
-    _check_apart(extent, source)
+    for piece, beside in check_beside(extent, source):
+        _check_apart(piece, beside)
     operation = _without_operand(extent, "accumulate_from", kernel, scale)
     data = paths.data(extent.info)
     if extent.first < extent.limit:
@@ -143,27 +144,28 @@ def scale(extent: Extent, factor: float) -> Operation:
     return _without_operand(extent, "scale", KernelCode.SCALE, factor)
 
 
-def _check_apart(extent: Extent, source: Extent) -> None:
+def _check_apart(piece: Piece, source: Piece) -> None:
     """Refuse a source that would be read where this change has already written."""
-    first, limit = extent.first, extent.limit
-    is_shifted = source.info.address == extent.info.address and source.first != first
+    first, limit = piece.first, piece.limit
+    is_shifted = source.info.address == piece.info.address and source.first != first
     is_long = first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES
     if is_shifted and is_long and source.first < limit and first < source.limit:
         raise ConfigError(
             "source and target overlap over several stripes: change from a copy",
-            region=extent.info.name,
+            region=piece.info.name,
         )
 
 
-def check_beside(extent: Extent, source: Extent) -> None:
-    """Check that a node can compute with two regions, element by element.
+def check_beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
+    """Check that nodes can compute with two regions, element by element.
+
+    Returns:
+        The pieces of both that lie beside each other.
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: they lie at two nodes.
+        ConfigError: they lie on other nodes.
     """
-    if source.info.node_uuid != extent.info.node_uuid:
-        raise ConfigError("both regions lie at one node", source=source.info.name)
     if (source.info.dtype, source.limit - source.first) != (
         extent.info.dtype,
         extent.limit - extent.first,
@@ -173,6 +175,48 @@ def check_beside(extent: Extent, source: Extent) -> None:
             region=extent.info.name,
             source=source.info.name,
         )
+    pieces = extent.info.pieces(extent.first, extent.limit)
+    others = source.info.pieces(source.first, source.limit)
+    if [_place(piece) for piece in pieces] != [_place(other) for other in others]:
+        raise ConfigError(
+            "both regions lie at one node, or the same rows of both on the same nodes: else"
+            " get the one and accumulate it into the other",
+            region=extent.info.name,
+            source=source.info.name,
+            nodes=[piece.info.address.node for piece in pieces],
+            source_nodes=[other.info.address.node for other in others],
+        )
+    return list(zip(pieces, others, strict=True))
+
+
+def _place(piece: Piece) -> tuple[bytes, int]:
+    return piece.info.node_uuid, piece.nbytes
+
+
+def shares_of(operation: Operation) -> list[tuple[Piece, Operation]]:
+    """Return what a change is to each region of one node that its region consists of."""
+    span = operation.first, operation.limit
+    pieces = operation.info.pieces(*span)
+    if pieces[0].info is operation.info:
+        return [(pieces[0], operation)]
+    states = [state.pieces(*span) for state in operation.states]
+    return [
+        (piece, _share(operation, piece, tuple(beside[at].info for beside in states)))
+        for at, piece in enumerate(pieces)
+    ]
+
+
+def _share(operation: Operation, piece: Piece, states: tuple[RegionInfo, ...]) -> Operation:
+    begin, sink, operand = piece.begin - operation.first, operation.sink, operation.operand
+    limit, source = begin + piece.nbytes, as_bytes(operation.source)
+    return operation._replace(
+        info=piece.info,
+        first=piece.first,
+        limit=piece.limit,
+        source=source[carried_nbytes(begin, operand) : carried_nbytes(limit, operand)],
+        sink=None if sink is None else sink.part(begin, limit, piece.first),
+        states=states,
+    )
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:

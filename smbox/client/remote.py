@@ -118,7 +118,7 @@ class RemotePath(ThreadedPath[Channel]):
         for channel in channels:
             channel.say_bye()
 
-    def view(self, info: RegionInfo) -> NDArray[Any] | None:  # noqa: ARG002 - never mapped
+    def view(self, _info: RegionInfo, _first: int, _limit: int) -> Bytes | None:
         """Return None: the memory is elsewhere."""
         return None
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox import dtypes
 from smbox.box import Box
 from smbox.deadline import ANSWER_MIN_S, look_s
 from smbox.errors import (
@@ -35,8 +34,15 @@ from smbox.head import (
     part_name_in,
     read,
 )
-from smbox.many.node import Node
-from smbox.many.striping import Nodes, Striping, cut_rows, home_of, opened, read_head
+from smbox.many.node import Node, Nodes
+from smbox.many.striping import (
+    StripedInfo,
+    cut_rows,
+    home_of,
+    opened,
+    read_head,
+    striped_info,
+)
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
 from smbox.memory.region_header import check_limits, check_same_layout
 from smbox.paths import creating
@@ -47,7 +53,7 @@ _NAME_NBYTES_MAX: Final = NAME_NBYTES_MAX - len(new_part_name("", 0))
 
 def create(
     nodes: Nodes, request: CreateRequest, values: NDArray[Any] | None, deadline_s: float | None
-) -> Striping:
+) -> StripedInfo:
     """Create a striped region; of several creators one wins, and the others' parts go.
 
     Args:
@@ -69,60 +75,57 @@ def create(
     found = _existing(nodes, home, request, deadline_s)
     if found is not None:
         return found
-    made: list[tuple[Node, RegionInfo]] = []
+    made: list[RegionInfo] = []
     try:
         head = _make_parts(nodes, request, values, part_name, deadline_s, made)
     except BaseException:
         with suppress(SmboxError):
-            free_parts(made, deadline_s)
+            free_parts(nodes, made, deadline_s)
         raise
     try:
         wanted, contents = creating.describe(request.name, None, None, encode(head), "stripe")
         with home.named():
             info = creating.create(home.paths, wanted, contents, deadline_s)
     except RegionExistsError:  # somebody was faster
-        free_parts(made, deadline_s)
+        free_parts(nodes, made, deadline_s)
         winner = _existing(nodes, home, request, deadline_s)
         if winner is None:
             raise
         return winner
     except BaseException:
         with suppress(SmboxError):
-            _take_back(home, request.name, part_name, made, deadline_s)
+            _take_back(nodes, request.name, part_name, made, deadline_s)
         raise
     try:
-        return opened(nodes, home, info, head, deadline_s)
+        return opened(nodes, info, head, deadline_s)
     except RegionFreedError:  # somebody took a part for an orphan before there was a head
         with suppress(SmboxError):
             home.free(info, deadline_s)
-            free_parts(made, deadline_s)
+            free_parts(nodes, made, deadline_s)
         raise
 
 
 def _take_back(
-    home: Node,
-    name: str,
-    part_name: str,
-    made: list[tuple[Node, RegionInfo]],
-    deadline_s: float | None,
+    nodes: Nodes, name: str, part_name: str, made: list[RegionInfo], deadline_s: float | None
 ) -> None:
     """Free the parts, and a head that was published without an answer to us.
 
     Raises:
         SmboxError: the head's node does not tell whether there is one: the parts stay.
     """
+    home = nodes[home_of(name, nodes)]
     with suppress(RegionNotFoundError):
         wait_s = ANSWER_MIN_S if deadline_s is None else look_s(deadline_s)
         info = home.control.find(name, RegionKind.ARRAY, wait_s)
         head = read_head(home, info, deadline_s)
         if head is not None and head.part_name == part_name:
             home.free(info, deadline_s)
-    free_parts(made, deadline_s)
+    free_parts(nodes, made, deadline_s)
 
 
 def _existing(
     nodes: Nodes, home: Node, request: CreateRequest, deadline_s: float | None
-) -> Striping | None:
+) -> StripedInfo | None:
     """Return the region that has the name, if ``exist_ok`` allows it; None: nobody has it."""
     try:
         info = home.find(request.name, deadline_s)
@@ -138,14 +141,8 @@ def _existing(
             name=request.name,
             wanted_layout="striped",
         )
-    found = replace(
-        info,
-        shape=head.shape,
-        dtype=dtypes.by_name(head.dtype),
-        consistency=head.consistency,
-    )
-    check_same_layout(found, request)
-    return opened(nodes, home, info, head, deadline_s)
+    check_same_layout(striped_info(info, head), request)
+    return opened(nodes, info, head, deadline_s)
 
 
 def _make_parts(
@@ -154,7 +151,7 @@ def _make_parts(
     values: NDArray[Any] | None,
     part_name: str,
     deadline_s: float | None,
-    made: list[tuple[Node, RegionInfo]],
+    made: list[RegionInfo],
 ) -> Head:
     """Create the parts, by node id; notes each in ``made`` and returns the head."""
     rows = request.shape[0] if request.shape else 1
@@ -166,13 +163,13 @@ def _make_parts(
         mine = values[first:limit] if values is not None and request.shape else values
         with node.named():
             info = creating.create(node.paths, part, mine, deadline_s)
-        made.append((node, info))
+        made.append(info)
         place = int(info.address), first, limit - first
         parts.append(HeadPart(node_id, info.node_uuid, *place))
     return Head(request.dtype.name, request.shape, request.consistency, part_name, tuple(parts))
 
 
-def free(striping: Striping, home: Node) -> None:
+def free(nodes: Nodes, info: StripedInfo) -> None:
     """Free a striped region: its head, then its parts, as many as can be.
 
     Raises:
@@ -180,13 +177,13 @@ def free(striping: Striping, home: Node) -> None:
         SmboxError: a node did not answer; its part is an orphan.
     """
     first_error: SmboxError | None = None
-    if striping.head is not None:
+    if info.head is not None:
         try:
-            home.free(striping.head)
+            nodes[info.head.address.node].free(info.head)
         except (RegionFreedError, PeerLostError) as error:  # it is gone: the parts go, too
             first_error = error
     try:
-        free_parts((part.node, part.region.info) for part in striping.parts)
+        free_parts(nodes, info.parts)
     except SmboxError as error:
         first_error = first_error or error
     if first_error is not None:
@@ -194,18 +191,21 @@ def free(striping: Striping, home: Node) -> None:
 
 
 def free_parts(
-    parts: Iterable[tuple[Node, RegionInfo]], deadline_s: float | None = None
+    nodes: Nodes, parts: Iterable[RegionInfo], deadline_s: float | None = None
 ) -> None:
     """Free parts, also behind one that cannot be; what is gone already is no error.
+
+    Those of nodes that this box does not know stay.
 
     Raises:
         SmboxError: what the first one failed with.
     """
     first_error: SmboxError | None = None
-    for node, info in parts:
+    for part in parts:
         try:
             with suppress(RegionFreedError, PeerLostError):
-                node.free(info, deadline_s)
+                if part.address.node in nodes:
+                    nodes[part.address.node].free(part, deadline_s)
         except SmboxError as error:
             first_error = first_error or error
     if first_error is not None:

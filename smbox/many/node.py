@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from smbox.box import Box
@@ -101,3 +101,7 @@ class Node:
 
     def __repr__(self) -> str:
         return f"Node({self.id}, {self.address!r})"
+
+
+Nodes = Mapping[int, Node]
+"""The nodes of an address space, by id."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from smbox.deadline import answer_s
+from smbox.deadline import look_s
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.many.striping import Placed, Striping
+from smbox.many.node import Nodes
+from smbox.many.striping import StripedInfo
 from smbox.work import Work
 
 TURN_S: Final = 0.02
 """How long the wait looks at one part before it looks at the next."""
 
 
-def version_of(striping: Striping, deadline_s: float | None = None) -> int:
-    """Return the sum of the parts' versions."""
-    return sum(_version(part, deadline_s) for part in striping.parts)
-
-
-def _version(part: Placed, deadline_s: float | None) -> int:
-    info = part.region.info
-    with part.node.named():
-        return part.node.paths.data(info).version(info, answer_s(deadline_s))
+def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float | None = None) -> list[int]:
+    """Return the versions of the parts; each node has the time, None: the box's."""
+    found = []
+    for part in info.parts:
+        node = nodes[part.address.node]
+        with node.named():
+            found.append(node.paths.data(part).version(part, timeout_s))
+    return found
 
 
 class VersionSum(Work):
@@ -32,13 +32,15 @@ class VersionSum(Work):
         found: the sum at the last look.
 
     Args:
-        striping: of the region.
+        nodes: all, by id.
+        info: the region.
         wanted: version.
     """
 
-    def __init__(self, striping: Striping, wanted: int) -> None:
+    def __init__(self, nodes: Nodes, info: StripedInfo, wanted: int) -> None:
         self.found = 0
-        self._striping = striping
+        self._nodes = nodes
+        self._info = info
         self._wanted = wanted
         self._waits: dict[int, Work] = {}
         self._silent: dict[str, object] = {}
@@ -47,7 +49,7 @@ class VersionSum(Work):
         """Look at the versions, at each change of a part, until they add up."""
         while True:
             try:
-                versions = [_version(part, deadline_s) for part in self._striping.parts]
+                versions = versions_of(self._nodes, self._info, look_s(deadline_s))
             except RequestTimeoutError as error:  # the wait is over, and changed nothing
                 self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
                 return False
@@ -69,18 +71,17 @@ class VersionSum(Work):
 
     def _any_moves(self, versions: list[int], deadline_s: float) -> bool:
         """Wait for the next version of any part; False at the deadline."""
-        for index, part in enumerate(self._striping.parts):
-            info = part.region.info
+        for index, part in enumerate(self._info.parts):
             if index not in self._waits:
-                data = part.node.paths.data(info)
-                self._waits[index] = data.wait_version(info, versions[index] + 1)
+                data = self._nodes[part.address.node].paths.data(part)
+                self._waits[index] = data.wait_version(part, versions[index] + 1)
         while True:
-            for index, part in enumerate(self._striping.parts):
+            for index, part in enumerate(self._info.parts):
                 turn_s = min(deadline_s, time.monotonic() + TURN_S)
                 try:
                     has_moved = self._waits[index].advance(turn_s)
                 except SmboxError as error:
-                    part.node.name(error)
+                    self._nodes[part.address.node].name(error)
                     raise
                 if has_moved:
                     del self._waits[index]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from smbox.errors import SmboxError
-from smbox.handle import Handle
 from smbox.many.node import Node
+from smbox.paths.pair import PathPair
 from smbox.paths.work import ByteRange
 from smbox.work import Work
 
@@ -28,11 +28,11 @@ class Share:
         node: the node.
         offset: byte of the whole region's data where the node's part begins; None: it is of
             several regions, and lists no ranges.
-        start: begins the share; called once.
+        start: begins the share on the paths to the node; called once.
     """
 
     def __init__(
-        self, node: Node, offset: int | None, start: Callable[[], Handle[Any]]
+        self, node: Node, offset: int | None, start: Callable[[PathPair], Work]
     ) -> None:
         self.node = node
         self.error: SmboxError | None = None
@@ -40,15 +40,17 @@ class Share:
         self._offset = offset
         self._start = start
         self._is_begun = False
-        self._handle: Handle[Any] | None = None
+        self._work: Work | None = None
 
     def begin(self) -> None:
         """Send what can be sent at once; nothing, if that was done."""
         if not self._is_begun:
             self._is_begun = True
             try:
-                self._handle = self._start()
+                self._work = self._start(self.node.paths)
+                self._work.begin()
             except SmboxError as error:
+                self.cancel()
                 self._fail(error)
 
     def advance(self, deadline_s: float) -> None:
@@ -74,18 +76,13 @@ class Share:
             self._fail(error)
             return True
 
-    def result(self) -> Any:
-        """Return what the share of the verb returns; it is done."""
-        assert self._handle is not None
-        return self._handle.result()
-
     def progress(self) -> int:
         """See Work."""
         return 0 if self._work is None else self._work.progress()
 
     def outcome(self) -> str:
         """See Work; "all" where it ended well."""
-        if self._work is None:  # an interrupt inside ``start`` leaves no handle
+        if self._work is None:  # an interrupt inside ``start`` leaves no work
             return "unknown" if self._is_begun and self.error is None else "none"
         return "all" if self.is_done and self.error is None else self._work.outcome()
 
@@ -100,10 +97,6 @@ class Share:
     def facts(self) -> dict[str, object]:
         """See Work."""
         return {} if self._work is None else self._work.facts()
-
-    @property
-    def _work(self) -> Work | None:
-        return None if self._handle is None else self._handle.work
 
     def _fail(self, error: SmboxError) -> None:
         self.node.name(error)

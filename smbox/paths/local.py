@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from smbox.array import as_bytes
 from smbox.memory.segment import NoSegmentError
 from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
 from smbox.paths.local_queue import LocalQueue
@@ -141,11 +142,11 @@ class LocalPath(ThreadedPath[LocalQueue]):
         """Begin to wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 
-    def view(self, info: RegionInfo) -> NDArray[Any] | None:
-        """Return the region's memory itself; RegionFreedError."""
+    def view(self, info: RegionInfo, first: int, limit: int) -> Bytes | None:
+        """Return bytes ``[first, limit)`` of the region's memory itself; RegionFreedError."""
         region = self._regions.region(info)
         region.check_usable()
-        return region.array()
+        return as_bytes(region.array())[first:limit]
 
     def close(self) -> None:
         """Remove this process's writers; views of regions stay valid."""

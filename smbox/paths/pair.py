@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable
 
 from smbox.config import ClientConfig
+from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, PeerLostError
-from smbox.handle import check_seconds
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, Opened, open_paths
 from smbox.paths.work import RegionInfo

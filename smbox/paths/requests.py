@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
 from smbox.array import as_bytes
-from smbox.deadline import deadline_of, left_s, look_s
+from smbox.deadline import check_seconds, deadline_of, left_s, look_s
 from smbox.errors import AddressRangeError, ConfigError
-from smbox.handle import Handle, check_seconds
+from smbox.handle import Handle
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Done, Operation, RegionInfo

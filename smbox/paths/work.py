@@ -32,6 +32,36 @@ class RegionInfo(Described):
     address: GlobalAddress
     node_uuid: bytes
 
+    def pieces(self, first: int, limit: int) -> list[Piece]:
+        """Cut bytes ``[first, limit)`` of its data by the nodes that they lie on: here one."""
+        return [Piece(self, first, limit, 0)]
+
+
+class Piece(NamedTuple):
+    """Bytes of a region's data that lie on one node.
+
+    Attributes:
+        info: the region of that node that holds them.
+        first: byte of its data.
+        limit: byte behind the last.
+        offset: byte of the whole region's data where the data of ``info`` begins.
+    """
+
+    info: RegionInfo
+    first: int
+    limit: int
+    offset: int
+
+    @property
+    def begin(self) -> int:
+        """The first byte, of the whole region's data."""
+        return self.offset + self.first
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes they are."""
+        return self.limit - self.first
+
 
 @dataclass(frozen=True, slots=True)
 class CreateRequest(Described):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from smbox import ConfigError, LayoutMismatchError, RequestTimeoutError
-from smbox.handle import check_seconds
+from smbox.deadline import check_seconds
 from smbox_torch.publishing.publication import Entry, Layout, Source, state_of
 
 __all__ = ["Wanted"]

@@ -26,7 +26,7 @@ def channels(node):
 
 def test_the_transport_is_named(client):
     assert client.data.transport == "inproc"
-    assert client.data.view(client.create(4)) is None
+    assert client.data.view(client.create(4), 0, 4) is None
 
 
 def test_versions_count_commits(client):

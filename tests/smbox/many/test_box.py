@@ -8,7 +8,6 @@ import pytest
 import smbox
 from smbox.address import GlobalAddress
 from smbox.batch import Batch
-from smbox.box import Box
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
@@ -17,9 +16,6 @@ from smbox.errors import (
     RegionExistsError,
     RegionNotFoundError,
 )
-from smbox.many.box import ManyBox
-from smbox.many.optimizer import StripedOptimizer
-from smbox.optimizer import Optimizer
 
 X = np.arange(12, dtype=np.float32)
 
@@ -284,8 +280,3 @@ def test_figures_and_facts_are_by_node(box):
         _ = box.node
     assert box.transport == "inproc"
     assert "node 5: " in box.transport_reason
-
-
-def test_no_verb_goes_to_one_node_only():
-    assert public(Box) - public(ManyBox) == set()
-    assert public(Optimizer) - public(StripedOptimizer) == set()

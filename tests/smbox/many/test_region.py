@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError
-from smbox.many.region import StripedRegion
-from smbox.many.rows import StripedRows
-from smbox.region import Region
-from smbox.rows import Rows
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 
@@ -63,7 +59,7 @@ def test_a_slice_takes_the_parts_that_it_touches(region):
 
 
 def test_versions_of_the_parts_add_up(region):
-    assert region.version == 3 * region.striping.parts[0].region.version
+    assert region.version == region[:1].version == 3
     before = region.version
     region.accumulate(X)
     assert region.version == before + 3
@@ -163,23 +159,3 @@ def test_large_transfers_go_on_side_by_side(box):
     moved = np.zeros_like(x)
     region.elastic(moved, 0.5)
     assert np.array_equal(moved, x)
-
-
-def public(kind):
-    return {name for name in vars(kind) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize(
-    ("plain", "striped", "inherited"),
-    [
-        (Region, StripedRegion, {"name", "info", "extent", "shape", "dtype", "nbytes"}),
-        (
-            Rows,
-            StripedRows,
-            {"get", "get_nb", "put", "put_nb", "accumulate", "accumulate_nb"}
-            | {"shape", "dtype"},
-        ),
-    ],
-)
-def test_no_verb_of_one_node_is_left(plain, striped, inherited):
-    assert public(plain) - public(striped) == inherited

@@ -1,0 +1,42 @@
+"""The data path of striped regions stands beside those of one node."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import numpy as np
+import pytest
+
+from smbox.errors import ConfigError
+from smbox.many.paths import ManyPath
+from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.local import LocalPath
+
+OF_ONE_NODE = {"signalled": "a striped region and a counter never lie in one memory"}
+LIFE = {"say_bye", "close", "abandon"}
+"""What ManyPaths does with the paths of each node."""
+
+
+def verbs(kind):
+    return {name for each in kind.__mro__[:-1] for name in vars(each) if name[0] != "_"}
+
+
+def test_it_has_the_verbs_of_a_path_to_one_node_and_their_arguments():
+    wanted = verbs(LocalPath) - LIFE - set(OF_ONE_NODE)
+    assert wanted == verbs(ManyPath)
+    for verb in wanted - {"transport"}:
+        found = signature(getattr(ManyPath, verb)).parameters
+        assert list(found) == list(signature(getattr(LocalPath, verb)).parameters)
+
+
+def test_a_shifted_source_is_refused_at_the_stripes_of_a_part(box):
+    """The stripes of the whole lie elsewhere than those of its parts."""
+    part = 2 * STRIPE_NBYTES + 8
+    region = box.create("w", shape=(3 * part,), dtype="uint8", layout="striped")
+    border = part + STRIPE_NBYTES
+    assert [each.first_row for each in region.parts] == [0, part, 2 * part]
+    with pytest.raises(ConfigError, match="overlap over several stripes"):
+        region[border - 4 : border + 4].accumulate_from(region[border - 2 : border + 6])
+    region[border : border + 4].put(np.arange(4, dtype=np.uint8))
+    region[border + 2 : border + 6].accumulate_from(region[border : border + 4])
+    assert region[border : border + 6].get().tolist() == [0, 1, 2, 4, 2, 3]
