@@ -42,8 +42,7 @@ from smbox.errors import (
     VersionMismatchError,
     WorkerLostError,
 )
-from smbox.gathering import when_all
-from smbox.handle import Handle
+from smbox.handle import Handle, when_all
 from smbox.joining import join
 from smbox.lock import Lock
 from smbox.membership import Member

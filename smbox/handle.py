@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
-from smbox.chaining import InTurn
+from smbox.combining import InTurn, Part, Together
 from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.work import Work
@@ -262,3 +262,28 @@ class Handle(Generic[T]):
         error = RequestTimeoutError(message, **facts, **reasons)
         error.handle = self
         return error
+
+
+def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
+    """Return a handle over several: its result is the tuple of their results, in this order.
+
+    All are waited for, also after one has failed; then the first error in this order is
+    raised. The requests may be of several regions, boxes and threads. Each handle can still
+    be waited for by itself. The timeout is the longest of theirs.
+
+    Args:
+        handles: of ``_nb`` verbs, ``then`` or ``when_all``; none: the result is ``()``.
+
+    Raises:
+        TypeError: one is no handle.
+        ConfigError: one is there twice.
+    """
+    each = tuple(handles)
+    for handle in each:
+        if not isinstance(handle, Handle):
+            raise TypeError(f"when_all takes handles, not {type(handle).__name__}")
+    if len(set(map(id, each))) < len(each):
+        raise ConfigError("when_all was given a handle twice: name each one once")
+    timeout_s = max((handle.timeout_s for handle in each), default=math.inf)
+    work = Together([Part(handle.work) for handle in each])
+    return Handle("when_all", work, lambda: tuple(h.result() for h in each), timeout_s)

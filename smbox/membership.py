@@ -15,8 +15,7 @@ from smbox import heartbeat
 from smbox.deadline import deadline_given, deadline_of
 from smbox.errors import SmboxError
 from smbox.lease import RENEWALS, Lease, numbers
-from smbox.meeting import end, following, has_come
-from smbox.meeting_wait import MEET_TIMEOUT_S, MeetingWait
+from smbox.meeting import MEET_TIMEOUT_S, MeetingWait, end, following, has_come
 from smbox.member_record import Record
 from smbox.roster import MEETINGS, MemberInfo, Roster, View
 

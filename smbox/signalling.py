@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from smbox.chaining import InTurn
+from smbox.combining import InTurn
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests

@@ -9,18 +9,23 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
-from smbox import verbs
 from smbox.deadline import check_seconds
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
+from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.verbs import Extent
+from smbox.paths.work import Operation, Piece
+from smbox.verbs import Extent, kernel_of
 from smbox.wire.ops import count
+
+NOTHING: Final = np.empty(0, np.uint8)
+"""The source of a change that brings no operand."""
 
 
 class Vector:
@@ -101,15 +106,46 @@ class Vector:
         return self._dot(other).begin()
 
     def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
-        return verbs.from_region(self._paths, self.extent, _extent(source), scale, op)
+        extent, other, paths = self.extent, _extent(source), self._paths
+        kernel = kernel_of(extent.info, op, scale)
+        for piece, beside in _beside(extent, other):
+            _check_apart(piece, beside)
+        data = paths.data(extent.info)
+        if extent.first < extent.limit:
+            operation = _without_operand(extent, "accumulate_from", kernel, scale)
+            work = data.change_from(operation, other.info, other.first)
+        else:
+            work = data.wait_version(extent.info, 0)
+        return Handle("accumulate_from", work, requests.nothing, paths.timeout_s)
 
     def _scaled(self, factor: float) -> Handle[None]:
-        operation = verbs.scale(self.extent, factor)
-        work = requests.work_of(self._paths, operation)
-        return Handle(operation.op, work, requests.nothing, self._paths.timeout_s)
+        extent, paths = self.extent, self._paths
+        scale_of(KernelCode.SCALE, extent.info.dtype, factor)
+        operation = _without_operand(extent, "scale", KernelCode.SCALE, factor)
+        work = requests.work_of(paths, operation)
+        return Handle("scale", work, requests.nothing, paths.timeout_s)
 
     def _dot(self, other: Vector) -> Handle[float]:
-        return _dot(self._paths, self.extent, _extent(other))
+        extent, source, paths = self.extent, _extent(other), self._paths
+        pieces = [piece for piece, _ in _beside(extent, source)]
+        if extent.info.dtype.kind != "float":
+            raise ConfigError(
+                "only regions of floats have a dot product: get the contents and compute it",
+                region=extent.info.name,
+                dtype=extent.info.dtype.name,
+            )
+        ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
+        sums = np.zeros(ends[-1])
+        data, span = paths.data(extent.info), (extent.first, extent.limit)
+        if extent.first < extent.limit:
+            work = data.dot(extent.info, span, source.info, source.first, sums)
+        else:
+            work = data.wait_version(extent.info, 0)
+
+        def result() -> float:
+            return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
+
+        return Handle("dot", work, result, paths.timeout_s)
 
 
 def _extent(source: object) -> Extent:
@@ -119,32 +155,55 @@ def _extent(source: object) -> Extent:
     return source.extent
 
 
-def _dot(paths: PathPair, extent: Extent, other: Extent) -> Handle[float]:
-    """Describe a ``dot``; nothing is begun.
+def _without_operand(extent: Extent, op: str, kernel: KernelCode, scale: float) -> Operation:
+    info, _, _, first, limit = extent
+    return Operation(info, op, kernel, scale, first, limit, NOTHING)
+
+
+def _check_apart(piece: Piece, source: Piece) -> None:
+    """Refuse a source that would be read where this change has already written."""
+    first, limit = piece.first, piece.limit
+    is_shifted = source.info.address == piece.info.address and source.first != first
+    is_long = first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES
+    if is_shifted and is_long and source.first < limit and first < source.limit:
+        raise ConfigError(
+            "source and target overlap over several stripes: change from a copy",
+            region=piece.info.name,
+        )
+
+
+def _beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
+    """Pair the pieces of two regions that nodes can compute with, element by element.
 
     Raises:
         LayoutMismatchError: another dtype or size.
-        ConfigError: no floats, or on other nodes.
+        ConfigError: they lie on other nodes.
     """
-    pieces = [piece for piece, _ in verbs.check_beside(extent, other)]
-    if extent.info.dtype.kind != "float":
-        raise ConfigError(
-            "only regions of floats have a dot product: get the contents and compute it",
+    if (source.info.dtype, source.limit - source.first) != (
+        extent.info.dtype,
+        extent.limit - extent.first,
+    ):
+        raise LayoutMismatchError(
+            "both regions need the same dtype and size",
             region=extent.info.name,
-            dtype=extent.info.dtype.name,
+            source=source.info.name,
         )
-    ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
-    sums = np.zeros(ends[-1])
-    data, span = paths.data(extent.info), (extent.first, extent.limit)
-    if extent.first < extent.limit:
-        work = data.dot(extent.info, span, other.info, other.first, sums)
-    else:
-        work = data.wait_version(extent.info, 0)
+    pieces = extent.info.pieces(extent.first, extent.limit)
+    others = source.info.pieces(source.first, source.limit)
+    if [_place(piece) for piece in pieces] != [_place(other) for other in others]:
+        raise ConfigError(
+            "both regions lie at one node, or the same rows of both on the same nodes: else"
+            " get the one and accumulate it into the other",
+            region=extent.info.name,
+            source=source.info.name,
+            nodes=[piece.info.address.node for piece in pieces],
+            source_nodes=[other.info.address.node for other in others],
+        )
+    return list(zip(pieces, others, strict=True))
 
-    def result() -> float:
-        return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
 
-    return Handle("dot", work, result, paths.timeout_s)
+def _place(piece: Piece) -> tuple[bytes, int]:
+    return piece.info.node_uuid, piece.nbytes
 
 
 def _total(sums: Iterable[float]) -> float:

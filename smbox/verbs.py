@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from smbox import dtypes
 from smbox.array import as_bytes, output_array, source_array
 from smbox.dtypes import DType
-from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.handle import Handle
+from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode, scale_of
-from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import requests
-from smbox.paths.pair import PathPair
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
 from smbox.paths.work import Operation, Piece, RegionInfo, Sink
 from smbox.wire.ops import carried_nbytes
@@ -29,9 +25,6 @@ KERNEL_OF: Final = {
 }
 """Kernels by the name that ``accumulate`` and ``fetch_and_op`` take as ``op``."""
 
-
-NOTHING: Final = np.empty(0, np.uint8)
-"""The source of a change that brings no operand."""
 
 _REPLACE: Final = KernelCode.REPLACE  # to look a member up in its class takes longer
 _ELASTIC: Final = KernelCode.ELASTIC
@@ -117,82 +110,6 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     )
 
 
-def from_region(
-    paths: PathPair, extent: Extent, source: Extent, scale: float, op: str
-) -> Handle[None]:
-    """Check and describe an ``accumulate_from``; nothing is begun.
-
-    Raises:
-        LayoutMismatchError: another dtype or size.
-        ConfigError: they lie on other nodes, or overlap beyond one stripe.
-    """
-    kernel = kernel_of(extent.info, op, scale)
-    for piece, beside in check_beside(extent, source):
-        _check_apart(piece, beside)
-    operation = _without_operand(extent, "accumulate_from", kernel, scale)
-    data = paths.data(extent.info)
-    if extent.first < extent.limit:
-        work = data.change_from(operation, source.info, source.first)
-    else:
-        work = data.wait_version(extent.info, 0)
-    return Handle(operation.op, work, requests.nothing, paths.timeout_s)
-
-
-def scale(extent: Extent, factor: float) -> Operation:
-    """Check and describe a ``scale``."""
-    scale_of(KernelCode.SCALE, extent.info.dtype, factor)
-    return _without_operand(extent, "scale", KernelCode.SCALE, factor)
-
-
-def _check_apart(piece: Piece, source: Piece) -> None:
-    """Refuse a source that would be read where this change has already written."""
-    first, limit = piece.first, piece.limit
-    is_shifted = source.info.address == piece.info.address and source.first != first
-    is_long = first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES
-    if is_shifted and is_long and source.first < limit and first < source.limit:
-        raise ConfigError(
-            "source and target overlap over several stripes: change from a copy",
-            region=piece.info.name,
-        )
-
-
-def check_beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
-    """Check that nodes can compute with two regions, element by element.
-
-    Returns:
-        The pieces of both that lie beside each other.
-
-    Raises:
-        LayoutMismatchError: another dtype or size.
-        ConfigError: they lie on other nodes.
-    """
-    if (source.info.dtype, source.limit - source.first) != (
-        extent.info.dtype,
-        extent.limit - extent.first,
-    ):
-        raise LayoutMismatchError(
-            "both regions need the same dtype and size",
-            region=extent.info.name,
-            source=source.info.name,
-        )
-    pieces = extent.info.pieces(extent.first, extent.limit)
-    others = source.info.pieces(source.first, source.limit)
-    if [_place(piece) for piece in pieces] != [_place(other) for other in others]:
-        raise ConfigError(
-            "both regions lie at one node, or the same rows of both on the same nodes: else"
-            " get the one and accumulate it into the other",
-            region=extent.info.name,
-            source=source.info.name,
-            nodes=[piece.info.address.node for piece in pieces],
-            source_nodes=[other.info.address.node for other in others],
-        )
-    return list(zip(pieces, others, strict=True))
-
-
-def _place(piece: Piece) -> tuple[bytes, int]:
-    return piece.info.node_uuid, piece.nbytes
-
-
 def shares_of(operation: Operation) -> list[tuple[Piece, Operation]]:
     """Return what a change is to each region of one node that its region consists of."""
     span = operation.first, operation.limit
@@ -231,11 +148,6 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
     if scale != 1:
         scale_of(kernel, info.dtype, scale)
     return kernel
-
-
-def _without_operand(extent: Extent, op: str, kernel: KernelCode, scale: float) -> Operation:
-    info, _, _, first, limit = extent
-    return Operation(info, op, kernel, scale, first, limit, NOTHING)
 
 
 def operand_of(dtype: DType, array: NDArray[Any]) -> int:

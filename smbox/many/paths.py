@@ -21,8 +21,7 @@ from smbox.deadline import left_s
 from smbox.errors import AddressRangeError, ConfigError, SmboxError
 from smbox.many.node import Node, Nodes
 from smbox.many.striping import StripedInfo, home_of
-from smbox.many.version import VersionSum, versions_of
-from smbox.many.work import ManyWork, Share
+from smbox.many.work import ManyWork, Share, VersionSum, versions_of
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.opening import DataPath, Opened
@@ -56,12 +55,11 @@ class ManyPaths(PathPair):
         self.nodes: Nodes = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
         self._first = next(iter(self.nodes.values()))
         super().__init__(self._first.paths.config)  # for the settings, which all share
-        self._path = ManyPath(self.nodes)
 
     def data(self, info: RegionInfo | None = None) -> DataPath:
         """Return the data path of a region: that of its node, or of all for a striped one."""
         if info is None or isinstance(info, StripedInfo):
-            return cast(DataPath, self._path)  # which has the verbs of the others
+            return cast(DataPath, ManyPath(self.nodes, info))  # with the verbs of the others
         node = self.at(info.address)
         with node.named():
             return node.paths.data(info)
@@ -109,10 +107,12 @@ class ManyPath:
 
     Args:
         nodes: all, by id.
+        info: the region that it is wanted for; None: several.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, info: StripedInfo | None) -> None:
         self._nodes = nodes
+        self._info = info
 
     @property
     def transport(self) -> str:
@@ -209,9 +209,10 @@ class ManyPath:
     def batch(self, operations: Sequence[Operation]) -> Work:
         """Describe many changes, of regions of one node each; see LocalPath.
 
-        Those of one node take effect in order. They are of several regions: no ranges are
-        listed.
+        Those of one node take effect in order. Of several regions no ranges are listed.
         """
+        whole = [] if self._info is None else self._info.pieces(0, self._info.nbytes)
+        offsets = {piece.info.address.node: piece.offset for piece in whole}
         by_node: dict[int, list[Operation]] = {}
         for operation in operations:
             by_node.setdefault(operation.info.address.node, []).append(operation)
@@ -221,7 +222,7 @@ class ManyPath:
 
         return ManyWork(
             [
-                Share(self._nodes[node_id], None, partial(start, mine))
+                Share(self._nodes[node_id], offsets.get(node_id), partial(start, mine))
                 for node_id, mine in by_node.items()
             ]
         )

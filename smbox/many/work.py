@@ -1,28 +1,29 @@
-"""ManyWork: one request over several nodes; it ends when the share of each node has ended."""
+"""Requests over several nodes, which end when the share of each node has ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from smbox.errors import SmboxError
-from smbox.many.node import Node
+from smbox.combining import Part, Together
+from smbox.deadline import look_s
+from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.many.node import Node, Nodes
+from smbox.many.striping import StripedInfo
 from smbox.paths.pair import PathPair
 from smbox.paths.work import ByteRange
 from smbox.work import Work
 
-TURN_S: Final = 0.002
-"""How long one share is driven while others wait; their sockets move on meanwhile."""
+VERSION_TURN_S: Final = 0.02
+"""How long a wait for a version looks at one part before it looks at the next."""
 
 
-class Share:
+class Share(Part):
     """What one node does of a request.
 
     Attributes:
         node: the node.
-        error: what it failed with.
-        is_done: whether it ended, well or not.
 
     Args:
         node: the node.
@@ -34,13 +35,11 @@ class Share:
     def __init__(
         self, node: Node, offset: int | None, start: Callable[[PathPair], Work]
     ) -> None:
+        super().__init__()
         self.node = node
-        self.error: SmboxError | None = None
-        self.is_done = False
         self._offset = offset
         self._start = start
         self._is_begun = False
-        self._work: Work | None = None
 
     def begin(self) -> None:
         """Send what can be sent at once; nothing, if that was done."""
@@ -53,38 +52,15 @@ class Share:
                 self.cancel()
                 self._fail(error)
 
-    def advance(self, deadline_s: float) -> None:
-        """Drive it until it has ended, or the deadline."""
-        if self._work is not None and not self.is_done:
-            try:
-                self.is_done = self._work.advance(deadline_s)
-            except SmboxError as error:
-                self._fail(error)
-
-    def cancel(self) -> None:
-        """End it; see Work."""
-        if self._work is not None and not self.is_done:
-            self._work.cancel()
-
-    def settle(self, deadline_s: float) -> bool:
-        """Find out what became of it after a cancel; False at the deadline."""
-        if self._work is None or self.is_done or self.outcome() != "unknown":
-            return True
-        try:
-            return self._work.advance(deadline_s)
-        except SmboxError as error:
-            self._fail(error)
-            return True
-
-    def progress(self) -> int:
-        """See Work."""
-        return 0 if self._work is None else self._work.progress()
-
     def outcome(self) -> str:
         """See Work; "all" where it ended well."""
-        if self._work is None:  # an interrupt inside ``start`` leaves no work
-            return "unknown" if self._is_begun and self.error is None else "none"
-        return "all" if self.is_done and self.error is None else self._work.outcome()
+        if self._work is None and self._is_begun and self.error is None:
+            return "unknown"  # an interrupt inside ``start`` leaves no work
+        return super().outcome()
+
+    def facts(self) -> dict[str, object]:
+        """Tell what is in the way, at which node."""
+        return super().facts() | {"node": self.node.id, "node_address": self.node.address}
 
     def ranges_done(self) -> list[ByteRange]:
         """List what is done, in bytes of the whole region's data."""
@@ -94,78 +70,23 @@ class Share:
         found = self._work.ranges_done()
         return [(first + offset, limit + offset) for first, limit in found]
 
-    def facts(self) -> dict[str, object]:
-        """See Work."""
-        return {} if self._work is None else self._work.facts()
-
-    def _fail(self, error: SmboxError) -> None:
-        self.node.name(error)
-        self.error = error
-        self.is_done = True
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, SmboxError):
+            self.node.name(error)
+        super()._fail(error)
 
 
-class ManyWork(Work):
+class ManyWork(Together[Share]):
     """A request whose shares begin at once and go on side by side; see Work.
 
     A share that fails ends none of the others; the request then fails with the first error.
-
-    Args:
-        shares: at least one.
     """
-
-    def __init__(self, shares: Sequence[Share]) -> None:
-        self._shares = shares
-        self._is_cancelled = False
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all shares have ended."""
-        return all(share.is_done for share in self._shares)
-
-    @property
-    def error(self) -> SmboxError | None:
-        """What the first share that failed did fail with."""
-        return next((share.error for share in self._shares if share.error is not None), None)
-
-    def begin(self) -> None:
-        """Begin all shares."""
-        for share in self._shares:
-            share.begin()
-
-    def advance(self, deadline_s: float) -> bool:
-        """Drive all shares in turn until they have ended, or the deadline; see Work."""
-        if self._is_cancelled:
-            settled = [share.settle(deadline_s) for share in self._shares]
-            return all(settled)
-        self.begin()
-        while True:
-            left = [share for share in self._shares if not share.is_done]
-            for share in left:
-                share.advance(_turn(deadline_s) if len(left) > 1 else deadline_s)
-            if self.is_done:
-                if self.error is not None:
-                    raise self.error
-                return True
-            if time.monotonic() >= deadline_s:
-                return False
-
-    def progress(self) -> int:
-        """Return a number that grows as long as any share gets on."""
-        ended = sum(share.is_done for share in self._shares)
-        return ended + sum(share.progress() for share in self._shares)
-
-    def outcome(self) -> str:
-        """Combine what is known of the shares."""
-        found = {share.outcome() for share in self._shares}
-        if len(found) == 1:
-            return found.pop()
-        return "unknown" if "unknown" in found else "partial"
 
     def ranges_done(self) -> list[ByteRange]:
         """List the ranges of the whole region's data that are done; neighbours are joined."""
         joined: list[ByteRange] = []
         for first, limit in sorted(
-            found for share in self._shares for found in share.ranges_done()
+            found for share in self._parts for found in share.ranges_done()
         ):
             if joined and first <= joined[-1][1]:
                 joined[-1] = (joined[-1][0], max(limit, joined[-1][1]))
@@ -175,26 +96,85 @@ class ManyWork(Work):
 
     def facts(self) -> dict[str, object]:
         """Tell the node that is waited for, what is in the way there, and each outcome."""
-        late = [share for share in self._shares if not share.is_done]
-        facts: dict[str, object] = {}
-        for share in reversed(late):  # so that the first one's stay
-            facts |= share.facts() | {
-                "node": share.node.id,
-                "node_address": share.node.address,
-            }
+        facts = super().facts()
         failed = {
-            share.node.id: str(share.error) for share in self._shares if share.error is not None
+            share.node.id: str(share.error) for share in self._parts if share.error is not None
         }
         if failed:
             facts["failed"] = failed
-        return facts | {"parts": {share.node.id: share.outcome() for share in self._shares}}
+        return facts | {"parts": {share.node.id: share.outcome() for share in self._parts}}
+
+
+def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float | None = None) -> list[int]:
+    """Return the versions of the parts; each node has the time, None: the box's."""
+    found = []
+    for part in info.parts:
+        node = nodes[part.address.node]
+        with node.named():
+            found.append(node.paths.data(part).version(part, timeout_s))
+    return found
+
+
+class VersionSum(Work):
+    """A wait until the versions add up; see Work.
+
+    Attributes:
+        found: the sum at the last look.
+
+    Args:
+        nodes: all, by id.
+        info: the region.
+        wanted: version.
+    """
+
+    def __init__(self, nodes: Nodes, info: StripedInfo, wanted: int) -> None:
+        self.found = 0
+        self._nodes = nodes
+        self._info = info
+        self._wanted = wanted
+        self._waits: dict[int, Work] = {}
+        self._silent: dict[str, object] = {}
+
+    def advance(self, deadline_s: float) -> bool:
+        """Look at the versions, at each change of a part, until they add up."""
+        while True:
+            try:
+                versions = versions_of(self._nodes, self._info, look_s(deadline_s))
+            except RequestTimeoutError as error:  # the wait is over, and changed nothing
+                self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
+                return False
+            self.found = sum(versions)
+            if self.found >= self._wanted:
+                self.cancel()
+                return True
+            if not self._any_moves(versions, deadline_s):
+                return False
+
+    def facts(self) -> dict[str, object]:
+        """Tell how far the region is, and which node did not answer."""
+        return {"version": self.found, "wanted": self._wanted} | self._silent
 
     def cancel(self) -> None:
-        """End all shares; see Work."""
-        self._is_cancelled = True
-        for share in self._shares:
-            share.cancel()
+        """Wait no more."""
+        while self._waits:
+            self._waits.popitem()[1].cancel()
 
-
-def _turn(deadline_s: float) -> float:
-    return min(deadline_s, time.monotonic() + TURN_S)
+    def _any_moves(self, versions: list[int], deadline_s: float) -> bool:
+        """Wait for the next version of any part; False at the deadline."""
+        for index, part in enumerate(self._info.parts):
+            if index not in self._waits:
+                data = self._nodes[part.address.node].paths.data(part)
+                self._waits[index] = data.wait_version(part, versions[index] + 1)
+        while True:
+            for index, part in enumerate(self._info.parts):
+                turn_s = min(deadline_s, time.monotonic() + VERSION_TURN_S)
+                try:
+                    has_moved = self._waits[index].advance(turn_s)
+                except SmboxError as error:
+                    self._nodes[part.address.node].name(error)
+                    raise
+                if has_moved:
+                    del self._waits[index]
+                    return True
+            if time.monotonic() >= deadline_s:
+                return False

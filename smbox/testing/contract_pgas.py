@@ -9,7 +9,7 @@ import numpy as np
 
 from smbox.dtypes import by_name
 from smbox.errors import ConfigError, LayoutMismatchError, RegionFreedError
-from smbox.gathering import when_all
+from smbox.handle import when_all
 from smbox.testing.contract_tools import (
     COUNTS,
     STRIPE,

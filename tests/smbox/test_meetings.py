@@ -152,8 +152,8 @@ def test_an_end_that_was_given_up_can_be_come_to_again(box):
 
 
 def test_an_end_waits_without_limit_for_the_living_and_names_them(box, monkeypatch, caplog):
-    monkeypatch.setattr("smbox.meeting_wait.MEET_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("smbox.meeting_wait.TELL_S", 0.3)
+    monkeypatch.setattr("smbox.meeting.MEET_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("smbox.meeting.TELL_S", 0.3)
     one, slow = join(box, expected=3), join(box, expected=3, lease_s=WAIT_S)
     ended = []
 

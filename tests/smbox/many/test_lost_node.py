@@ -176,3 +176,10 @@ def test_flush_and_the_directory_name_the_node_that_is_lost(hasty, region, team)
         assert caught.value.facts["node"] == 5
     team.nodes[5].is_down = False
     hasty.flush(timeout_s=30.0)
+
+
+def test_a_change_of_rows_tells_the_ranges_of_the_whole_region(region, team):
+    team.nodes[1].is_down = True
+    with pytest.raises(RequestTimeoutError) as caught:
+        region.rows([0, 5, 9]).put(np.zeros(3, np.float32))
+    assert caught.value.facts["ranges_done"] == [(0, 4), (36, 40)]

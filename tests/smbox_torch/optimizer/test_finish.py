@@ -91,8 +91,8 @@ def test_after_a_finish_that_timed_out_only_finish_and_close_go_on(name, node):
 
 
 def test_a_fast_worker_waits_for_a_slow_one_as_long_as_it_lives(node, monkeypatch, caplog):
-    monkeypatch.setattr("smbox.meeting_wait.MEET_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("smbox.meeting_wait.TELL_S", 0.5)
+    monkeypatch.setattr("smbox.meeting.MEET_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("smbox.meeting.TELL_S", 0.5)
     fast, slow = (worker(node, workers=2, lease_s=WAIT_S) for _ in range(2))
     fast.run(3)
     with ThreadPoolExecutor(1) as pool:

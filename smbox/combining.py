@@ -1,13 +1,18 @@
-"""Requests in turn: one, and what a function begins once that has succeeded."""
+"""Requests made of others: a second one once the first has succeeded, or several together."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import ConfigError
 from smbox.work import Work
+
+TURN_S: Final = 0.002
+"""How long one request is driven while others wait; their sockets move on meanwhile."""
 
 
 class InTurn(Work):
@@ -124,3 +129,135 @@ class InTurn(Work):
         if work is self:
             return True
         return isinstance(work, InTurn) and any(map(self._is_waited_for_by, work.begun()))
+
+
+class Part:
+    """One of several requests: how it ended is kept, and ends none of the others.
+
+    Attributes:
+        error: what it failed with.
+        is_done: whether it ended, well or not.
+
+    Args:
+        work: the request; None: it is still to be begun.
+    """
+
+    def __init__(self, work: Work | None = None) -> None:
+        self.error: Exception | None = None
+        self.is_done = False
+        self._work = work
+
+    def begin(self) -> None:
+        """Begin it, unless that was done."""
+
+    def advance(self, deadline_s: float) -> None:
+        """Drive it until it has ended, or the deadline."""
+        if self._work is not None and not self.is_done:
+            try:
+                self.is_done = self._work.advance(deadline_s)
+            except Exception as error:  # noqa: BLE001 - also what a function of then() raised
+                self._fail(error)
+
+    def cancel(self) -> None:
+        """End it; see Work."""
+        if self._work is not None and not self.is_done:
+            self._work.cancel()
+
+    def settle(self, deadline_s: float) -> bool:
+        """Find out what became of it after a cancel; False at the deadline."""
+        if self._work is None or self.is_done or self.outcome() != "unknown":
+            return True
+        try:
+            return self._work.advance(deadline_s)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(error)
+            return True
+
+    def progress(self) -> int:
+        """See Work."""
+        return 0 if self._work is None else self._work.progress()
+
+    def outcome(self) -> str:
+        """See Work; "all" where it ended well."""
+        if self._work is None:
+            return "none"
+        return "all" if self.is_done and self.error is None else self._work.outcome()
+
+    def facts(self) -> dict[str, object]:
+        """See Work."""
+        return {} if self._work is None else self._work.facts()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self.is_done = True
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Together(Work, Generic[P]):
+    """Several requests that go on side by side until all have ended; see Work.
+
+    Then the first error, in their order, is raised. They may be of several regions: no ranges
+    are listed.
+
+    Args:
+        parts: the requests.
+    """
+
+    def __init__(self, parts: Sequence[P]) -> None:
+        self._parts = parts
+        self._is_cancelled = False
+
+    def begin(self) -> None:
+        """Begin all."""
+        for part in self._parts:
+            part.begin()
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive all in turn until they have ended, or the deadline; see Work.
+
+        Raises:
+            Exception: what the first one failed with, once all have ended.
+        """
+        if self._is_cancelled:
+            settled = [part.settle(deadline_s) for part in self._parts]
+            return all(settled)
+        self.begin()
+        while left := self._left():
+            for part in left:
+                turn_s = time.monotonic() + TURN_S if len(left) > 1 else deadline_s
+                part.advance(min(deadline_s, turn_s))
+            if time.monotonic() >= deadline_s and self._left():
+                return False
+        for part in self._parts:
+            if part.error is not None:
+                raise part.error
+        return True
+
+    def progress(self) -> int:
+        """Return a number that grows as long as any gets on."""
+        return sum(part.is_done + part.progress() for part in self._parts)
+
+    def outcome(self) -> str:
+        """Combine what is known of them."""
+        found = {part.outcome() for part in self._parts} or {"all"}
+        if len(found) == 1:
+            return found.pop()
+        return "unknown" if "unknown" in found else "partial"
+
+    def facts(self) -> dict[str, object]:
+        """Tell what those wait for that have not ended."""
+        found: dict[str, object] = {}
+        for part in reversed(self._left()):  # so that the first one's stay
+            found |= part.facts()
+        return found
+
+    def cancel(self) -> None:
+        """End all; see Work."""
+        self._is_cancelled = True
+        for part in self._parts:
+            part.cancel()
+
+    def _left(self) -> list[P]:
+        return [part for part in self._parts if not part.is_done]

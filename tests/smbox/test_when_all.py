@@ -7,8 +7,7 @@ import math
 import pytest
 
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
-from smbox.gathering import when_all
-from smbox.handle import Handle
+from smbox.handle import Handle, when_all
 
 NEVER_S = 1000.0
 
@@ -26,6 +25,9 @@ class Step:
         if self.failure is not None:
             raise self.failure
         return True
+
+    def begin(self):
+        pass
 
     def progress(self):
         return 0

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from smbox.chaining import InTurn
+from smbox.combining import InTurn
 from smbox.errors import ConfigError, RegionFreedError
 
 
