@@ -43,12 +43,11 @@ from smbox.errors import (
     WorkerLostError,
 )
 from smbox.handle import Handle, when_all
-from smbox.joining import join
 from smbox.lock import Lock
-from smbox.membership import Member
+from smbox.member_record import MemberInfo
+from smbox.membership import Member, join
 from smbox.optimizer import Optimizer
 from smbox.region import Region
-from smbox.roster import MemberInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
 

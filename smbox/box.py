@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,6 @@ from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
 from smbox.paths import requests
-from smbox.paths.pair import PathPair
 from smbox.paths.work import NodeInfo, Operation
 from smbox.region import Region
 from smbox.sync import Counter
@@ -34,10 +32,6 @@ class Box(Directory):
     Args:
         paths: to the node, shared with the box.
     """
-
-    def __init__(self, paths: PathPair) -> None:
-        super().__init__(paths)
-        self._at_close: dict[Callable[[], None], None] = {}
 
     @property
     def address(self) -> str:
@@ -167,19 +161,6 @@ class Box(Directory):
     def home_of(self, name: str) -> Box:  # noqa: ARG002 - there is one node
         """Return a box on the one node that a name belongs to: this one."""
         return self
-
-    def before_close(self, end: Callable[[], None]) -> None:
-        """Have something called once when the box closes, as long as its verbs still work."""
-        self._at_close[end] = None
-
-    def not_before_close(self, end: Callable[[], None]) -> None:
-        """Have it called no more. Idempotent."""
-        self._at_close.pop(end, None)
-
-    def leave(self) -> None:
-        """Call what is to be called before the box closes."""
-        while self._at_close:
-            self._at_close.popitem()[0]()
 
     def close(self) -> None:
         """Let go of everything; regions stay at the node, local views stay valid.

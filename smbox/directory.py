@@ -1,7 +1,8 @@
-"""The directory of a box: making, finding, listing and freeing regions by their names."""
+"""The directory of a box: regions by their names, and what is to be left before it closes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from smbox.sync import Counter
 
 
 class Directory:
-    """The part of a box that knows regions by name; a box over several nodes has its own ways.
+    """The part of a box that runs and locks build on; one over several nodes has its own ways.
 
     Args:
         paths: to the node, shared with the box.
@@ -34,6 +35,7 @@ class Directory:
 
     def __init__(self, paths: PathPair) -> None:
         self._paths = paths
+        self._at_close: dict[Callable[[], None], None] = {}
 
     def create(
         self,
@@ -140,6 +142,19 @@ class Directory:
     def _free(self, info: RegionInfo) -> None:
         self._paths.control(info).free(info.address, self._paths.timeout_s)
 
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Have something called once when the box closes, as long as its verbs still work."""
+        self._at_close[end] = None
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Have it called no more. Idempotent."""
+        self._at_close.pop(end, None)
+
+    def leave(self) -> None:
+        """Call what is to be called before the box closes."""
+        while self._at_close:
+            self._at_close.popitem()[0]()
+
 
 def attach(paths: PathPair, name: str, deadline_s: float | None) -> Region:
     """Find a region, waiting for it; None: look once, with the timeout of the box.
@@ -148,12 +163,8 @@ def attach(paths: PathPair, name: str, deadline_s: float | None) -> Region:
         RegionNotFoundError: there was none, by then.
         ConfigError: it is striped over several nodes, and this is one of them.
     """
-    if deadline_s is None:
-        info = paths.control().find(name, RegionKind.ARRAY, paths.timeout_s)
-    else:
-        info = paths.control().attach(name, RegionKind.ARRAY, deadline_s)
-    region = Region(paths, info)
-    found = _head_of(region, deadline_s)
+    info = find(paths, name, deadline_s)
+    found = head_of(paths, info, deadline_s)
     if found is not None:
         raise ConfigError(
             "this region is striped over several nodes: connect to all of them, for example"
@@ -161,7 +172,20 @@ def attach(paths: PathPair, name: str, deadline_s: float | None) -> Region:
             region=name,
             nodes=[part.node for part in found.parts],
         )
-    return region
+    return Region(paths, info)
+
+
+def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:
+    """Find an array by name, be it a head, as ``attach``; RegionNotFoundError."""
+    if deadline_s is None:
+        return paths.control().find(name, RegionKind.ARRAY, paths.timeout_s)
+    return paths.control().attach(name, RegionKind.ARRAY, deadline_s)
+
+
+def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head.Head | None:
+    """Read what may be the head of a striped region; None: an ordinary region."""
+    region = Region(paths, info)
+    return head.read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
 
 
 def create(
@@ -178,25 +202,27 @@ def create(
     if not request.exist_ok:
         return Region(paths, creating.create(paths, request, values, deadline_s))
     try:
-        region = Region(paths, creating.create(paths, request, values, deadline_s))
+        info = creating.create(paths, request, values, deadline_s)
     except LayoutMismatchError:  # maybe of the head, which is no layout of the caller's
         with suppress(RegionNotFoundError, RegionFreedError):
             wait_s = paths.seconds(answer_s(deadline_s))
             info = paths.control().find(request.name, request.kind, wait_s)
-            _check_single(Region(paths, info), request, deadline_s)
+            _check_single(paths, info, request, deadline_s)
         raise
-    _check_single(region, request, deadline_s)
-    return region
+    _check_single(paths, info, request, deadline_s)
+    return Region(paths, info)
 
 
-def _check_single(region: Region, wanted: CreateRequest, deadline_s: float | None) -> None:
+def _check_single(
+    paths: PathPair, info: RegionInfo, wanted: CreateRequest, deadline_s: float | None
+) -> None:
     """Raise LayoutMismatchError if a region that was found is the head of a striped one."""
-    found = _head_of(region, deadline_s)
+    found = head_of(paths, info, deadline_s)
     if found is not None:
         raise LayoutMismatchError(
             "a region of this name is striped over several nodes: take another name, or"
             " layout='striped' on a box over all of them",
-            name=region.name,
+            name=info.name,
             layout=found.layout,
             shape=list(found.shape),
             dtype=found.dtype,
@@ -206,9 +232,3 @@ def _check_single(region: Region, wanted: CreateRequest, deadline_s: float | Non
             wanted_dtype=wanted.dtype.name,
             wanted_consistency=Consistency.NAMES[wanted.consistency],
         )
-
-
-def _head_of(region: Region, deadline_s: float | None) -> head.Head | None:
-    return head.read(
-        region.info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s))
-    )

@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, Literal, TypeVar
 
+import msgspec
 import zmq
 
 from smbox import toml
@@ -35,8 +36,10 @@ SECRET_MODE: Final = 0o600
 FILE_NBYTES_MAX: Final = 64 * 1024
 """Of a key file, which takes some hundred bytes."""
 
-_FIELDS: Final = frozenset({"public", "role", "prefix", "expires"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+Form = TypeVar("Form", bound=msgspec.Struct)
 
 
 class Role(IntEnum):
@@ -47,12 +50,28 @@ class Role(IntEnum):
     ADMIN = 3  # create and free
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(msgspec.Struct, frozen=True):
     """A CURVE key pair, both parts in Z85."""
 
     public: str
     secret: str
+
+
+class _Handed(KeyPair, frozen=True, kw_only=True):
+    """The file that a client connects with."""
+
+    name: str
+    node: str
+    expires: dt.date | None = None
+
+
+class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of an authorised client; a misspelt prefix would limit nothing."""
+
+    public: str
+    role: Literal["read", "write", "admin"]
+    prefix: str = ""
+    expires: dt.date | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +199,15 @@ def read_client_key(path: str | Path) -> ClientKey:
     Raises:
         ConfigError: it is missing, open to others, no key, or expired.
     """
-    told = _read(Path(path), is_secret=True)
-    key = ClientKey(_text(told, "name", path), _pair(told, path), _key(told, "node", path))
-    expires = _expiry(told, path)
-    if expires is not None and today() >= expires:
+    told = _read(Path(path), _Handed, is_secret=True)
+    _check_key("node", told.node, path)
+    if told.expires is not None and today() >= told.expires:
         raise ConfigError(
             "this key has expired: ask whoever runs the node for a new one",
             key=str(path),
-            expires=expires.isoformat(),
+            expires=told.expires.isoformat(),
         )
-    return key
+    return ClientKey(told.name, _pair(told, path), told.node)
 
 
 def read_node_key(folder: Path) -> KeyPair:
@@ -199,7 +217,7 @@ def read_node_key(folder: Path) -> KeyPair:
         ConfigError: it is missing, open to others, or no key pair.
     """
     path = folder / NODE_FILE
-    return _pair(_read(path, is_secret=True), path)
+    return _pair(_read(path, KeyPair, is_secret=True), path)
 
 
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
@@ -208,34 +226,19 @@ def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]
     errors: list[ConfigError] = []
     for path in sorted((folder / CLIENTS).glob("*.toml")):
         try:
-            told = _read(path)
-            public, client = _key(told, "public", path), _authorised(told, path)
+            told = _read(path, _Listed)
+            _check_key("public", told.public, path)
         except ConfigError as error:
             errors.append(error)
             continue
-        if public in found:
+        if told.public in found:
             errors.append(ConfigError("two clients have this key", key=str(path)))
-        found.setdefault(public, client)
+        client = Authorised(path.stem, Role[told.role.upper()], told.prefix, told.expires)
+        found.setdefault(told.public, client)
     return found, errors
 
 
-def _authorised(told: dict[str, Any], path: Path) -> Authorised:
-    if unknown := sorted(told.keys() - _FIELDS):  # a misspelt prefix would limit nothing
-        raise ConfigError(
-            f"a client's file has {', '.join(sorted(_FIELDS))}", key=str(path), unknown=unknown
-        )
-    role = _text(told, "role", path).upper()
-    if role not in Role.__members__:
-        raise ConfigError("a role is read, write or admin", key=str(path), role=role.lower())
-    return Authorised(
-        path.stem,
-        Role[role],
-        _text(told, "prefix", path) if "prefix" in told else "",
-        _expiry(told, path),
-    )
-
-
-def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
+def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             _check_mode(path, os.fstat(file.fileno()).st_mode, is_secret=is_secret)
@@ -245,7 +248,7 @@ def _read(path: Path, *, is_secret: bool = False) -> dict[str, Any]:
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
-    return toml.decode(found, dict[str, Any], "this is no key file", key=str(path))
+    return toml.decode(found, form, "this is no key file", key=str(path))
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -263,37 +266,18 @@ def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
         )
 
 
-def _text(told: dict[str, Any], name: str, path: str | Path) -> str:
-    value = told.get(name)
-    if not isinstance(value, str):
-        raise ConfigError(f"the key file lacks {name}", key=str(path))
-    return value
-
-
-def _key(told: dict[str, Any], name: str, path: str | Path) -> str:
-    value = _text(told, name, path)
+def _check_key(name: str, value: str, path: str | Path) -> None:
     try:
         zmq.curve_public(value.encode())  # any 32 bytes are a key; this checks the encoding
     except (zmq.ZMQError, ValueError) as error:
         raise ConfigError(
             f"{name} is no key of {KEY_LENGTH} characters", key=str(path)
         ) from error
-    return value
 
 
-def _pair(told: dict[str, Any], path: str | Path) -> KeyPair:
-    public, secret = _key(told, "public", path), _key(told, "secret", path)
-    if zmq.curve_public(secret.encode()).decode() != public:
+def _pair(told: KeyPair, path: str | Path) -> KeyPair:
+    _check_key("public", told.public, path)
+    _check_key("secret", told.secret, path)
+    if zmq.curve_public(told.secret.encode()).decode() != told.public:
         raise ConfigError("public and secret key are no pair", key=str(path))
-    return KeyPair(public, secret)
-
-
-def _expiry(told: dict[str, Any], path: str | Path) -> dt.date | None:
-    expires = told.get("expires")
-    if expires is None:
-        return None
-    if isinstance(expires, dt.datetime):
-        return expires.date()
-    if not isinstance(expires, dt.date):
-        raise ConfigError("expires is a date, as 2027-01-31", key=str(path))
-    return expires
+    return KeyPair(told.public, told.secret)

@@ -10,20 +10,16 @@ the lock. So what it guards should refuse old holders: ``fence`` grows with ever
 
 from __future__ import annotations
 
-import logging
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final, Self
 
-from smbox import heartbeat
 from smbox.deadline import check_seconds, deadline_of, left_s, look_s
+from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
+from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
 from smbox.lease import RENEWALS, Lease, check_lease, generations
-from smbox.member_record import Record
+from smbox.member_record import MemberInfo, Record
 from smbox.naming import check_prefix
-from smbox.roster import LEASE, MemberInfo, Roster, SharedMemory, regions_of
-
-_LOG = logging.getLogger(__name__)
+from smbox.roster import LEASE, Roster, regions_of
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
@@ -31,7 +27,7 @@ _SUFFIX: Final = ".lock"
 _ROOM_NBYTES: Final = max(map(len, regions_of(_SUFFIX)))
 
 
-class Lock:
+class Lock(Holder):
     """A named lock, made by ``Box.lock``; a context manager, which acquires and releases it.
 
     It belongs to the process that acquires it, not to a thread, and is not reentrant: of two
@@ -50,18 +46,16 @@ class Lock:
     """
 
     def __init__(
-        self, memory: SharedMemory, name: str, *, lease_s: float, timeout_s: float
+        self, memory: Directory, name: str, *, lease_s: float, timeout_s: float
     ) -> None:
         check_prefix(name, _ROOM_NBYTES)
         if not timeout_s >= 0.0:
             raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
+        check_lease(lease_s)
+        roster = Roster(memory, f"{name}{_SUFFIX}", lease_s, capacity=1)
+        super().__init__(roster, _PLACE, Lease(roster.place(_PLACE), lease_s))
         self.name = name
         self.timeout_s = timeout_s
-        self.interval_s = check_lease(lease_s) / RENEWALS
-        self.memory = memory
-        self._roster = Roster(memory, f"{name}{_SUFFIX}", lease_s, capacity=1)
-        self._lease = Lease(self._roster.place(_PLACE), lease_s)
-        self._record = Record.own(lease_s=lease_s, launch=0)
 
     @property
     def fence(self) -> int:
@@ -115,24 +109,11 @@ class Lock:
         self._record = Record.own(lease_s=lease.lease_s, launch=0)
         try:
             self._introduce(deadline_s)
-            heartbeat.keep(self)
-            self.memory.before_close(self.leave)
+            self._keep()
         except BaseException:
-            self.leave(timeout_s=min(heartbeat.LEAVE_TIMEOUT_S, look_s(deadline_s)))
+            self.leave(timeout_s=min(LEAVE_TIMEOUT_S, look_s(deadline_s)))
             raise
         return lease.generation
-
-    def _introduce(self, deadline_s: float) -> None:
-        """Write down who holds the lock, and for how long it is kept."""
-        record = replace(self._record, generation=self._lease.generation)
-        self._roster.write(_PLACE, record, deadline_s=deadline_s)
-
-    def check(self) -> None:
-        """Raise LeaseLostError unless this object holds the lock.
-
-        Asks the node only if the lease was not renewed in time.
-        """
-        self._lease.check()
 
     def release(self) -> None:
         """Let the next one have the lock; the lease ends it where the node does not answer.
@@ -144,36 +125,6 @@ class Lock:
         self._drop()
         self._lease.check()
         self._lease.leave()
-
-    def leave(self, *, timeout_s: float = heartbeat.LEAVE_TIMEOUT_S) -> None:
-        """Let go without a word of it, when the box closes or the interpreter exits.
-
-        Where the node does not answer, the lock is free when the lease has passed.
-        """
-        self._drop()
-        with suppress(SmboxError):
-            self._lease.leave(deadline_s=deadline_of(timeout_s))
-
-    def _drop(self) -> None:
-        heartbeat.drop(self)
-        self.memory.not_before_close(self.leave)
-
-    def beat(self) -> None:
-        """Renew the lease; the heartbeat's thread calls this.
-
-        A lease that was found expired has another generation then, of which nobody knows yet
-        how long it is kept.
-        """
-        if not self._lease.try_to_renew(deadline_of(self.interval_s)):
-            heartbeat.drop(self)
-            return
-        try:
-            deadline_s = deadline_of(self.interval_s)
-            view = self._roster.look(mine=_PLACE, deadline_s=deadline_s)
-            if view.record(_PLACE) is None:
-                self._introduce(deadline_s)
-        except SmboxError as error:
-            _LOG.debug("who holds the lock could not be written down: %s", error)
 
     def __enter__(self) -> Self:
         self.acquire()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from smbox.deadline import check_seconds, deadline_of
 from smbox.errors import RequestTimeoutError
-from smbox.roster import MemberInfo
+from smbox.member_record import MemberInfo
 
 _LOG = logging.getLogger("smbox.meeting_wait")
 

@@ -99,6 +99,27 @@ class Record:
         return self.domain != 0 and self.domain == domain()
 
 
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """What is known of one rank of a run.
+
+    Args:
+        rank: its number.
+        host: where its process runs or ran; None: it never came, or has just begun to join.
+        pid: of that process on its host; None like host.
+        since: when it joined, by its host's clock; None like host.
+        alive: whether it renewed its lease in time.
+        progress: as the member, or its predecessor at this rank, set it.
+    """
+
+    rank: int
+    host: str | None
+    pid: int | None
+    since: datetime | None
+    alive: bool
+    progress: int
+
+
 @cache
 def domain() -> int:
     """Hash what makes pids comparable: boot, pid namespace and user; 0 where unknown."""

@@ -6,25 +6,30 @@ Places lie in the region ``NAME.members`` (smbox/lease.py has their words), who 
 
 from __future__ import annotations
 
-import logging
-from contextlib import suppress
-from dataclasses import replace
-from typing import Self
+from typing import Final, Self
 
-from smbox import heartbeat
-from smbox.deadline import deadline_given, deadline_of
-from smbox.errors import SmboxError
-from smbox.lease import RENEWALS, Lease, numbers
-from smbox.meeting import MEET_TIMEOUT_S, MeetingWait, end, following, has_come
-from smbox.member_record import Record
-from smbox.roster import MEETINGS, MemberInfo, Roster, View
+from smbox.box import Box
+from smbox.errors import ConfigError, LimitError, RankTakenError
+from smbox.heartbeat import Holder
+from smbox.lease import LEFT, RENEWALS, Lease, check_lease, generations, numbers
+from smbox.meeting import (
+    MEET_TIMEOUT_S,
+    MeetingWait,
+    end,
+    first_word,
+    following,
+    has_come,
+)
+from smbox.member_record import MemberInfo, hash_of
+from smbox.naming import check_prefix
+from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
-_LOG = logging.getLogger(__name__)
-
+LEASE_S: Final = 10.0
+_ROOM_NBYTES: Final = max(map(len, regions_of("")))
 _PROGRESS, _MEETINGS = range(2)  # values of a lease: columns behind the lease word
 
 
-class Member:
+class Member(Holder):
     """A process's place in a run, made by ``smbox.join``; thread-safe, a context manager.
 
     A thread renews the lease and looks for the others ``RENEWALS`` times per lease. The process
@@ -44,18 +49,15 @@ class Member:
     def __init__(
         self, roster: Roster, lease: Lease, rank: int, *, expected: int, late: bool, launch: int
     ) -> None:
+        super().__init__(roster, rank, lease, launch=launch)
         self.rank = rank
         self.expected = expected
         self.late = late
         self.lease_s = lease.lease_s
-        self.interval_s = lease.lease_s / RENEWALS
-        self.memory = roster.memory
         self.is_counted = False
-        self._roster = roster
-        self._lease = lease
-        self._record = Record.own(lease_s=lease.lease_s, launch=launch)
         self._introduce()
         self.look()
+        self._keep()
 
     @property
     def count(self) -> int:
@@ -81,13 +83,6 @@ class Member:
             LeaseLostError: this is a forked child; the parent has joined, not the child.
         """
         return self._look()
-
-    def _look(self, deadline_s: float | None = None) -> View:
-        self._lease.check_process()
-        return self._roster.look(mine=self._held_rank(), deadline_s=deadline_s)
-
-    def _held_rank(self) -> int | None:
-        return self.rank if self._lease.is_held else None
 
     def members(self) -> list[MemberInfo]:
         """Return who joined and did not leave, by rank; the dead too, until replaced."""
@@ -117,13 +112,6 @@ class Member:
     @progress.setter
     def progress(self, value: int) -> None:
         self._lease.set(_PROGRESS, value)
-
-    def check(self) -> None:
-        """Raise LeaseLostError if another process has this rank now.
-
-        Asks the node only if the lease was not renewed in time.
-        """
-        self._lease.check()
 
     def meet(self, *, timeout_s: float = MEET_TIMEOUT_S) -> None:
         """Return when all living members, and the expected who never came, have called this.
@@ -177,36 +165,9 @@ class Member:
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
-    def leave(self, *, timeout_s: float | None = None) -> None:
-        """Leave the run: nobody waits for this process, and its rank is free. Idempotent.
-
-        Where the node does not answer, the rank is free when the lease has passed.
-
-        Args:
-            timeout_s: to wait for the node; None: the box's.
-        """
-        heartbeat.drop(self)
-        with suppress(SmboxError):
-            self._lease.leave(deadline_s=deadline_given(timeout_s))
-
-    def beat(self) -> None:
-        """Renew the lease and look for the others; the heartbeat's thread calls this."""
-        if not self._lease.try_to_renew(deadline_of(self.interval_s)):
-            heartbeat.drop(self)
-            return
-        try:
-            self._roster.ask_node(self.interval_s)
-            deadline_s = deadline_of(self.interval_s)
-            view = self._look(deadline_s)
-            if view.record(self.rank) is None:
-                self._introduce(deadline_s)
-        except SmboxError as error:
-            _LOG.debug("the others could not be looked for: %s", error)
-
-    def _introduce(self, deadline_s: float | None = None) -> None:
-        """Write down who holds this rank."""
-        record = replace(self._record, generation=self._lease.generation)
-        self._roster.write(self.rank, record, deadline_s=deadline_s)
+    def _watch(self) -> View:
+        self._roster.ask_node(self.interval_s)
+        return super()._watch()
 
     def __enter__(self) -> Self:
         return self
@@ -216,3 +177,92 @@ class Member:
 
     def __repr__(self) -> str:
         return f"Member(rank={self.rank}, lease_s={self.lease_s})"
+
+
+def join(
+    box: Box,
+    name: str,
+    *,
+    rank: int | None = None,
+    expected: int = 0,
+    lease_s: float = LEASE_S,
+    launch: str = "",
+) -> Member:
+    """Take a rank of a run and keep it; see :class:`Member`.
+
+    Args:
+        box: the memory; when it closes, the process leaves.
+        name: of the run: prefix of the regions.
+        rank: of this process, where a launcher gave it one; it waits up to a lease for a
+            predecessor that may be dead. None: the lowest that is free or expired.
+        expected: how many members the run is started with.
+        lease_s: seconds without renewal after which this process counts as dead.
+        launch: what a launcher calls this run. Progress is taken over from a predecessor of
+            the same launch; without one, from a predecessor that expired.
+
+    Raises:
+        TypeError, ConfigError: impossible arguments; the process did not join.
+        RankTakenError: a living process has this rank; the error names host and pid.
+        LimitError: all ranks are taken, or the name is empty or has more than 184 bytes.
+        RequestTimeoutError: the node did not answer; a rank may be taken until a lease passes.
+    """
+    check_prefix(name, _ROOM_NBYTES)
+    if rank is not None and not 0 <= rank < CAPACITY:
+        raise ConfigError(f"a rank is at least 0 and below {CAPACITY}", rank=rank)
+    if not 0 <= expected <= CAPACITY:
+        raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
+    roster = Roster(box.home_of(name), name, check_lease(lease_s))
+    while True:
+        view = roster.seen if rank is None else _await_place(roster, rank)
+        place = _lowest_free(view) if rank is None else rank
+        lease = Lease(roster.place(place), lease_s)
+        if lease.take(
+            int(generations(view.words[place, LEASE])), _first_values(view, place, launch)
+        ):
+            break
+        roster.look()
+    return Member(
+        roster,
+        lease,
+        place,
+        expected=expected,
+        late=bool(view.expired() or view.dead_here() or view.progress().any()),
+        launch=hash_of(launch),
+    )
+
+
+def _lowest_free(view: View) -> int:
+    is_free = ~view.is_alive
+    is_free[list(view.dead_here())] = True
+    if not is_free.any():
+        raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
+    return int(is_free.argmax())
+
+
+def _first_values(view: View, rank: int, launch: str) -> list[int]:
+    """Return progress and meetings that a new holder of a rank begins with."""
+    before = view.record(rank)
+    has_left = int(numbers(view.words[rank, LEASE])) == LEFT
+    is_successor = before is not None and before.launch == hash_of(launch)
+    if has_left and not launch:
+        is_successor = False  # without a launcher this may be another run of the same name
+    progress = int(view.progress()[rank]) if is_successor else 0
+    return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
+
+
+def _await_place(roster: Roster, rank: int) -> View:
+    """Look until a place is free; RankTakenError once its holder shows that it is alive."""
+    first = roster.look()
+    view = first
+    while not view.is_free(rank):
+        roster.wait(roster.version(), roster.lease_s(rank) / RENEWALS)
+        view = roster.watch(rank)
+        if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
+            holder = view.of(rank)
+            raise RankTakenError(
+                "a living process has this rank: end it, or join under another rank",
+                rank=rank,
+                host=holder.host,
+                pid=holder.pid,
+            )
+    return view

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.deadline import ANSWER_MIN_S, answer_s, held, left_s
+from smbox.directory import Directory
 from smbox.errors import RequestTimeoutError, SmboxError, TransportError
 from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, numbers
-from smbox.member_record import WORDS, Record
+from smbox.member_record import WORDS, MemberInfo, Record
 from smbox.region import Region
-from smbox.watch import Watch
 
 CAPACITY: Final = 1024
 """Ranks of one run."""
@@ -27,27 +25,6 @@ LEASE, PROGRESS, MEETINGS = range(3)
 """Columns of a place: the lease word and its values, see smbox/lease.py."""
 
 COLUMNS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
-    """What is known of one rank of a run.
-
-    Args:
-        rank: its number.
-        host: where its process runs or ran; None: it never came, or has just begun to join.
-        pid: of that process on its host; None like host.
-        since: when it joined, by its host's clock; None like host.
-        alive: whether it renewed its lease in time.
-        progress: as the member, or its predecessor at this rank, set it.
-    """
-
-    rank: int
-    host: str | None
-    pid: int | None
-    since: datetime | None
-    alive: bool
-    progress: int
 
 
 class View:
@@ -122,33 +99,47 @@ class View:
         return self._records.get(rank)
 
 
+class Watch:
+    """An observer's measure of how long words have stood still.
+
+    Args:
+        count: how many words there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._words = np.zeros(count, np.int64)
+        self._since_s = np.zeros(count)
+        self._looked_s = -math.inf
+
+    def forget(self) -> None:
+        """Begin all measures anew at the next look: what happened since the last is unknown."""
+        self._looked_s = -math.inf
+
+    def look(
+        self, words: I64, lease_s: NDArray[np.float64], *, began_s: float, ended_s: float
+    ) -> NDArray[np.bool_]:
+        """Compare with the look before; tell which words stood still for their whole lease.
+
+        Two looks that lie further apart than the lease begin the measure anew, so that an
+        observer that was stopped itself does not take the others for dead.
+
+        Args:
+            words: as read just now, ``[count]``.
+            lease_s: of each, in seconds, ``[count]``.
+            began_s: the observer's monotonic time before the read.
+            ended_s: and after it.
+        """
+        is_new = (words != self._words) | (began_s - self._looked_s > lease_s)
+        self._since_s[is_new] = ended_s
+        self._words[:] = words
+        self._looked_s = ended_s
+        is_still: NDArray[np.bool_] = began_s - self._since_s > lease_s
+        return is_still
+
+
 def regions_of(name: str) -> tuple[str, str]:
     """Return the names of a run's two regions: its places, and who has them."""
     return f"{name}.members", f"{name}.members.records"
-
-
-class SharedMemory(Protocol):
-    """What a roster asks of a box."""
-
-    def create(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: str,
-        init: int,
-        *,
-        exist_ok: bool,
-    ) -> Region:
-        """Create a region, or find it."""
-
-    def attach(self, name: str, *, timeout_s: float | None) -> Region:
-        """Find a region."""
-
-    def before_close(self, end: Callable[[], None]) -> None:
-        """Have something called once when the memory is let go of."""
-
-    def not_before_close(self, end: Callable[[], None]) -> None:
-        """Have it called no more."""
 
 
 class Roster:
@@ -169,7 +160,7 @@ class Roster:
 
     def __init__(
         self,
-        box: SharedMemory,
+        box: Directory,
         name: str,
         lease_s: float,
         *,

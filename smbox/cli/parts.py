@@ -5,17 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 
 from smbox.box import Box
-from smbox.cli import output
+from smbox.cli import layouts, output
 from smbox.connecting import connect
 from smbox.errors import RegionFreedError
-from smbox.many import creating
 from smbox.paths.work import RegionInfo
 
 
 def collect(address: str, *, yes: bool, json: bool) -> None:
     """Show, or remove, the orphaned parts at all nodes of an address space."""
     with connect(address) as box:
-        found = creating.find_orphans(box)
+        found = layouts.find_orphans(box)
         if yes:
             _remove(box, found)
     if json:

@@ -18,7 +18,7 @@ from smbox.many import creating as striped
 from smbox.many.node import Node
 from smbox.many.optimizer import StripedOptimizer
 from smbox.many.paths import ManyPaths
-from smbox.many.striping import StripedInfo, opened, read_head, striped_info
+from smbox.many.striping import StripedInfo, opened, striped_info
 from smbox.optimizer import Optimizer
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.region import Region
@@ -72,9 +72,9 @@ class ManyBox(Box):
         while True:
             info = home.attach(name, deadline_s)
             try:
-                head = read_head(home, info, deadline_s)
+                head = home.head_of(info, deadline_s)
                 if head is None:
-                    return home.region(info)
+                    return Region(home.paths, info)
                 return Region(self._paths, opened(self._by_id, info, head, deadline_s))
             except RegionFreedError as error:
                 if not home.has_lost(info, deadline_s):
@@ -118,7 +118,7 @@ class ManyBox(Box):
             striped.free(self._by_id, info)
             return
         node = self._many.at(info.address)
-        head = read_head(node, info)
+        head = node.head_of(info)
         if head is None:
             node.free(info)
         else:

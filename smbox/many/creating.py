@@ -5,18 +5,15 @@ Who dies half way leaves parts that no head names: orphans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from smbox.box import Box
 from smbox.deadline import ANSWER_MIN_S, look_s
 from smbox.errors import (
-    AddressRangeError,
     LayoutMismatchError,
     LimitError,
     PeerLostError,
@@ -29,10 +26,7 @@ from smbox.head import (
     Head,
     HeadPart,
     encode,
-    home_of_part,
     new_part_name,
-    part_name_in,
-    read,
 )
 from smbox.many.node import Node, Nodes
 from smbox.many.striping import (
@@ -40,7 +34,6 @@ from smbox.many.striping import (
     cut_rows,
     home_of,
     opened,
-    read_head,
     striped_info,
 )
 from smbox.memory.layout import NAME_NBYTES_MAX, RegionKind
@@ -117,7 +110,7 @@ def _take_back(
     with suppress(RegionNotFoundError):
         wait_s = ANSWER_MIN_S if deadline_s is None else look_s(deadline_s)
         info = home.control.find(name, RegionKind.ARRAY, wait_s)
-        head = read_head(home, info, deadline_s)
+        head = home.head_of(info, deadline_s)
         if head is not None and head.part_name == part_name:
             home.free(info, deadline_s)
     free_parts(nodes, made, deadline_s)
@@ -131,7 +124,7 @@ def _existing(
         info = home.find(request.name, deadline_s)
         if not request.exist_ok:
             raise RegionExistsError("a region of this name exists", name=request.name)
-        head = read_head(home, info, deadline_s)
+        head = home.head_of(info, deadline_s)
     except (RegionNotFoundError, RegionFreedError):
         return None
     if head is None:
@@ -220,36 +213,3 @@ def _check_name(name: str) -> None:
             f"the name of a striped region has 1 to {_NAME_NBYTES_MAX} bytes of UTF-8",
             name_nbytes=nbytes,
         )
-
-
-def part_name_of(info: RegionInfo) -> str | None:
-    """Return the name of the part that a region is, or that its state is of; None: of none."""
-    return part_name_in(info.name) if info.kind == RegionKind.ARRAY else None
-
-
-def heads(box: Box, infos: Sequence[RegionInfo]) -> dict[int, Head]:
-    """Read the heads among regions, by address; one that is freed meanwhile is none."""
-    found: dict[int, Head] = {}
-    for info in infos:
-        with suppress(RegionFreedError, AddressRangeError):
-            head = read(info, partial(box.get, info.address))
-            if head is not None:
-                found[int(info.address)] = head
-    return found
-
-
-def find_orphans(box: Box) -> list[RegionInfo]:
-    """List the parts, and the optimizers' states beside them, that no head names.
-
-    Only parts whose head would lie on a node of this box: of others nobody here can tell.
-    Parts are listed before heads are looked at, so that a region that is published meanwhile
-    loses none; one that is being created just now is listed.
-    """
-    known = {node.node_id for node in box.nodes}
-    parts: list[tuple[RegionInfo, str]] = []
-    for info in box.regions():
-        name = part_name_of(info)
-        if name is not None and home_of_part(name) in known:
-            parts.append((info, name))
-    owned = {head.part_name for head in heads(box, box.regions()).values()} if parts else {}
-    return [info for info, name in parts if name not in owned]

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 from smbox.box import Box
 from smbox.deadline import answer_s
+from smbox.directory import find, head_of
 from smbox.errors import AddressRangeError, RegionFreedError, SmboxError
+from smbox.head import Head
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
 from smbox.paths.work import NodeInfo, RegionInfo
-from smbox.region import Region
 
 
 class Node:
@@ -55,18 +56,17 @@ class Node:
 
     def attach(self, name: str, deadline_s: float | None) -> RegionInfo:
         """Find it, waiting for it until the deadline; None: do not wait."""
-        if deadline_s is None:
-            return self.find(name, None)
         with self.named():
-            return self.control.attach(name, RegionKind.ARRAY, deadline_s)
+            return find(self.paths, name, deadline_s)
+
+    def head_of(self, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
+        """Read what may be the head of a striped region; None: an ordinary region."""
+        with self.named():
+            return head_of(self.paths, info, deadline_s)
 
     def answer_s(self, deadline_s: float | None) -> float:
         """Return how long one answer may take; None: as long as the box waits."""
         return self.paths.seconds(answer_s(deadline_s))
-
-    def region(self, info: RegionInfo) -> Region:
-        """Return a region of this node."""
-        return Region(self.paths, info)
 
     def has_lost(self, info: RegionInfo, deadline_s: float | None) -> bool:
         """Tell whether a region of this node was freed."""

@@ -14,10 +14,9 @@ from itertools import pairwise
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.deadline import answer_s
 from smbox.errors import AddressRangeError, ConfigError, PeerLostError, RegionFreedError
-from smbox.head import Head, read
-from smbox.many.node import Node, Nodes
+from smbox.head import Head
+from smbox.many.node import Nodes
 from smbox.paths.work import Piece, RegionInfo
 
 NO_MEMORY = b""
@@ -99,13 +98,6 @@ def striped_info(head_info: RegionInfo, head: Head) -> StripedInfo:
         parts=parts,
         head=head_info,
     )
-
-
-def read_head(home: Node, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
-    """Read what may be a head; None: an ordinary region."""
-    region = home.region(info)
-    with home.named():
-        return read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
 
 
 def opened(

@@ -17,9 +17,9 @@ import pytest
 
 import smbox
 from smbox.box import Box
+from smbox.cli import layouts
 from smbox.errors import ConfigError, ConnectError, RegionNotFoundError
 from smbox.keys import Authorised, Role, add_client, make_node_key
-from smbox.many import creating
 from smbox.many.box import ManyBox
 
 WAIT_S = 60.0
@@ -153,13 +153,13 @@ def test_a_creator_that_dies_leaves_parts_that_can_be_removed(box):
     assert died.returncode == 9
     with pytest.raises(RegionNotFoundError):
         box.attach("w", timeout_s=0.0)
-    left = creating.find_orphans(box)
+    left = layouts.find_orphans(box)
     assert [info.address.node for info in left] == [0, 1, 2]
     region = box.create("w", init=X, layout="striped")
-    assert creating.find_orphans(box) == left
+    assert layouts.find_orphans(box) == left
     for info in left:
         box.free(info)
-    assert creating.find_orphans(box) == []
+    assert layouts.find_orphans(box) == []
     assert region.get().tolist() == X.tolist()
 
 

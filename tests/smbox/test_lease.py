@@ -20,7 +20,7 @@ from smbox.lease import (
     is_held,
     numbers,
 )
-from smbox.watch import Watch
+from smbox.roster import Watch
 
 LEASE_S = 60.0
 

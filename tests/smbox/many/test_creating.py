@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from memnode.registry import Registry
+from smbox.cli import layouts
 from smbox.errors import (
     ConnectError,
     OutOfMemoryError,
@@ -14,7 +15,6 @@ from smbox.errors import (
     RegionNotFoundError,
     RequestTimeoutError,
 )
-from smbox.many import creating
 from smbox.paths.control import ControlPath
 from smbox.testing.contract_tools import in_threads
 
@@ -39,21 +39,21 @@ def test_parts_that_no_head_names_are_found_and_removed(box, team):
     box.create("w", init=X, layout="striped")
     home = box.home_of("w")
     home.free(next(info for info in home.regions() if info.name == "w"))
-    assert [info.name.partition("#")[0] for info in creating.find_orphans(box)] == [
+    assert [info.name.partition("#")[0] for info in layouts.find_orphans(box)] == [
         "w",
         "w",
         "w",
     ]
-    for info in creating.find_orphans(box):
+    for info in layouts.find_orphans(box):
         box.free(info)
-    assert creating.find_orphans(box) == []
+    assert layouts.find_orphans(box) == []
     assert kept.get().tolist() == X.tolist()
 
 
 def test_parts_whose_head_may_be_elsewhere_are_nobodys_orphans(box, team):
     box.create(team.name_on(5), init=X, layout="striped")
-    assert creating.find_orphans(team.box(order=(0, 1))) == []
-    assert creating.find_orphans(team.alone(0)) == []
+    assert layouts.find_orphans(team.box(order=(0, 1))) == []
+    assert layouts.find_orphans(team.alone(0)) == []
 
 
 def test_a_create_at_a_lost_node_names_it(team):
@@ -121,10 +121,10 @@ def test_a_head_whose_node_was_silent_goes_with_its_parts(team, goes_silent, mon
 def test_the_state_of_an_optimizer_is_an_orphan_without_its_part(box, name):
     region = box.create(name, init=X, layout="striped")
     box.optimizer(region, "momentum", lr=0.5)
-    assert creating.find_orphans(box) == []
+    assert layouts.find_orphans(box) == []
     box.free(region)
-    assert len(creating.find_orphans(box)) == 3
-    for info in creating.find_orphans(box):
+    assert len(layouts.find_orphans(box)) == 3
+    for info in layouts.find_orphans(box):
         box.free(info)
     assert box.regions() == []
 
@@ -176,7 +176,7 @@ def test_a_free_that_died_half_way_can_be_ended(box):
     region = box.create("w", init=X, layout="striped")
     head = next(info for info in box.regions() if info.name == "w")
     box.home_of("w").free(head)
-    assert len(creating.find_orphans(box)) == 3
+    assert len(layouts.find_orphans(box)) == 3
     with pytest.raises(RegionFreedError):
         box.free(region)
     assert names(box) == []
