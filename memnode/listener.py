@@ -51,6 +51,14 @@ SKIPPED_MAX: Final = 4096
 
 HEARTBEAT_MS: Final = 20_000
 
+NEXT_STEPS: Final = {
+    errno.EADDRINUSE: "stop what listens there, or bind to another port (0: a free one)",
+    errno.EADDRNOTAVAIL: "bind to an address of this host",
+    errno.EACCES: "bind to a port from 1024 on, or to a path that you may write",
+    errno.ENOENT: "make the folder of the path first",
+}
+"""What to do where an address cannot be bound."""
+
 HANDSHAKE_MS: Final = 5_000
 """A connection that has shown no key by then is closed."""
 
@@ -187,7 +195,10 @@ class Listener:
 
 def _reason(error: zmq.ZMQError, address: str) -> str:
     unresolved = why_unresolved(address) if error.errno == errno.ENODEV else None
-    return unresolved or error.strerror or str(error)
+    if unresolved:
+        return f"{unresolved}: is it spelled right?"
+    reason, step = zmq.strerror(error.errno or 0), NEXT_STEPS.get(error.errno or 0)
+    return f"{reason}; {step}" if step else reason
 
 
 def check_free(path: str, address: str) -> None:
@@ -205,7 +216,10 @@ def check_free(path: str, address: str) -> None:
     except OSError:  # nothing there, or no way to it: which binding will tell
         return
     if not is_socket:
-        raise ConnectError("cannot listen: a file of another kind is there", address=address)
+        raise ConnectError(
+            "cannot listen: a file of another kind is there; bind to another path",
+            address=address,
+        )
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(0.0)
         try:
@@ -214,7 +228,9 @@ def check_free(path: str, address: str) -> None:
             return
         except OSError:  # its queue is full, or it is another user's: somebody is there
             pass
-    raise ConnectError("cannot listen: somebody else does already", address=address)
+    raise ConnectError(
+        "cannot listen: another process does; stop it, or bind to another path", address=address
+    )
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -33,8 +33,7 @@ NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
 KEY_LENGTH: Final = 40  # Z85 of 32 bytes
 SECRET_MODE: Final = 0o600
-FILE_NBYTES_MAX: Final = 64 * 1024
-"""Of a key file, which takes some hundred bytes."""
+FILE_NBYTES_MAX: Final = 64 * 1024  # of a key file, which takes some hundred bytes
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -125,16 +124,8 @@ def make_node_key(folder: Path) -> bool:
     return True
 
 
-def add_client(folder: Path, client: Authorised) -> Path:
-    """Make a client's key pair and authorise it.
-
-    Returns:
-        The file to move to the client; nobody else needs it.
-
-    Raises:
-        ConfigError: a client of this name exists, the name cannot be a file's, or the folder
-            cannot be written to; nothing was written.
-    """
+def check_client(client: Authorised) -> None:
+    """Raise ConfigError if a client's name cannot be a file's, or its prefix be written."""
     if _NAME.fullmatch(client.name) is None:
         raise ConfigError(
             "a client's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
@@ -142,6 +133,16 @@ def add_client(folder: Path, client: Authorised) -> Path:
         )
     if any(not each.isprintable() or each in "\"'\\" for each in client.prefix):
         raise ConfigError("a prefix is printable, without quotes", prefix=client.prefix)
+
+
+def add_client(folder: Path, client: Authorised) -> Path:
+    """Make a client's key pair and authorise it; return the file to move to the client.
+
+    Raises:
+        ConfigError: a client of this name exists, the name cannot be a file's, or the folder
+            cannot be written to; nothing was written.
+    """
+    check_client(client)
     node, pair = read_node_key(folder), _new_pair()
     known, handed = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
     if known.exists() or handed.exists():

@@ -43,12 +43,18 @@ def keygen(
     if days is not None and not 1 <= days <= DAYS_MAX:
         raise ConfigError(f"a key is valid for 1 to {DAYS_MAX} days", days=days)
     expires = None if days is None else keys.today() + dt.timedelta(days=days)
+    clients = [
+        keys.Authorised(name, keys.Role[role.upper()], prefix, expires) for name in client or ()
+    ]
+    for each in clients:
+        keys.check_client(each)
     if keys.make_node_key(folder):
-        print(f"made the node's key in {folder}; start it with: memnode --keys {folder}")
-    for name in client or ():
-        made = keys.add_client(
-            folder, keys.Authorised(name, keys.Role[role.upper()], prefix, expires)
+        print(
+            f"made the node's key in {folder}; start it with:"
+            f" memnode --bind tcp://HOST:PORT --keys {folder}"
         )
+    for each in clients:
+        made = keys.add_client(folder, each)
         print(f"made {made} ({role}): move it to the client, it is its secret")
-    if not client:
+    if not clients:
         print("no client was made: name one with --client NAME")

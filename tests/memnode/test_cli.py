@@ -84,7 +84,9 @@ def test_a_process_says_why_it_ends(capfd):
             check=False,
         )
         assert taken.returncode == cli.EXIT_ADDRESS
-        assert "cannot listen" in taken.stderr
+        assert "cannot listen: Address already in use; " in taken.stderr
+        assert "bind to another port" in taken.stderr
+        assert taken.stderr.count(address) == 1
     finally:
         first.terminate()
         first.communicate(timeout=60)

@@ -23,6 +23,7 @@ from smbox_torch.demo.worker import Outcome, Settings
 from smbox_torch.launching.board import Board
 from smbox_torch.launching.cluster import Plan
 from smbox_torch.launching.launcher import Launcher
+from smbox_torch.picture import check_picture
 
 __all__ = ["command"]
 
@@ -38,6 +39,8 @@ def command(
     ),
 ) -> None:
     """Train a small network on several workers, and compare the center with one process."""
+    check_picture(picture)
+    data = digits.load()
     console = Console(highlight=False)
     settings = Settings(steps=steps, look=max(1, steps // 15))
     console.print(
@@ -47,7 +50,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="smbox-demo-") as folder:
         workers = _run(Path(folder), settings, nodes, per_node, console)
     console.print("now one process on as many pictures ...")
-    alone = baseline(settings, len(workers), digits.load())
+    alone = baseline(settings, len(workers), data)
     console.print(table(workers, alone, nodes))
     draw(workers, alone, picture)
     console.print(f"curves: {picture.resolve()}")

@@ -13,6 +13,8 @@ from typing import Self
 import torch
 from torch import nn
 
+from smbox.errors import ConfigError
+
 __all__ = ["Digits", "accuracy", "batches", "load", "network"]
 
 HELD_OUT = 360
@@ -40,8 +42,15 @@ class Digits:
 
 
 def load(*, seed: int = 0) -> tuple[Digits, Digits]:
-    """Return training and held-out pictures, the same split for the same seed."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra, and slow to import
+    """Return training and held-out pictures, the same split for the same seed.
+
+    Raises:
+        ConfigError: scikit-learn is missing.
+    """
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise ConfigError("the digits need scikit-learn: pip install 'smbox[demo]'") from error
 
     raw = load_digits()
     x = torch.tensor(raw.images, dtype=torch.float32)[:, None] / 16.0

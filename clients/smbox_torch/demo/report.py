@@ -12,6 +12,7 @@ from torch import nn
 
 from smbox_torch.demo import digits
 from smbox_torch.demo.worker import Outcome, Settings
+from smbox_torch.picture import save
 
 __all__ = ["baseline", "draw", "table"]
 
@@ -61,7 +62,11 @@ def table(workers: Sequence[Outcome], alone: Outcome, nodes: int) -> Table:
 
 
 def draw(workers: Sequence[Outcome], alone: Outcome, path: Path) -> None:
-    """Write the curves of loss and accuracy as a picture (PNG, by the path's ending)."""
+    """Write the curves of loss and accuracy as a picture (PNG if the path has no ending).
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
@@ -75,7 +80,7 @@ def draw(workers: Sequence[Outcome], alone: Outcome, path: Path) -> None:
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
-    figure.savefig(path, dpi=120)
+    save(figure, path, dpi=120)
 
 
 def _line(axes: Any, outcome: Outcome, index: int, scale: int, label: str) -> None:

@@ -107,8 +107,8 @@ class Plan:
             )
         if self.restarts_max < 0 or (self.restarts_max > 0) > self.on_failure.restarts:
             raise ConfigError(
-                "restarts begin at 0 and go with --on-failure restart (the failed worker) or"
-                " --on-failure restart-all (all workers)",
+                "--restarts is 0 or more, and goes with --on-failure restart (the failed worker"
+                " starts again) or --on-failure restart-all (all workers do)",
                 restarts=self.restarts,
                 on_failure=str(self.on_failure),
             )
@@ -117,11 +117,21 @@ class Plan:
                 f"a run has 1 to {MEMORY_NODES_MAX} memory nodes", given=self.memory_nodes
             )
         self._check_hosts()
-        addresses = () if self.address is None else addresses_of(self.address)
-        if self.groups > 1 and {scheme_of(address) for address in addresses} - {"tcp"}:
+        if self.address is not None:
+            self._check_address(self.address)
+
+    def _check_address(self, address: str) -> None:
+        schemes = {scheme_of(each) for each in addresses_of(address)}
+        if self.memory or self.memory_nodes > 1:
+            raise ConfigError(
+                "with --address no memory node is started: leave out --memory and"
+                " --memory-nodes, or --address",
+                address=address,
+            )
+        if self.groups > 1 and schemes - {"tcp"}:
             raise ConfigError(
                 "workers of several nodes reach the memory over tcp: give such an address",
-                address=self.address,
+                address=address,
                 nodes=self.groups,
             )
 

@@ -27,7 +27,7 @@ __all__ = ["command"]
 Words = Annotated[
     list[str],
     typer.Argument(
-        metavar="COMMAND [ARGUMENT]...",
+        metavar="COMMAND",
         help="What each worker runs: FILE.py or -m MODULE (by this Python), or any program."
         " What comes after it is its own, options too.",
     ),
@@ -45,7 +45,7 @@ Restarts = Annotated[
     int | None,
     typer.Option(
         help="With --on-failure restart: starts again of each worker at most; with"
-        " restart-all: of all together. 3 if not told.",
+        " restart-all: of all together. [default: 3]",
         min=0,
     ),
 ]
@@ -134,7 +134,7 @@ def command(
         grace_s=grace_s,
         hosts=toml.read(hosts, read) if hosts else (),
         keys=None if keys is None else str(keys),
-        key=None if keys is None else _key_of(keys, os.environ),
+        key=_key_of(keys, os.environ) if keys and hosts else None,
         insecure=insecure,
     )
     if isinstance(sys.stdout, io.TextIOWrapper):

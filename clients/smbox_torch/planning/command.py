@@ -12,6 +12,7 @@ import typer
 
 from smbox import toml
 from smbox.cli.output import print_json, print_table
+from smbox_torch.picture import check_picture
 from smbox_torch.planning import models
 from smbox_torch.planning.drawing import draw
 from smbox_torch.planning.file import FLOAT32, read
@@ -33,6 +34,8 @@ def command(
 ) -> None:
     """Predict images per second of each way of training, and what saturates."""
     told = toml.read(file, partial(read, is_measured=measure))
+    if plot is not None:
+        check_picture(plot)
     model = told.model
     parameters = (
         models.count_parameters(model.name)

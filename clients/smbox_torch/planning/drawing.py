@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smbox.errors import ConfigError
+from smbox_torch.picture import save
 from smbox_torch.planning.rates import Prediction
 
 __all__ = ["draw"]
@@ -20,12 +20,10 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
         path: of the picture; PNG if it has no ending.
 
     Raises:
-        ConfigError: matplotlib is missing, or cannot write such a file there.
+        ConfigError: it cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
-    except ImportError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'smbox[demo]'") from error
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, and slow to import
+
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for way in dict.fromkeys(each.way for each in found):
@@ -39,11 +37,4 @@ def draw(found: Sequence[Prediction], title: str, path: Path) -> None:
     axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
-    try:
-        figure.savefig(path, dpi=110, format=path.suffix[1:] or "png")
-    except ValueError as error:
-        raise ConfigError("matplotlib writes no such file: use .png", file=str(path)) from error
-    except OSError as error:
-        raise ConfigError(
-            f"the picture cannot be written: {error.strerror}", file=str(path)
-        ) from error
+    save(figure, path, dpi=110)

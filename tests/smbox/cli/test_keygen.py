@@ -17,6 +17,15 @@ def test_days_that_no_calendar_has_are_refused_and_nothing_is_made(tmp_path, cap
     assert not (tmp_path / "keys").exists()
 
 
+@pytest.mark.parametrize("wrong", [["--client", "a/b"], ["--prefix", "run'"]])
+def test_a_client_that_cannot_be_named_is_refused_and_nothing_is_made(tmp_path, capsys, wrong):
+    with pytest.raises(SystemExit) as raised:
+        main(["keygen", str(tmp_path / "keys"), "--client", "first", *wrong])
+    assert raised.value.code == 2
+    assert wrong[1] in capsys.readouterr().err
+    assert not (tmp_path / "keys").exists()
+
+
 @pytest.mark.parametrize("below", ["", "keys"])
 def test_a_file_is_no_folder_of_keys(tmp_path, capsys, below):
     file = tmp_path / "file"

@@ -7,6 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from smbox.errors import ConfigError
 from smbox_torch.demo.command import command
 
 if not all(map(importlib.util.find_spec, ("sklearn", "matplotlib"))):  # imports take a second
@@ -26,3 +27,26 @@ def test_a_cluster_of_two_nodes_trains_and_reports(preloaded: str, tmp_path, mon
     assert "accuracy" in result.output
     assert "2 workers, 2 nodes" in result.output
     assert picture.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["curves.nothing", "", "no-such-folder/curves.png"])
+def test_a_picture_that_cannot_be_written_is_refused_before_any_training(tmp_path, name: str):
+    refused = started(["--picture", str(tmp_path / name)])
+    assert str(tmp_path / name) in refused
+
+
+@pytest.mark.parametrize("module", ["matplotlib.backend_bases", "sklearn.datasets"])
+def test_a_missing_package_is_named_before_any_training(tmp_path, monkeypatch, module: str):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
+    refused = started(["--picture", str(tmp_path / "curves.png")])
+    assert "pip install 'smbox[demo]'" in refused
+
+
+def started(words: list[str]) -> str:
+    """Start the demo with these arguments, which it refuses at once: why."""
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ConfigError)
+    assert done.output == ""
+    return str(done.exception)

@@ -99,6 +99,10 @@ def test_torchruns_variables_are_not_there_unless_asked_for(inherited):
         {"restarts": -1, "on_failure": OnFailure.RESTART},
         {"restarts": 1},
         {"restarts": 1, "on_failure": OnFailure.CONTINUE},
+        {"address": "10.0.0.1:7070"},
+        {"address": "tcp://10.0.0.1"},
+        {"address": "tcp://10.0.0.1:7070", "memory": "1GiB"},
+        {"address": "tcp://10.0.0.1:7070", "memory_nodes": 2},
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(wrong):

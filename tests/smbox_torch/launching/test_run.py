@@ -69,6 +69,12 @@ def test_the_exit_code_is_that_of_the_first_failure(script):
         (["--ranks", "", "-m", "json.tool"], "such as 0,2"),
         (["--log-dir", "/proc/logs", "-m", "json.tool"], "--log-dir"),
         (["--restarts", "2", "-m", "json.tool"], "--on-failure restart-all"),
+        (["--keys", "/nowhere", "-m", "json.tool"], "--keys and --insecure go with --hosts"),
+        (["--address", "7070", "-m", "json.tool"], "tcp://host:port"),
+        (
+            ["--address", NOWHERE[1], "--memory", "1GiB", "-m", "json.tool"],
+            "leave out --memory",
+        ),
         (["--on-failure", "retry", "-m", "json.tool"], "'retry'"),
         (["--no-such-option", "train.py"], "--no-such-option"),
         ([], "COMMAND"),

@@ -90,11 +90,17 @@ def test_the_plot_is_a_picture(plan, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["plan.nothing", "", "no-such-folder/plan.png"])
-def test_a_picture_that_cannot_be_written_is_refused(plan, tmp_path: Path, name: str):
+def test_a_picture_that_cannot_be_written_is_refused(
+    plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
     pytest.importorskip("matplotlib")
-    done = plan(TOLD, "--plot", str(tmp_path / name))
+    measured: list[str] = []
+    monkeypatch.setattr(models, "measure_compute_s", lambda name, _: measured.append(name))
+    without = TOLD.replace("compute_s = 4.0", "")
+    done = plan(without, "--measure", "--plot", str(tmp_path / name))
     assert isinstance(done.exception, ConfigError)
     assert str(tmp_path / name) in str(done.exception)
+    assert measured == []  # which takes minutes
 
 
 def test_a_file_that_is_not_there_is_wrong_use(preloaded: str, tmp_path: Path):

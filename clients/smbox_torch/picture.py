@@ -1,0 +1,58 @@
+"""Pictures of commands: refused before the work if they cannot be written after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from smbox.errors import ConfigError
+
+__all__ = ["check_picture", "save"]
+
+FORMAT: Final = "png"
+"""Of a path without an ending."""
+
+
+def check_picture(path: Path) -> None:
+    """Check that a picture can be written.
+
+    Raises:
+        ConfigError: matplotlib is missing, or writes no such file there; nothing was made.
+    """
+    try:
+        from matplotlib.backend_bases import (  # noqa: PLC0415 - an extra, and slow to import
+            FigureCanvasBase,
+        )
+    except ImportError as error:
+        raise ConfigError("a picture needs matplotlib: pip install 'smbox[demo]'") from error
+    if _format(path) not in FigureCanvasBase.get_supported_filetypes():
+        raise ConfigError("matplotlib writes no such file: use .png", file=str(path))
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(
+            "no picture can be written there: name a file in a folder that you may write",
+            file=str(path),
+        )
+
+
+def save(figure: Any, path: Path, *, dpi: int) -> None:
+    """Write a picture in the format of the path's ending.
+
+    Args:
+        figure: matplotlib's.
+        path: of the picture; PNG if it has no ending.
+        dpi: dots per inch.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=dpi, format=_format(path))
+    except OSError as error:
+        raise ConfigError(
+            f"the picture cannot be written: {error.strerror}", file=str(path)
+        ) from error
+
+
+def _format(path: Path) -> str:
+    return path.suffix[1:].lower() or FORMAT
