@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib.util
+import inspect
 import os
+import pkgutil
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 import memnode.cli
+import smbox_torch
 from smbox import errors
 from smbox.cli import main
 from smbox.wire.ops import Op
@@ -27,6 +33,13 @@ LINK = re.compile(r"(?<!\!)\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 TEST = re.compile(r"\btests/[\w/]+\.py(?:::\w+)?")
 SETTING = re.compile(r"\bSMBOX_(?!BUILD_)[A-Z_]+\b")  # SMBOX_BUILD_ are macros in C
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+PATH = re.compile(r"(?<![\w/-])(?:examples|benchmarks|docs|clients/smbox_torch)/\w[\w./-]*\w")
+NAME = re.compile(r"\b(?:smbox|smbox_torch|memnode)(?:\.[A-Za-z_]\w*)+")
+NO_NAMES = {"smbox.yaml", "smbox.commands"}  # a file, a group of entry points
+COMMAND = re.compile(r"\bsmbox ([a-z]+)\b([^|`\n]*)")
+DEFAULTS = re.compile(r"^- \*\*Defaults\.\*\*(.*?)(?=^- \*\*|^$)", re.MULTILINE | re.DOTALL)
+DEFAULT = re.compile(r"`(\w+)`(?: \w =)? ([\d.e-]*\d)(?! ?/)")  # `period` 4
+PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 
 
 def prose(page: Path) -> str:
@@ -172,3 +185,91 @@ def test_every_variable_is_documented():
 def test_every_benchmark_row_is_documented():
     text = (ROOT / "docs/benchmarks.md").read_text()
     assert [name for name in main.bench.ROWS if f"`{name}`" not in text] == []
+
+
+def code_in(page: Path) -> str:
+    """Blocks of Python, indented lines and words between backticks."""
+    text = page.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    words = re.findall(r"^    .*$|`[^`\n]+`", text, re.MULTILINE)
+    return "\n".join([*blocks, *words])
+
+
+def is_there(name: str) -> bool:
+    """Whether a name with dots is that of a module, or of something in one."""
+    with contextlib.suppress(ModuleNotFoundError):  # what is before the last dot is no package
+        if importlib.util.find_spec(name):
+            return True
+    parent, _, last = name.rpartition(".")
+    return bool(parent) and is_there(parent) and hasattr(pkgutil.resolve_name(parent), last)
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=lambda page: page.name)
+def test_names_and_files_that_a_page_has_exist(page: Path):
+    code = code_in(page)
+    names = set(NAME.findall(code)) - NO_NAMES
+    files = set(PATH.findall(prose(page)))
+    assert [name for name in sorted(names) if not is_there(name)] == []
+    assert [file for file in sorted(files) if not (ROOT / file).exists()] == []
+
+
+def commands() -> dict[str, dict[str, Any]]:
+    """Each command of `smbox`: its options, with their defaults."""
+    made = typer.main.get_command(main.build([]))
+    return {
+        name: {"--help": None} | {o: p.default for p in command.params for o in p.opts}
+        for name, command in vars(made)["commands"].items()
+    }
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=lambda page: page.name)
+def test_options_that_a_page_shows_exist(page: Path):
+    known, gone = commands(), []
+    for command, words in COMMAND.findall(code_in(page)):
+        if command not in known:
+            continue
+        own = re.split(r"\s(?:\S+\.py|-m|torchrun)\b", words)[0] if command == "run" else words
+        used = re.findall(r"(?<!\S)--[a-z][\w-]*", own)
+        gone += [f"{command} {option}" for option in used if option not in known[command]]
+    assert gone == []
+
+
+def options_with_defaults() -> Iterator[tuple[str, str, Any]]:
+    for section in ("run", "demo", "plan"):
+        for option, default in commands()[section].items():
+            if option.startswith("-") and default not in (None, False):
+                yield f"smbox {section}", option, getattr(default, "value", default)
+    for action in memnode.cli.parser()._actions:
+        if action.default not in (None, False, "==SUPPRESS=="):
+            yield "memnode", action.option_strings[0], action.default
+    yield "memnode", "--bind", memnode.cli.DEFAULT_BIND
+
+
+def test_every_default_of_the_command_line_is_told():
+    text = (ROOT / "docs/cli.md").read_text()
+    sections = dict(re.findall(r"^##+ (.*?)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
+    untold = []
+    for section, option, default in options_with_defaults():
+        told = f"{default:g}" if isinstance(default, float) else str(default)
+        line = rf"^\| [^|]*`{option}[ `][^\n]*default `?{re.escape(told)}\b"
+        if not re.search(line, sections[section], re.MULTILINE):
+            untold.append(f"{section} {option}: {told}")
+    assert untold == []
+
+
+def test_defaults_of_algorithms_are_those_of_their_signatures():
+    seen, wrong = 0, []
+    for page in sorted((ROOT / "docs/algorithms").glob("*.md")):
+        title = page.read_text().removeprefix("# ").replace("HogWild++", "HogwildPP")
+        name = re.findall(r"\w+", title)[0]
+        for told in DEFAULTS.findall(page.read_text()):
+            parameters = inspect.signature(getattr(smbox_torch, name)).parameters
+            for word, value in DEFAULT.findall(told):
+                seen += 1
+                if word not in parameters or parameters[word].default not in (
+                    None,
+                    float(value),
+                ):
+                    wrong.append(f"{page.name}: {word} {value}")
+    assert seen > 15
+    assert wrong == []

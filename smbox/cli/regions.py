@@ -66,8 +66,10 @@ def stat(name: Name, *, address: Address = None, json: Json = False) -> None:
     if json:
         output.print_json(found)
         return
-    for facts in found:
-        output.print_facts(facts)
+    for index, facts in enumerate(found):
+        if index:
+            print()
+        output.print_facts(_readable(facts))
 
 
 def rm(name: Name, *, address: Address = None) -> None:
@@ -123,6 +125,17 @@ def _state(box: Box, listed: Listed) -> dict[str, Any]:
 def _address_of(box: Box, node_id: int) -> str:
     ids = [node.node_id for node in box.nodes]
     return addresses_of(box.address)[ids.index(node_id)]
+
+
+def _readable(facts: dict[str, Any]) -> dict[str, Any]:
+    """Write addresses as `ls` does, and parts as rows a:b."""
+    shown = facts | {"address": f"{facts['address']:#x}"}
+    if "parts" in facts:
+        shown["parts"] = ", ".join(
+            f"rows {part['first_row']}:{part['limit_row']} on node {part['node']}"
+            for part in facts["parts"]
+        )
+    return shown
 
 
 def _of_region(region: Region) -> dict[str, Any]:

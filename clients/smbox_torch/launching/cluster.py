@@ -117,21 +117,16 @@ class Plan:
                 f"a run has 1 to {MEMORY_NODES_MAX} memory nodes", given=self.memory_nodes
             )
         self._check_hosts()
-        if self.address is not None:
-            self._check_address(self.address)
-
-    def _check_address(self, address: str) -> None:
-        schemes = {scheme_of(each) for each in addresses_of(address)}
-        if self.memory or self.memory_nodes > 1:
+        addresses = () if self.address is None else addresses_of(self.address)
+        schemes = {scheme_of(address) for address in addresses}
+        if schemes and (self.memory or self.memory_nodes > 1):
             raise ConfigError(
-                "with --address no memory node is started: leave out --memory and"
-                " --memory-nodes, or --address",
-                address=address,
+                "with --address no memory node is started: leave out --memory, --memory-nodes"
             )
         if self.groups > 1 and schemes - {"tcp"}:
             raise ConfigError(
                 "workers of several nodes reach the memory over tcp: give such an address",
-                address=address,
+                address=self.address,
                 nodes=self.groups,
             )
 

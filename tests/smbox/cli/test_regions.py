@@ -54,6 +54,19 @@ def test_stat_shows_version_and_value(box, capsys):
     assert "value        3" in out
 
 
+def test_stat_writes_addresses_as_ls_does_and_a_line_between_two(box, capsys):
+    region = box.create("both", shape=3, dtype="float32", init=0.0)
+    box.counter("both")
+    code, out, _ = run(capsys, "stat", "both", "-a", box.address)
+    assert code == 0
+    array, counter = (
+        dict(line.split(None, 1) for line in each.splitlines()) for each in out.split("\n\n")
+    )
+    assert array["address"] == f"{int(region.address):#x}"
+    assert array["parts"] == "rows 0:3 on node 0"
+    assert counter["kind"] == "counter"
+
+
 def test_stat_shows_all_that_has_a_name(box, capsys):
     box.create("twice", shape=2, init=0.0)
     box.counter("twice", init=-7)
