@@ -77,11 +77,15 @@ class Workers:
                 listen(selector, node.child)
             self._watch(selector)
         if self.failed is not None:
-            self._end_others(self.failed)
+            self.end()
 
     def end(self) -> None:
-        """End those that still run."""
+        """End those that still run, and show how they ended."""
+        running = [rank for rank, child in enumerate(self._children) if child.exit_code is None]
         end_all(self._children, self.plan.grace_s)
+        for rank in running:
+            code = self._code(rank)
+            self.board.state(rank, f"ended: {described(code)}" if code else "done")
 
     def _start(self, rank: int) -> Running:
         host = self.serving.hosts[self.plan.places[rank].host]
@@ -141,7 +145,7 @@ class Workers:
         left = self.plan.restarts_max - self._again[rank]
         is_lost = self.serving.hosts[self.plan.places[rank].host].is_lost
         if self.plan.on_failure is OnFailure.RESTART and left > 0 and not is_lost:
-            self._tell(rank, f"starting it again ({left} restarts left)")
+            self._tell(rank, f"starting it again (restarts left: {left})")
             self._again[rank] += 1
             self._children[rank] = self._start(rank)
             listen(selector, self._children[rank])
@@ -158,20 +162,14 @@ class Workers:
         if self._continues:
             return "the others continue" if others else "no worker is left"
         left = self.plan.restarts_max - self.restart
-        return f"starting all again ({left} restarts left)" if left else "all workers are ended"
+        return (
+            f"starting all again (restarts left: {left})" if left else "all workers are ended"
+        )
 
     def _tell(self, rank: int, then: str) -> None:
         place = self.plan.places[rank]
         where = f"{self.plan.named(place)}, local rank {place.local_rank}"
         self.board.note(f"rank {rank} ({where}): {described(self._code(rank))}; {then}")
-
-    def _end_others(self, failed: int) -> None:
-        """End who still runs, and show how they ended."""
-        running = [rank for rank, child in enumerate(self._children) if child.exit_code is None]
-        self.end()
-        for rank in running:
-            if rank != failed and self._code(rank):
-                self.board.state(rank, f"ended: {described(self._code(rank))}")
 
 
 def readable_stdin() -> int:

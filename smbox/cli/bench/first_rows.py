@@ -66,7 +66,11 @@ def _import_s() -> float:
 
 def _python(*arguments: str) -> str:
     """Run a fresh interpreter; return what it prints."""
-    command = [sys.executable, *arguments]
     return subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT_S
+        [sys.executable, *arguments],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TIMEOUT_S,
+        process_group=0,  # Ctrl-C is for the benchmark, which kills it then
     ).stdout

@@ -113,7 +113,7 @@ def test_all_start_again_as_often_as_told(run, tmp_path: Path):
         restarts=2,
     )
     assert code == 0
-    assert "starting all again (2 restarts left)" in shown
+    assert "starting all again (restarts left: 2)" in shown
     assert {path.name for path in tmp_path.glob("0.*")} == {"0.0", "0.1", "0.2"}
     assert len((tmp_path / "node").read_text().split()) == 1
 
@@ -160,7 +160,7 @@ def test_only_the_failed_worker_starts_again(run, tmp_path: Path):
         restarts=2,
     )
     assert code == 0
-    assert "signal SIGKILL; starting it again (2 restarts left)" in shown
+    assert "signal SIGKILL; starting it again (restarts left: 2)" in shown
     starts = sorted(path.name.rpartition(".")[0] for path in tmp_path.glob("?.0.?.*"))
     assert starts == ["0.0.0", "1.0.0", "1.0.1", "1.0.2", "2.0.0"]
 

@@ -105,6 +105,9 @@ def test_an_interrupt_at_a_prompt_ends_all(script, on_terminal):
     screen.type("\x03")
     assert screen.end() == 130
     assert "interrupted; ending all workers" in screen.shown
+    last = screen.shown[screen.shown.rindex("state") :]
+    assert "running" not in last
+    assert "ended: signal SIG" in last
     assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
 
 
