@@ -125,8 +125,12 @@ class Agent:
                 if told_of["words"]
                 else ()
             )
-        except (ConfigError, OSError) as error:
+        except ConfigError as error:
             self.write(told(Kind.REFUSED, 0, str(error)))
+            return
+        except OSError as error:
+            why = f"no worker can run in {told_of['folder']}: {error.strerror}"
+            self.write(told(Kind.REFUSED, 0, f"{why}; correct `folder` of the host"))
             return
         found = {"pid": os.getpid(), "python": sys.executable, "command": command}
         self.write(told(Kind.READY, 0, found | {"free_port": free_port()}))

@@ -128,7 +128,8 @@ class FarHost:
             self._entrance = Entrance(argv, self._take, self._hear, self._lose)
         except OSError as error:
             raise ConfigError(
-                f"host {host.name!r} cannot be entered by {self._words()}: {error}"
+                f"host {host.name!r} cannot be entered by {self._words()}: {error.strerror};"
+                " correct `enter` or `python` of the host"
             ) from error
         self._entrance.send(prepare)
 

@@ -225,21 +225,28 @@ def test_a_run_ends_when_the_host_of_its_memory_is_lost(tmp_path: Path, file: st
     assert "the connection to a host is lost" in " ".join(errors.split())
 
 
-def test_a_missing_script_is_refused_by_the_host_that_lacks_it(tmp_path: Path, file: str):
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("elsewhere", "host 'b': there is no script 'train.py'"),
+        ("nowhere", "No such file or directory; correct `folder` of the host"),
+    ],
+)
+def test_a_host_lacks_folder_or_script(tmp_path: Path, file: str, folder: str, says: str):
     (tmp_path / "elsewhere").mkdir()
     with open(file, "a") as hosts:
-        hosts.write(f'folder = "{tmp_path / "elsewhere"}"\n')
+        hosts.write(f'folder = "{tmp_path / folder}"\n')
     (tmp_path / "train.py").write_text("open('started', 'w')")
     code, _, errors = run("--hosts", file, "train.py", cwd=tmp_path)
     assert code == 2
-    assert "host 'b': there is no script 'train.py'" in errors.replace("\n", " ")
+    assert says in errors.replace("\n", " ")
     assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.parametrize(
     ("enter", "says"),
     [
-        (["no-such-ssh", "c"], "cannot be entered by `no-such-ssh c`"),
+        (["no-such-ssh", "c"], "`no-such-ssh c`: No such file or directory; correct `enter`"),
         (["sh", "-c", "echo no route to c >&2; exit 255"], "no route to c"),
     ],
 )
