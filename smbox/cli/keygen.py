@@ -32,11 +32,11 @@ def keygen(
 ) -> None:
     """Make a node's key pair, unless DIR has one, and a key for each client.
 
-    Start the node with ``memnode --bind tcp://HOST:PORT --keys DIR``. Move DIR/NAME.key to the
-    client over a trusted way and connect with ``smbox.connect(address, key="NAME.key")`` or
-    SMBOX_KEY. read: read regions; write: change those that exist, too; admin: create and free
-    as well. Remove DIR/clients/NAME.toml to lock a client out: from new connections at once,
-    from those that stand within about two seconds.
+    Start the node with ``memnode --bind tcp://HOST:PORT --keys DIR``. Copy DIR/NAME.key to the
+    client's host by scp or the like and connect with ``smbox.connect(address, key="NAME.key")``
+    or SMBOX_KEY. read: read regions; write: change those that exist, too; admin: create and
+    free as well. Remove DIR/clients/NAME.toml to lock a client out: it makes no new connection
+    then, and its existing ones are refused within about two seconds.
     """
     if role.upper() not in keys.Role.__members__:
         raise ConfigError("a role is read, write or admin", role=role)

@@ -73,8 +73,8 @@ Hosts = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.toml",
-        help="Run on the hosts that this file describes (docs/hosts.md); --nodes and"
-        " --per-node are its business then.",
+        help="Run on the hosts that this file describes (docs/hosts.md), without --nodes and"
+        " --per-node.",
     ),
 ]
 Keys = Annotated[
