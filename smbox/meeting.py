@@ -23,7 +23,7 @@ from smbox.deadline import check_seconds, deadline_of
 from smbox.errors import RequestTimeoutError
 from smbox.member_record import MemberInfo
 
-_LOG = logging.getLogger("smbox.meeting_wait")
+_LOG = logging.getLogger(__name__)
 
 I64 = NDArray[np.int64]
 

@@ -123,11 +123,11 @@ SLOW = """
 import logging, threading, warnings
 import torch
 import smbox
-from smbox import meeting_wait
+from smbox import meeting
 from smbox.errors import RequestTimeoutError
 from smbox_torch import EASGD
 warnings.simplefilter("ignore")
-meeting_wait.MEET_TIMEOUT_S, meeting_wait.TELL_S = 0.1, 0.5
+meeting.MEET_TIMEOUT_S, meeting.TELL_S = 0.1, 0.5
 
 class Told(logging.Handler):
     def emit(self, record):
@@ -135,7 +135,7 @@ class Told(logging.Handler):
         threading.Thread(target=slow.leave).start()
 
 told = []
-logging.getLogger("smbox.meeting_wait").addHandler(Told())
+logging.getLogger("smbox.meeting").addHandler(Told())
 with smbox.local("64MiB") as box:
     slow = smbox.join(box, "patient", rank=1, expected=2, lease_s=60.0)
     train("patient")  # the other one comes behind the limit for those who never came
