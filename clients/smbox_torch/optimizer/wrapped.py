@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -75,6 +76,7 @@ class WrappedOptimizer(Hooked):
         self._may_warn = group is None  # until the first step
         self.rank = World.from_env(os.environ).rank
         self._adopt()
+        self._wrapped = tuple(self._members())
 
     def _adopt(self) -> None:
         """Take groups and state of the optimizer inside; they are the same objects."""
@@ -107,11 +109,13 @@ class WrappedOptimizer(Hooked):
         Raises:
             ConfigError: the optimizer was closed, or ``finish`` was called and has failed; the
                 model was changed after the optimizer was wrapped, holds the center since
-                :meth:`eval`, or a gradient is sparse that the optimizer inside needs dense;
-                nothing was exchanged, and the model stays as it is.
+                :meth:`eval`, the optimizer inside was given other parameters, or a gradient is
+                sparse that the optimizer inside needs dense; nothing was exchanged, and the
+                model stays as it is.
             LeaseLostError: another process has this worker's rank; nothing was exchanged.
         """
         self._demand_open()
+        self._demand_wrapped()
         if self._own is not None:
             self._own.check()
         if self._may_warn:
@@ -166,6 +170,18 @@ class WrappedOptimizer(Hooked):
                 optimizer=type(self).__name__,
             )
         self._given = None
+
+    def _demand_wrapped(self) -> None:
+        """Raise ConfigError if the optimizer inside has other parameters than were wrapped."""
+        found = tuple(self._members())
+        if len(found) != len(self._wrapped) or any(map(operator.is_not, found, self._wrapped)):
+            raise ConfigError(
+                "the optimizer inside has other parameters than when it was wrapped, which no"
+                " other worker knows: add parameter groups first, then wrap",
+                optimizer=type(self).__name__,
+                parameters=len(found),
+                wrapped=len(self._wrapped),
+            )
 
     def _demand_gradients(self) -> None:
         """Raise ConfigError if the gradients are none that a step can be made along."""

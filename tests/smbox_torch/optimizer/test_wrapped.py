@@ -85,6 +85,23 @@ def test_groups_are_fixed_and_the_end_is_called(weight: torch.nn.Parameter):
     assert optimizer.is_closed
 
 
+def test_parameters_that_only_the_optimizer_inside_was_given_are_refused(
+    weight: torch.nn.Parameter,
+):
+    """Else they would step at each worker for itself, and nobody would notice."""
+    inner = torch.optim.SGD([weight], lr=1.0)
+    optimizer = Twice(inner)
+    late = torch.nn.Parameter(torch.ones(1))
+    inner.add_param_group({"params": [late]})
+    (weight.sum() + late.sum()).backward()
+    with pytest.raises(ConfigError, match="first, then wrap"):
+        optimizer.step()
+    inner.param_groups[:] = [{**inner.param_groups[0], "params": [late]}]  # as many as before
+    with pytest.raises(ConfigError, match="first, then wrap"):
+        optimizer.step()
+    assert (weight.tolist(), late.tolist()) == ([1.0, 1.0], [1.0])
+
+
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_it_is_neither_copied_nor_pickled(weight: torch.nn.Parameter, duplicate):
     optimizer = Twice(torch.optim.SGD([weight], lr=1.0))
