@@ -6,7 +6,9 @@ no time in seconds is a ConfigError whatever its type, as smbox's own ``timeout_
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ __all__ = [
     "MOST",
     "check_model",
     "check_optimizer",
+    "check_parameters",
     "flag",
     "lease",
     "momentum",
@@ -115,11 +118,57 @@ def flag(name: str, value: Any) -> bool:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raise TypeError for what is no optimizer of torch, a model for one."""
+    """Check an optimizer that is to be wrapped.
+
+    Raises:
+        TypeError: it is no optimizer of torch, but a model for one.
+        ConfigError: as ``check_parameters`` says.
+    """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(
             f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}"
         )
+    check_parameters(each for group in optimizer.param_groups for each in group["params"])
+
+
+def check_parameters(parameters: Iterable[torch.Tensor]) -> None:
+    """Raise ConfigError for parameters that cannot be given other values or other memory.
+
+    They have no shape yet (lazy modules), are of ``torch.inference_mode``, or share memory.
+    """
+    members = list({id(parameter): parameter for parameter in parameters}.values())
+    if any(map(torch.nn.parameter.is_lazy, members)):
+        raise ConfigError(
+            "a parameter has no shape yet: take one batch through the model, then wrap"
+        )
+    if torch.is_inference_mode_enabled() or any(each.is_inference() for each in members):
+        raise ConfigError(
+            "nothing is trained in torch.inference_mode: make and wrap the model outside"
+        )
+    if (shared := _sharing(members)) is not None:
+        raise ConfigError(
+            "two parameters share memory, which wrapping would part: tie them as one parameter"
+            " (head.weight = embedding.weight), not by .data",
+            shapes=[tuple(each.shape) for each in shared],
+        )
+
+
+def _sharing(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return two tensors that share memory, or None; only dense ones are compared."""
+    dense = [each for each in tensors if _is_dense(each) and each.data_ptr()]
+    dense.sort(key=lambda each: (str(each.device), each.data_ptr()))
+    for one, other in itertools.pairwise(dense):
+        if one.device == other.device and one.data_ptr() + one.nbytes > other.data_ptr():
+            return one, other
+    return None
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's elements fill the memory from its first to its last byte."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.numel() == 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 def check_model(model: Any) -> None:

@@ -124,6 +124,63 @@ def test_all_public_names_are_tried():
     assert len(CASES) > 500
 
 
+def tied_by_data() -> torch.nn.Module:
+    model = torch.nn.Sequential(torch.nn.Embedding(4, 2), torch.nn.Linear(2, 4, bias=False))
+    model[1].weight.data = model[0].weight.data
+    return model
+
+
+def overlapping() -> torch.nn.Module:
+    model, memory = torch.nn.Module(), torch.zeros(6)
+    model.one, model.other = (torch.nn.Parameter(memory[at : at + 4]) for at in (0, 2))
+    return model
+
+
+@torch.inference_mode()
+def of_inference() -> torch.nn.Module:
+    return torch.nn.Linear(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (tied_by_data, "share memory"),
+        (overlapping, "share memory"),
+        (lambda: torch.nn.LazyLinear(2), "no shape"),
+        (of_inference, "inference_mode"),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in NEEDED if {"optimizer", "parameters"} & {*takes(kind)}]
+)
+def test_parameters_that_wrapping_would_part_or_cannot_write_are_refused(
+    node, run, kind, model, said
+):
+    before, parameters = node.regions(), list(model().parameters())
+    given = {
+        "optimizer": torch.optim.SGD(parameters, lr=0.1),
+        "parameters": parameters,
+    }
+    with pytest.raises(ConfigError, match=said):
+        made(kind, node, run, **{key: given[key] for key in given if key in takes(kind)})
+    assert node.regions() == before
+
+
+def test_nothing_is_wrapped_in_inference_mode(node, run):
+    with torch.inference_mode(), pytest.raises(ConfigError, match="inference_mode"):
+        made("EASGD", node, run)
+
+
+def test_parts_of_one_tensor_that_share_no_element_are_parameters(node, run):
+    memory = torch.arange(8.0).view(2, 4)
+    parts = [memory[0], memory[1, :2], memory[1, 2:]]
+    parameters = [torch.nn.Parameter(part) for part in parts]
+    halves = torch.zeros(3, 4)
+    parameters += [torch.nn.Parameter(halves[:, at : at + 2]) for at in (0, 2)]
+    with made("EASGD", node, run, optimizer=torch.optim.SGD(parameters, lr=0.1)):
+        assert [each.tolist() for each in parameters[:3]] == [each.tolist() for each in parts]
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [

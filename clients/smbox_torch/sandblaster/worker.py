@@ -10,7 +10,7 @@ import torch
 from smbox.errors import ConfigError
 from smbox.naming import check_prefix
 from smbox_torch.boxes import check_box
-from smbox_torch.checks import seconds, whole
+from smbox_torch.checks import check_parameters, seconds, whole
 from smbox_torch.model.flat import FlatBuffer, FlatParameters
 from smbox_torch.sandblaster.tickets import Tickets
 
@@ -88,7 +88,9 @@ class SandblasterWorker:
 
 def only_buffer(parameters: Iterable[torch.Tensor], *, gradients: bool = False) -> FlatBuffer:
     """Return the parameters as one flat buffer; ConfigError: they are of several dtypes."""
-    flat = FlatParameters(parameters, gradients=gradients)
+    members = tuple(parameters)
+    check_parameters(members)
+    flat = FlatParameters(members, gradients=gradients)
     if len(flat.buffers) > 1:
         raise ConfigError(
             "L-BFGS has one vector of parameters: convert the model to one dtype",
