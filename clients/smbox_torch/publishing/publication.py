@@ -30,7 +30,16 @@ import torch
 from smbox import Box, ConfigError, LimitError, RegionFreedError, RegionNotFoundError, dtypes
 from smbox_torch.adapter import dtype_name
 
-__all__ = ["HEAD_NBYTES", "Entry", "Layout", "Newest", "Source", "free_terms", "state_of"]
+__all__ = [
+    "HEAD_NBYTES",
+    "Entry",
+    "Layout",
+    "Newest",
+    "Source",
+    "free_terms",
+    "has_no_shape",
+    "state_of",
+]
 
 HEAD_NBYTES: Final = 4096
 """Bytes of a buffer before its tensors: a page, so that tensors begin at one."""
@@ -223,11 +232,18 @@ def runs(entries: Iterable[Entry]) -> list[tuple[int, int]]:
 
 
 def _check(name: Any, tensor: Any) -> None:
-    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+    if not _is_text(name) or not isinstance(tensor, torch.Tensor):
         raise ConfigError(
-            "only tensors can be published: leave this entry out, or make a tensor of it",
-            entry=name,
+            "only tensors with names can be published: leave this entry out, or make a tensor"
+            " of it",
+            entry=repr(name),
             type=type(tensor).__name__,
+        )
+    if has_no_shape(tensor):
+        raise ConfigError(
+            "a nested tensor has no shape, and that of a lazy module none yet: take one batch"
+            " through the model, then publish",
+            entry=name,
         )
     if (
         tensor.layout is not torch.strided
@@ -244,11 +260,22 @@ def _check(name: Any, tensor: Any) -> None:
         )
 
 
+def _is_text(name: Any) -> bool:
+    """Tell whether a name can be written as UTF-8, which lone surrogates cannot."""
+    return isinstance(name, str) and name == name.encode(errors="replace").decode()
+
+
+def has_no_shape(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor is nested, or of a lazy module that has seen no batch."""
+    return tensor.is_nested or torch.nn.parameter.is_lazy(tensor)
+
+
 def _identity(name: str, tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what tied parameters have in common; tensors without memory only have names."""
     if not tensor.numel():
         return (name,)
-    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+    place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+    return *place, tensor.is_neg()  # z.conj().imag lies where z.imag does
 
 
 def _torch_dtype(name: str) -> torch.dtype:

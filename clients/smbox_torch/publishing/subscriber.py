@@ -8,6 +8,7 @@ module never holds parts of two versions. Without ``into`` the copy itself is th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -142,7 +143,9 @@ class Subscriber:
             return await asyncio.shield(pull)
         except asyncio.CancelledError:
             wanted.give_up()
-            await asyncio.wait([pull])
+            while not pull.done():
+                with contextlib.suppress(asyncio.CancelledError):  # it may be cancelled again
+                    await asyncio.wait([pull])
             pull.exception()  # taken: nobody else asks for it
             raise
 

@@ -12,7 +12,7 @@ import torch
 
 from smbox import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.deadline import check_seconds
-from smbox_torch.publishing.publication import Entry, Layout, Source, state_of
+from smbox_torch.publishing.publication import Entry, Layout, Source, has_no_shape, state_of
 
 __all__ = ["Wanted"]
 
@@ -90,9 +90,12 @@ class Wanted:
                 _check_fit(entry, self._into[name])
         return chosen
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def fill(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Write tensors into the target, tied ones once."""
+        """Write tensors into the target, tied ones once.
+
+        Tensors that were made in inference mode can be written in that mode only, others too.
+        """
         if self._into is None:
             return
         filled = set()
@@ -116,11 +119,12 @@ def _check_fit(entry: Entry, target: Any) -> None:
     """Raise LayoutMismatchError unless a published tensor can be copied into a target."""
     fits = (
         isinstance(target, torch.Tensor)
+        and not has_no_shape(target)
         and tuple(target.shape) == entry.shape
         and (target.dtype is entry.torch_dtype or _are_floats(target.dtype, entry.torch_dtype))
         and target.layout is torch.strided
         and target.device.type != "meta"
-        and not any(stride == 0 < size - 1 for stride, size in _steps(target))
+        and not _overlaps_itself(target)
     )
     if not fits:
         raise LayoutMismatchError(
@@ -136,11 +140,22 @@ def _are_floats(*dtypes: torch.dtype) -> bool:
     return all(dtype.is_floating_point for dtype in dtypes)
 
 
-def _steps(tensor: torch.Tensor) -> Iterable[tuple[int, int]]:
-    return zip(tensor.stride(), tensor.shape, strict=True)
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Tell whether elements share memory: a step is no longer than all shorter ones together.
+
+    (Steps that interleave without meeting, as 2 and 3 may, count as overlapping.)
+    """
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _described(target: Any) -> str:
     if not isinstance(target, torch.Tensor):
         return type(target).__name__
+    if has_no_shape(target):
+        return f"{type(target).__name__} without a shape"
     return f"{tuple(target.shape)} {target.dtype} {target.layout} on {target.device}"

@@ -100,6 +100,17 @@ def test_tied_parameters_travel_once(box, name):
     assert state["head.weight"].data_ptr() == state["embedding.weight"].data_ptr()
 
 
+@pytest.mark.parametrize("size", [3, 1 << 19])
+def test_a_conjugates_imaginary_part_is_not_tied_to_the_numbers(box, name, size):
+    """Both are the same memory, of which torch reads one with the other sign."""
+    numbers = torch.full((size,), 1 + 2j)
+    state = {"imag": numbers.imag, "conjugate": numbers.conj().imag}
+    with Publisher(box, name, state) as publisher:
+        publisher.publish()
+    _, found = pulled(box, name)
+    assert [found[key].unique().tolist() for key in state] == [[2.0], [-2.0]]
+
+
 def test_a_successor_goes_on_with_the_next_version(box, name):
     first, second = {"w": torch.ones(3)}, {"w": torch.full((3,), 2.0)}
     with Publisher(box, name, first) as publisher:
@@ -156,8 +167,10 @@ def test_a_model_that_has_changed_is_published_as_it_is(box, name):
         {"z": torch.ones(1, dtype=torch.complex64)},
         {"s": torch.eye(3).to_sparse()},
         {"m": torch.empty(3, device="meta")},
+        {"l": nn.UninitializedParameter()},
+        {"\ud800": torch.ones(1)},
     ],
-    ids=["nothing", "a float", "no name", "complex", "sparse", "meta"],
+    ids=["nothing", "a float", "no name", "complex", "sparse", "meta", "lazy", "no text"],
 )
 def test_what_cannot_travel_is_refused(box, name, source):
     with pytest.raises(smbox.ConfigError):

@@ -1,0 +1,103 @@
+"""What a pull may write to: modules and state dicts of every kind, or nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+from torch import nn
+
+import smbox
+from smbox_torch import Publisher, Subscriber
+
+pytestmark = pytest.mark.shares
+
+SIZE = 1000
+
+
+@pytest.fixture
+def state() -> dict[str, torch.Tensor]:
+    return {"a": torch.full((SIZE,), 3.0), "b": torch.full((SIZE,), 3.0), "n": torch.tensor(3)}
+
+
+@pytest.fixture
+def published(box, name, state) -> None:
+    with Publisher(box, name, state) as publisher:
+        publisher.publish()
+
+
+def values(state) -> list[list[float]]:
+    return [tensor.unique().tolist() for tensor in state.values()]
+
+
+def test_a_module_takes_values_in_its_own_type(box, name):
+    model = nn.Sequential(nn.Linear(300, 400), nn.BatchNorm1d(400))
+    model(torch.randn(5, 300))
+    with Publisher(box, name, model, dtype=torch.bfloat16) as publisher:
+        publisher.publish()
+    target = nn.Sequential(nn.Linear(300, 400), nn.BatchNorm1d(400)).double()
+    assert Subscriber(box, name).pull(into=target) == 1
+    for key, tensor in target.state_dict().items():
+        wanted = model.state_dict()[key]
+        if wanted.is_floating_point():
+            assert tensor.dtype is torch.float64
+            wanted = wanted.bfloat16().double()
+        assert torch.equal(tensor, wanted)
+    assert all(parameter.requires_grad for parameter in target.parameters())
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_tensors_of_inference_mode_are_filled(box, name, state, is_inside):
+    with torch.inference_mode():
+        target = {key: torch.zeros_like(tensor) for key, tensor in state.items()}
+    target["b"] = nn.Parameter(torch.zeros(SIZE))
+    with torch.inference_mode(is_inside):
+        assert asyncio.run(Subscriber(box, name).apull(into=target)) == 1
+        assert Subscriber(box, name).pull(into=target) == 1
+    assert values(target) == [[3], [3], [3]]
+    assert target["b"]._version == 2  # autograd learns of it
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"b": None},
+        {"c": torch.zeros(1)},
+        {"b": torch.zeros(SIZE - 1)},
+        {"b": torch.zeros(SIZE, dtype=torch.int32)},
+        {"n": torch.tensor(0, dtype=torch.int32)},
+        {"n": torch.tensor(0.0)},
+        {"b": torch.zeros(1).expand(SIZE)},
+        {"b": torch.empty(SIZE, device="meta")},
+        {"b": 3},
+        {"b": nn.UninitializedParameter()},
+    ],
+    ids=[
+        *("less", "more", "short", "ints", "narrow", "floats", "overlaps", "meta"),
+        *("no tensor", "lazy"),
+    ],
+)
+def test_a_target_that_does_not_fit_is_left_alone(box, name, state, change):
+    target = {key: tensor.clone().fill_(1) for key, tensor in state.items()} | change
+    target = {key: tensor for key, tensor in target.items() if tensor is not None}
+    with pytest.raises(smbox.LayoutMismatchError):
+        Subscriber(box, name).pull(into=target)
+    assert target["a"].unique().tolist() == [1]
+
+
+def test_a_target_whose_elements_share_memory_is_refused_and_other_strides_are_filled(
+    box, name
+):
+    numbers = torch.arange(12.0).view(3, 4)
+    with Publisher(box, name, {"w": numbers}) as publisher:
+        publisher.publish()
+    subscriber, windows = Subscriber(box, name), torch.zeros(6)
+    with pytest.raises(smbox.LayoutMismatchError):
+        subscriber.pull(into={"w": windows.unfold(0, 4, 1)})
+    assert windows.tolist() == [0.0] * 6
+    for target in (torch.zeros(4, 3).t(), torch.zeros(6, 8)[::2, ::2]):
+        subscriber.pull(into={"w": target})
+        assert torch.equal(target, numbers)
