@@ -205,7 +205,16 @@ def test_states_have_one_form(kind: type):
     opt = made(kind, network(), ModelBox())
     assert list(opt.state_dict()) == KEYS
     assert (opt.steps, opt.workers, opt.rank) == (0, 1, 0)
+    check_that_a_part_is_refused(opt)
     opt.close()
+
+
+def check_that_a_part_is_refused(opt):
+    for key in KEYS[1:]:
+        state = opt.state_dict()
+        del state[key]
+        with pytest.raises(ConfigError, match=key):
+            opt.load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", [SyncGroup, HybridSGD, RingAllReduce, Hogwild, HogwildPP])
@@ -222,3 +231,4 @@ def test_states_have_that_form_without_a_center_too(kind: type, open_box):
         assert state["steps"] == 1
         opt.load_state_dict(state)
         assert opt.steps == 1
+        check_that_a_part_is_refused(opt)
