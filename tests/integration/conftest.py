@@ -206,3 +206,14 @@ class StoppableNode:
 def stoppable():
     """Starts nodes that can be stopped, by their ids."""
     return StoppableNode
+
+
+@pytest.fixture(scope="module")
+def stoppable_nodes(stoppable):
+    """Two nodes that can be stopped; tests reach one over tcp, one by its memory."""
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for node_id, transport in enumerate(("tcp", "shm")):
+            made[transport] = stoppable(node_id)
+            stack.callback(made[transport].end)
+        yield made
