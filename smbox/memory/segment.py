@@ -294,4 +294,4 @@ def size(name: str) -> int:
 
 def listing(prefix: str) -> list[str]:
     """List the names of all segments that begin with ``prefix``, sorted."""
-    return sorted(path.name for path in DIRECTORY.iterdir() if path.name.startswith(prefix))
+    return sorted(name for name in os.listdir(DIRECTORY) if name.startswith(prefix))

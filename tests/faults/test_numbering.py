@@ -7,6 +7,7 @@ goes wrong in between: each change happens exactly as its caller is told, in pro
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import sys
 from collections import deque
@@ -214,24 +215,30 @@ STEPS = [
 ]
 
 
+@functools.cache
+def takes_a_lock(path: str, number: int) -> bool:
+    """Tell whether a line takes one: no signal is looked for between that and its block."""
+    return linecache.getline(path, number).lstrip().startswith("with ")
+
+
 @contextlib.contextmanager
 def interrupt_at(line: int) -> Iterator[None]:
     """Trace the client's code; raise KeyboardInterrupt at its ``line``-th line.
 
-    Lines that take a lock are left out: CPython looks for no signal between the taking and
-    the block.
+    Lines that take a lock are left out.
     """
-    seen = 0
+    left = line
 
     def trace(frame, event, _):
-        nonlocal seen
-        if not frame.f_code.co_filename.startswith(CLIENT):
-            return None
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        seen += event == "line" and not text.lstrip().startswith("with ")
-        if seen == line and event == "line":
-            raise KeyboardInterrupt  # which ends the tracing
-        return trace
+        return strike if frame.f_code.co_filename.startswith(CLIENT) else None
+
+    def strike(frame, event, _):
+        nonlocal left
+        if event == "line" and not takes_a_lock(frame.f_code.co_filename, frame.f_lineno):
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt  # which ends the tracing
+        return strike
 
     before = sys.gettrace()
     sys.settrace(trace)
