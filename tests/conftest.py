@@ -204,6 +204,17 @@ def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.fixture
+def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let zig keep, from one run of tests to the next, what it has made of its C library.
+
+    In an empty folder it makes that anew, which takes most of its time.
+    """
+    assert pytestconfig.cache is not None
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.setenv(name, str(pytestconfig.cache.mkdir("zig")))
+
+
 @pytest.fixture(scope="session")
 def having() -> Callable[[str, str], list[psutil.Process]]:
     """``having(variable, value)``: other processes that inherited this, but no zombies.

@@ -79,6 +79,7 @@ def test_an_installed_wheel_loads_its_library(wheel: Path, tmp_path: Path):
     assert file.parent == tmp_path / "smbox" / "native"
 
 
+@pytest.mark.usefixtures("zig_cache")
 def test_a_wheel_that_was_built_without_a_compiler_loads_its_library(
     tree: Path, tmp_path: Path
 ):

@@ -131,6 +131,7 @@ def test_without_a_compiler_zig_is_taken_for_a_named_target(tmp_path: Path):
     assert compiling.zig_compiler("x86_64", "musl")[-1] == "x86_64-linux-musl"
 
 
+@pytest.mark.usefixtures("zig_cache")
 def test_zig_compiles_for_aarch64(tmp_path: Path):
     pytest.importorskip("ziglang", reason="the extra `dev` brings it")
     target = tmp_path / compiling.file_name(machine="aarch64")

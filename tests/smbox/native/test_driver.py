@@ -27,7 +27,7 @@ STRIPE_NBYTES, BLOCK_NBYTES = 2048, 512
 REQUEST = struct.Struct("<12Q8s2Q")
 DRIVER = Path(__file__).with_name("driver.c")
 FLAGS = tuple(flag for flag in compiling.FLAGS if flag not in {"-shared", "-fPIC"})
-SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZERS = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 has_zig = importlib.util.find_spec("ziglang") is not None
 emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
