@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import publishing_kills
 import pytest
@@ -11,7 +10,7 @@ import torch
 @pytest.mark.timeout(300)
 def test_readers_meet_whole_versions_while_publisher_and_node_are_killed(program):
     words = ("--mib", "4", "--kills", "3", "--json")  # the third kills the node, too
-    counts = json.loads(program(publishing_kills.__file__, *words, python=sys.executable))
+    counts = json.loads(program(publishing_kills.__file__, *words))
     assert [each["transport"] for each in counts] == ["shm", "tcp"]
     for each in counts:
         assert each["pulls"] >= 3

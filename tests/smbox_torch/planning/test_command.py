@@ -150,7 +150,8 @@ def test_an_unknown_model_is_refused(plan):
 
 def test_the_measured_time_is_that_of_a_forward_and_backward_pass(monkeypatch):
     pytest.importorskip("torchvision")
-    small = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(1000))
+    layers = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 1000)
+    small = torch.nn.Sequential(*layers)
     monkeypatch.setattr(models, "make", lambda name, device: small)
     assert 0.0 < models.measure_compute_s("small", 2, rounds=1) < 10.0
     assert all(parameter.grad is not None for parameter in small.parameters())
