@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from smbox.errors import RemoteProtocolError
-from smbox_torch.launching.children import Child, Pipe, described
+from smbox_torch.launching.children import Child, described
 from smbox_torch.launching.frames import Frames, Take
 from smbox_torch.launching.screen import Screen
 
@@ -114,18 +114,20 @@ class Entrance:
     def wait(self, is_done: Callable[[], bool], timeout_s: float) -> None:
         """Send and take frames until it is done or lost, or the time is over; reaps nothing."""
         deadline_s = time.monotonic() + timeout_s
-        open_pipes: list[Pipe] = list(self.process.pipes)
+        open_pipes = {pipe.fd: pipe for pipe in self.process.pipes}
         while not is_done() and not self.is_lost:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 return
             with selectors.DefaultSelector() as selector:
-                for pipe in open_pipes:
-                    selector.register(pipe.fd, selectors.EVENT_READ)
+                for fd in open_pipes:
+                    selector.register(fd, selectors.EVENT_READ)
                 if self._unsent:
                     selector.register(self._orders, selectors.EVENT_WRITE)
-                selector.select(min(left_s, LOOK_S))
-            open_pipes = [pipe for pipe in open_pipes if pipe.read()]
+                ready = [key.fd for key, _ in selector.select(min(left_s, LOOK_S))]
+            for fd in ready:  # no other: what came first is read first
+                if fd in open_pipes and not open_pipes[fd].read():
+                    del open_pipes[fd]
             self._write()
 
     def give_up(self, why: str) -> None:
