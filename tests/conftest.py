@@ -23,6 +23,7 @@ import pytest
 from zmq.utils.garbage import GarbageCollectorThread
 
 SETTLE_S = 20.0
+UNTIL_S = 60.0
 SHM = Path("/dev/shm")
 SEGMENTS = "segments in /dev/shm"
 TESTS = Path(__file__).resolve().parent
@@ -213,6 +214,19 @@ def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> N
     assert pytestconfig.cache is not None
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         monkeypatch.setenv(name, str(pytestconfig.cache.mkdir("zig")))
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], Any]], None]:
+    """``until(is_true)``: wait, for UNTIL_S at most, until something is true."""
+
+    def wait(is_true: Callable[[], Any]) -> None:
+        deadline_s = time.monotonic() + UNTIL_S
+        while not is_true():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

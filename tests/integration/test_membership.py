@@ -56,13 +56,6 @@ class Remote:
         self.process.wait(WAIT_S)
 
 
-def until(is_true):
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 def test_a_killed_member_is_replaced_at_once_on_its_host(place):
     with smbox.join(place.box(), "run", lease_s=600.0) as here:
         first = Remote(place, rank=1, lease_s=600.0)
@@ -79,7 +72,7 @@ def test_a_killed_member_is_replaced_at_once_on_its_host(place):
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_stopped_member_is_out_after_its_lease_and_learns_that_it_was_replaced(
-    place, transport
+    place, transport, until
 ):
     with smbox.join(place.box(), "run", lease_s=LEASE_S) as here:
         stopped = Remote(place, transport=transport)
@@ -98,7 +91,7 @@ def test_a_stopped_member_is_out_after_its_lease_and_learns_that_it_was_replaced
         assert found[1].pid == successor.process.pid
 
 
-def test_a_stopped_member_goes_on_where_nobody_replaced_it(place):
+def test_a_stopped_member_goes_on_where_nobody_replaced_it(place, until):
     with smbox.join(place.box(), "run", lease_s=LEASE_S) as here:
         stopped = Remote(place)
         stopped.signal(signal.SIGSTOP)
@@ -109,7 +102,7 @@ def test_a_stopped_member_goes_on_where_nobody_replaced_it(place):
         assert here.missing() == []
 
 
-def test_a_child_of_a_killed_member_does_not_keep_its_place(place):
+def test_a_child_of_a_killed_member_does_not_keep_its_place(place, until):
     with smbox.join(place.box(), "run", lease_s=LEASE_S) as here:
         parent = Remote(place)
         child = int(parent.ask("fork"))

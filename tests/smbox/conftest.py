@@ -19,7 +19,7 @@ import smbox.paths
 import smbox.sync
 import smbox.wire
 from memnode.node import Node
-from smbox import dtypes
+from smbox import dtypes, heartbeat
 from smbox.config import ClientConfig
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
@@ -221,6 +221,18 @@ def interrupted():
             return None, True
 
     return run
+
+
+@pytest.fixture
+def join():
+    """``join(box, ...)``: a member of the run "run", with a short lease."""
+    return lambda box, **settings: smbox.join(box, "run", **({"lease_s": 0.6} | settings))
+
+
+@pytest.fixture
+def die():
+    """``die(member)``: it renews its lease no more, as if it were killed or stopped."""
+    return heartbeat.drop
 
 
 @pytest.fixture

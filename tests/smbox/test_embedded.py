@@ -28,13 +28,6 @@ time.sleep(600)
 """
 
 
-def until(condition):
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def is_gone(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -67,7 +60,7 @@ def test_a_killed_node_is_started_again_with_its_memory(transport):
         assert (region.get() == 3).all()
 
 
-def test_the_node_ends_with_its_parent_even_if_that_is_killed():
+def test_the_node_ends_with_its_parent_even_if_that_is_killed(until):
     parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE)
     with parent.stdout as output:
         pid, name = output.readline().split()

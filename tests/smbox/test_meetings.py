@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 
 import pytest
 
-import smbox
-from smbox import heartbeat
 from smbox.errors import RequestTimeoutError
 from smbox.lease import numbers
 from smbox.meeting import is_at_end
@@ -20,24 +17,7 @@ LEASE_S = 0.6
 WAIT_S = 60.0
 
 
-def until(is_true):
-    """Wait, for WAIT_S at most, until something is true."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
-def join(box, **settings):
-    return smbox.join(box, "run", **({"lease_s": LEASE_S} | settings))
-
-
-def die(member):
-    """Have a member renew its lease no more, as a process does that is killed or stopped."""
-    heartbeat.drop(member)
-
-
-def test_a_meeting_waits_for_all_who_live(box):
+def test_a_meeting_waits_for_all_who_live(box, until, join):
     one, other = join(box), join(box)
     held = []
 
@@ -54,7 +34,7 @@ def test_a_meeting_waits_for_all_who_live(box):
     assert held == ["one"]
 
 
-def test_a_meeting_waits_neither_for_the_dead_nor_for_those_who_left(box):
+def test_a_meeting_waits_neither_for_the_dead_nor_for_those_who_left(box, join, die):
     one, dead, left = join(box), join(box), join(box)
     die(dead)
     left.leave()
@@ -62,7 +42,7 @@ def test_a_meeting_waits_neither_for_the_dead_nor_for_those_who_left(box):
     assert one.count == 1
 
 
-def test_a_meeting_names_who_does_not_come(box):
+def test_a_meeting_names_who_does_not_come(box, join):
     one, other = join(box, expected=3), join(box, expected=3)
     with pytest.raises(RequestTimeoutError) as caught:
         one.meet(timeout_s=0.1)
@@ -71,7 +51,7 @@ def test_a_meeting_names_who_does_not_come(box):
     assert other.count == 2
 
 
-def test_who_joins_between_meetings_takes_part_in_the_next(box):
+def test_who_joins_between_meetings_takes_part_in_the_next(box, join):
     one = join(box)
     one.meet(timeout_s=WAIT_S)
     two = join(box)
@@ -85,7 +65,7 @@ def test_who_joins_between_meetings_takes_part_in_the_next(box):
 
 
 @pytest.fixture
-def finishing():
+def finishing(until):
     """``finishing(member)``: a thread in which it finishes, once it waits for the others."""
     threads = []
 
@@ -102,7 +82,9 @@ def finishing():
         assert not thread.is_alive()
 
 
-def test_meetings_go_on_without_who_waits_at_the_end_and_the_end_waits_for_them(box, finishing):
+def test_meetings_go_on_without_who_waits_at_the_end_and_the_end_waits_for_them(
+    box, finishing, join
+):
     one, two, three = join(box), join(box), join(box)
     first = finishing(one)
     for _ in range(2):
@@ -118,7 +100,7 @@ def test_meetings_go_on_without_who_waits_at_the_end_and_the_end_waits_for_them(
     assert not first.is_alive()
 
 
-def test_after_an_end_all_are_at_the_same_meeting(box, finishing):
+def test_after_an_end_all_are_at_the_same_meeting(box, finishing, until, join):
     one, two = join(box), join(box)
     finishing(one)
     for _ in range(3):
@@ -132,7 +114,7 @@ def test_after_an_end_all_are_at_the_same_meeting(box, finishing):
         first.meet(timeout_s=WAIT_S)
 
 
-def test_who_joins_while_others_wait_at_the_end_is_waited_for(box, finishing):
+def test_who_joins_while_others_wait_at_the_end_is_waited_for(box, finishing, join):
     one, two = join(box), join(box)
     first = finishing(one)
     late = join(box)
@@ -142,7 +124,7 @@ def test_who_joins_while_others_wait_at_the_end_is_waited_for(box, finishing):
     late.finish(timeout_s=WAIT_S)
 
 
-def test_an_end_that_was_given_up_can_be_come_to_again(box):
+def test_an_end_that_was_given_up_can_be_come_to_again(box, join):
     one, two = join(box), join(box)
     with pytest.raises(RequestTimeoutError, match="rank 1"):
         one.finish(timeout_s=0.1)
@@ -151,7 +133,9 @@ def test_an_end_that_was_given_up_can_be_come_to_again(box):
     one.finish(timeout_s=WAIT_S)
 
 
-def test_an_end_waits_without_limit_for_the_living_and_names_them(box, monkeypatch, caplog):
+def test_an_end_waits_without_limit_for_the_living_and_names_them(
+    box, monkeypatch, caplog, until, join
+):
     monkeypatch.setattr("smbox.meeting.MEET_TIMEOUT_S", 0.2)
     monkeypatch.setattr("smbox.meeting.TELL_S", 0.3)
     one, slow = join(box, expected=3), join(box, expected=3, lease_s=WAIT_S)

@@ -11,31 +11,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import smbox
-from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RankTakenError
 
 LEASE_S = 0.6
 WAIT_S = 60.0
 
 
-def until(is_true):
-    """Wait, for WAIT_S at most, until something is true."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
-def join(box, **settings):
-    return smbox.join(box, "run", **({"lease_s": LEASE_S} | settings))
-
-
-def die(member):
-    """Have a member renew its lease no more, as a process does that is killed or stopped."""
-    heartbeat.drop(member)
-
-
-def test_members_get_the_lowest_ranks_and_know_each_other(box):
+def test_members_get_the_lowest_ranks_and_know_each_other(box, join):
     before = datetime.now(tz=UTC)
     first, second = join(box), join(box)
     assert (first.rank, second.rank, first.count, second.count) == (0, 1, 2, 2)
@@ -52,7 +34,7 @@ def test_members_get_the_lowest_ranks_and_know_each_other(box):
     second.leave()
 
 
-def test_members_that_join_at_once_get_different_ranks(box):
+def test_members_that_join_at_once_get_different_ranks(box, join):
     begin, members = threading.Barrier(6), []
 
     def compete():
@@ -68,12 +50,12 @@ def test_members_that_join_at_once_get_different_ranks(box):
     assert members[0].count == 6
 
 
-def test_runs_of_other_names_are_apart(box):
+def test_runs_of_other_names_are_apart(box, join):
     with join(box) as one, smbox.join(box, "other") as other:
         assert (one.rank, other.rank, one.count, other.count) == (0, 0, 1, 1)
 
 
-def test_a_living_member_stays_for_many_leases(box):
+def test_a_living_member_stays_for_many_leases(box, join):
     with join(box, lease_s=0.2) as one, join(box, lease_s=0.2) as other:
         ends_s = time.monotonic() + 1.5
         while time.monotonic() < ends_s:
@@ -90,7 +72,7 @@ def is_starved():
     return time.monotonic() - began_s > 0.02
 
 
-def test_who_does_not_renew_is_out_after_its_lease_and_named(box):
+def test_who_does_not_renew_is_out_after_its_lease_and_named(box, until, join, die):
     one, other = join(box), join(box)
     die(other)
     began_s = time.monotonic()
@@ -104,7 +86,9 @@ def test_who_does_not_renew_is_out_after_its_lease_and_named(box):
     one.leave()
 
 
-def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(box):
+def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(
+    box, until, join, die
+):
     one, other = join(box), join(box)
     other.progress = 41
     die(other)
@@ -120,7 +104,7 @@ def test_an_expired_rank_is_taken_with_its_progress_and_its_holder_is_told(box):
     assert one.count == 2
 
 
-def test_who_was_stopped_goes_on_if_nobody_took_its_rank(box):
+def test_who_was_stopped_goes_on_if_nobody_took_its_rank(box, until, join, die):
     one, other = join(box), join(box)
     die(other)
     until(lambda: one.count == 1)
@@ -130,7 +114,7 @@ def test_who_was_stopped_goes_on_if_nobody_took_its_rank(box):
     other.check()
 
 
-def test_progress_of_another_launch_is_not_taken_over(box):
+def test_progress_of_another_launch_is_not_taken_over(box, join):
     with join(box, rank=2, launch="first") as member:
         member.progress = 5
     with join(box, rank=2, launch="second") as member:
@@ -140,14 +124,14 @@ def test_progress_of_another_launch_is_not_taken_over(box):
         assert member.progress == 6
 
 
-def test_without_a_launch_nothing_is_taken_over_from_who_left(box):
+def test_without_a_launch_nothing_is_taken_over_from_who_left(box, join):
     with join(box) as member:
         member.progress = 5
     with join(box) as member:
         assert (member.rank, member.progress) == (0, 0)
 
 
-def test_progress_may_go_back(box):
+def test_progress_may_go_back(box, join):
     with join(box) as one, join(box) as other:
         one.progress = 9
         one.progress = 4
@@ -155,7 +139,7 @@ def test_progress_may_go_back(box):
         assert other.count == 2
 
 
-def test_a_given_rank_is_refused_while_its_holder_lives(box):
+def test_a_given_rank_is_refused_while_its_holder_lives(box, join):
     with join(box, rank=3) as member:
         assert member.rank == 3
         with pytest.raises(RankTakenError) as caught:
@@ -167,7 +151,7 @@ def test_a_given_rank_is_refused_while_its_holder_lives(box):
         assert member.rank == 3
 
 
-def test_a_given_rank_is_taken_when_its_holder_does_not_renew(box):
+def test_a_given_rank_is_taken_when_its_holder_does_not_renew(box, join, die):
     first = join(box, rank=0)
     first.progress = 12
     die(first)
@@ -177,7 +161,7 @@ def test_a_given_rank_is_taken_when_its_holder_does_not_renew(box):
             first.progress = 13
 
 
-def test_workers_are_the_living_and_those_who_never_came(box):
+def test_workers_are_the_living_and_those_who_never_came(box, until, join):
     first = join(box, expected=3)
     assert (first.count, first.workers) == (1, 3)
     assert [(each.rank, each.host, each.pid) for each in first.missing()] == [
@@ -193,14 +177,14 @@ def test_workers_are_the_living_and_those_who_never_came(box):
     until(lambda: first.workers == 4)
 
 
-def test_late_is_who_joins_a_run_at_work(box):
+def test_late_is_who_joins_a_run_at_work(box, join):
     first, second = join(box), join(box)
     assert (first.late, second.late) == (False, False)
     first.progress = 1
     assert join(box).late
 
 
-def test_a_closed_box_leaves(solo, box):
+def test_a_closed_box_leaves(solo, box, join):
     from smbox.testing.solo import solo_box
 
     other_box = solo_box(solo)
@@ -213,7 +197,7 @@ def test_a_closed_box_leaves(solo, box):
         other.check()
 
 
-def test_a_forked_child_is_no_member(box):
+def test_a_forked_child_is_no_member(box, join):
     member = join(box)
     if (child := os.fork()) == 0:
         try:
@@ -230,7 +214,7 @@ def test_a_forked_child_is_no_member(box):
 @pytest.mark.parametrize(
     "settings", [{"rank": -1}, {"rank": 1024}, {"lease_s": 0.0}, {"expected": -1}]
 )
-def test_impossible_settings_are_refused(box, settings):
+def test_impossible_settings_are_refused(box, settings, join):
     with pytest.raises(ConfigError):
         join(box, **settings)
     with join(box) as member:
