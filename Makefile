@@ -69,10 +69,14 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 # The tests start some thousands of Pythons. Where PYTHONDONTWRITEBYTECODE is set, as in many
 # containers, each of them would compile all of smbox that it imports: a third of its start.
 test: export PYTHONDONTWRITEBYTECODE =
-# There is a process for each core already.
+# There are processes enough for all cores already.
 test: export OMP_NUM_THREADS = 1
-test: $(BUILT) $(TRIED)  ## run every test, the core's first, a process for each core (minutes)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+test: $(BUILT) $(TRIED)  ## run every test, the core's first, three processes for two cores (minutes)
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# Many tests wait, for other processes and for leases; a process for each core would leave cores
+# idle meanwhile.
+TESTERS = $$(( ($$(nproc) * 3 + 1) / 2 ))
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
