@@ -259,7 +259,8 @@ def check_checkpoint(script: Script, path: Path) -> None:
         assert own.shape == center.shape
         assert not torch.equal(own, center)
         shown = torch.cat([x.flatten() for x in model.values() if x.is_floating_point()])
-        assert not torch.isin(own, shown).all()
+        some = own[:: max(1, own.numel() // 1000)]  # few: each looks at all that is shown
+        assert not all((shown == x).any() for x in some)
 
 
 def row(script: Script, every: int, added: int, removed: int) -> str:

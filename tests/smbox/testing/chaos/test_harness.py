@@ -6,20 +6,7 @@ import signal
 
 import pytest
 
-from smbox.testing.chaos.harness import FATES, Harness, Settings
-
-
-@pytest.mark.timeout(300)
-def test_a_small_run(tmp_path):
-    verdict = Harness(
-        Settings(seed=3, operations=40, strikes=4, kills=1, kills_inside=1, pace=4), tmp_path
-    ).run()
-    assert verdict.faults == [], verdict.text()
-    assert verdict.operations >= 40
-    assert verdict.kills >= 1
-    assert verdict.strikes >= 4
-    assert 1 <= verdict.kills_inside <= verdict.kills
-    assert set(verdict.fates) <= set(FATES)
+from smbox.testing.chaos.harness import Harness, Settings
 
 
 def test_a_longer_run_wants_more():
