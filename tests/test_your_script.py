@@ -6,7 +6,6 @@ import difflib
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -89,7 +88,7 @@ def test_the_ordinary_script_runs(python: str, tmp_path: Path):
 def test_a_variant_runs_on_several_workers(python: str, variant: str, tmp_path: Path):
     program = (python, str(EXAMPLES / variant), "--epochs", "2")
     options = VARIANTS[variant]
-    said = run(sys.executable, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
+    said = run(python, "-c", SMBOX, "run", *options, *program, cwd=tmp_path)
     found = accuracies(said)
     assert len(found) == (4 if "--nodes" in options else 2)
     assert max(found) > 50

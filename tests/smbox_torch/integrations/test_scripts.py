@@ -181,7 +181,7 @@ def run_shared(script: Script, data: Path, out: Path, python: str, *, more: str 
     words = arguments(script, f"{script.shared} {more}", data, out)
     program = (python, str(SCRIPTS / f"{script.name}_smbox.py"), *words)
     workers = "1" if more else "2"
-    return run(sys.executable, "-c", SMBOX, "run", "--per-node", workers, *program)
+    return run(python, "-c", SMBOX, "run", "--per-node", workers, *program)
 
 
 def losses(script: Script, said: str, rank: int | None = None) -> list[float]:
