@@ -75,8 +75,8 @@ test: $(BUILT) $(TRIED)  ## run every test, the core's first, three processes fo
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 # Many tests wait, for other processes and for leases; a process for each core would leave cores
-# idle meanwhile.
-TESTERS = $$(( ($$(nproc) * 3 + 1) / 2 ))
+# idle meanwhile. (nproc would take OMP_NUM_THREADS for the number of cores.)
+TESTERS = $$(( ($$(env -u OMP_NUM_THREADS nproc) * 3 + 1) / 2 ))
 
 check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
