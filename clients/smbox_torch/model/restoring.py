@@ -21,9 +21,9 @@ def restore(
 ) -> None:
     """Set a model's parameters and buffers to those of a checkpoint."""
     parameters.set(state_dict["parameters"])
-    if statistics is not None and state_dict.get("buffers"):
+    if statistics is not None and state_dict["buffers"]:
         statistics.set(state_dict["buffers"])
-    for count, saved in zip(counts, state_dict.get("counts", ()), strict=False):
+    for count, saved in zip(counts, state_dict["counts"], strict=False):
         count.copy_(saved)
 
 
