@@ -119,18 +119,23 @@ class Heartbeat:
     def __init__(self) -> None:
         self._due_s: dict[Holder, float] = {}
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._is_running = False
 
     def keep(self, holder: Holder) -> None:
         """Renew something from now on."""
-        with self._changed:
-            self._due_s[holder] = time.monotonic() + holder.interval_s
-            self._changed.notify_all()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._run, name="smbox-heartbeat", daemon=True
-                )
-                self._thread.start()
+        try:
+            with self._changed:
+                self._due_s[holder] = time.monotonic() + holder.interval_s
+                self._changed.notify_all()
+                if self._is_running:
+                    return
+                self._is_running = True
+            # Not under the lock: start() waits for the thread, which may collect garbage before
+            # it runs, and so drop a holder that nobody uses any more.
+            threading.Thread(target=self._run, name="smbox-heartbeat", daemon=True).start()
+        except BaseException:
+            self._is_running = False  # an interrupt may leave two threads: each renews
+            raise
 
     def drop(self, holder: Holder) -> None:
         """Renew it no more. Idempotent; does not wait for a beat that is under way."""
@@ -167,12 +172,13 @@ class Heartbeat:
                     self._due_s[holder] = now_s + holder.interval_s
                     return holder
                 self._changed.wait(self._due_s[holder] - now_s)
-            self._thread = None
+            self._is_running = False
             return None
 
 
 _HEARTBEATS: WeakKeyDictionary[object, Heartbeat] = WeakKeyDictionary()
-_MUTEX = threading.Lock()
+_MUTEX = threading.RLock()
+"""A thread that holds it may collect garbage, and so drop a holder."""
 
 
 def keep(holder: Holder) -> None:
@@ -201,7 +207,7 @@ def _leave_all() -> None:
 
 def _begin_anew() -> None:
     global _MUTEX  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _MUTEX = threading.Lock()
+    _MUTEX = threading.RLock()
     _HEARTBEATS.clear()  # the parent's threads do not run in a forked child
 
 

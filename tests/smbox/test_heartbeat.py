@@ -71,3 +71,56 @@ def test_an_error_in_one_renewal_ends_no_other(keep):
     failing, other = keep(Beating(memory, fail)), keep(Beating(memory))
     assert is_renewed(failing)
     assert is_renewed(other)
+
+
+def drop_elsewhere(beating):
+    """Drop it on another thread, as a finalizer does where that thread collects garbage."""
+    dropping = threading.Thread(target=heartbeat.drop, args=(beating,), daemon=True)
+    dropping.start()
+    dropping.join(WAIT_S)
+    assert not dropping.is_alive()
+
+
+def test_the_thread_may_drop_what_nobody_uses_any_more_before_it_runs(keep, monkeypatch):
+    memory = Memory()
+    unused, begun = Beating(memory), []
+
+    class Collecting(threading.Thread):
+        def start(self):
+            if self.name == "smbox-heartbeat":
+                begun.append(self)
+                drop_elsewhere(unused)
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Collecting)
+    assert is_renewed(keep(Beating(memory)))
+    assert len(begun) == 1
+
+
+def test_a_holder_may_be_dropped_while_another_one_is_kept(keep, monkeypatch):
+    unused, dropped = Beating(Memory()), threading.Event()
+
+    class Collecting(heartbeat.Heartbeat):
+        def __init__(self):
+            heartbeat.drop(unused)  # by the same thread: an allocation may collect garbage
+            dropped.set()
+            super().__init__()
+
+    monkeypatch.setattr(heartbeat, "Heartbeat", Collecting)
+    keeping = threading.Thread(target=keep, args=(Beating(Memory()),), daemon=True)
+    keeping.start()
+    assert dropped.wait(WAIT_S)
+    keeping.join(WAIT_S)
+
+
+def test_a_thread_that_cannot_be_started_is_started_for_the_next_holder(keep, monkeypatch):
+    memory = Memory()
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError):
+            keep(Beating(memory))
+    assert is_renewed(keep(Beating(memory)))
+
+
+def no_thread(_):
+    raise RuntimeError("can't start new thread")
