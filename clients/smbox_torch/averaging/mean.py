@@ -10,6 +10,7 @@ import torch
 
 from smbox.errors import ConfigError
 from smbox_torch.checks import check_optimizer
+from smbox_torch.model.flat import unique
 
 __all__ = ["Follow", "GradientViews", "Mean", "averaged"]
 
@@ -105,8 +106,7 @@ def averaged(optimizer: torch.optim.Optimizer) -> tuple[list[torch.Tensor], list
         ConfigError: there are none to average, or some have no mean; nothing was changed.
     """
     check_optimizer(optimizer)
-    every = [p for group in optimizer.param_groups for p in group["params"]]
-    members = list({id(parameter): parameter for parameter in every}.values())
+    members = unique(p for group in optimizer.param_groups for p in group["params"])
     found = [parameter for parameter in members if parameter.requires_grad]
     devices = sorted({str(parameter.device) for parameter in members})
     if not found or any(not each.dtype.is_floating_point for each in found):

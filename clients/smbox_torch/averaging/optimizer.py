@@ -139,7 +139,7 @@ class AveragingOptimizer(WrappedOptimizer):
             ConfigError: the parameters differ, or of several groups without names the order
                 in the model is unknown; the model is as it was.
         """
-        own = unique(p for group in self.param_groups for p in group["params"])
+        own = unique(self._members())
         names, groups = names_of(self.inner, self._model), len(self.param_groups)
         targets = counterparts(own, names, dict(model.named_parameters()), groups=groups)
         if self._model is not None:
