@@ -143,11 +143,13 @@ def open_over(
         return Channel(Connection(number, open_transport, identity, config))
 
     deadline_s = deadline_of(config.timeout_s)
+    control: ControlPath | None = None
     try:
         control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
+    if control is None:  # greeted again, with the proof that the node demands
         control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
     return Opened(control, RemotePath(scheme_of(address), open_channel, config))
 
@@ -162,28 +164,38 @@ def _greet(
     """Wait for the node's welcome; a channel that gets none is closed."""
     control = ControlPath(channel, address)
     try:
-        _await_welcome(control, deadline_s, look)
-    except BaseException as error:
+        _await_welcome(control, config.timeout_s, deadline_s, look)
+    except BaseException:
         control.close()
-        if not isinstance(error, RequestTimeoutError):
-            raise
-        raise ConnectError(
-            _why_silent(address), address=address, timeout_s=config.timeout_s
-        ) from error
+        raise
     return control
 
 
-def _await_welcome(control: ControlPath, deadline_s: float, look: Look) -> None:
-    """Wait for an answer; raise early what a look at a silent connection finds."""
+def _await_welcome(
+    control: ControlPath, timeout_s: float, deadline_s: float, look: Look
+) -> None:
+    """Wait for an answer; raise early what a look at a silent connection finds.
+
+    Raises:
+        ConnectError: none came within ``timeout_s``, which ends at ``deadline_s``.
+        SmboxError: the node refuses this client, or the look found why it is silent.
+    """
+    if _answers(control, min(SILENCE_S, left_s(deadline_s))):
+        return
+    refused = look(deadline_s + LOOK_OUTLASTS_S)
+    if refused is not None:
+        raise refused
+    if not _answers(control, left_s(deadline_s)):
+        address = control.address
+        raise ConnectError(_why_silent(address), address=address, timeout_s=timeout_s)
+
+
+def _answers(control: ControlPath, timeout_s: float) -> bool:
     try:
-        control.ping(min(SILENCE_S, left_s(deadline_s)))
-    except RequestTimeoutError:
-        refused = look(deadline_s + LOOK_OUTLASTS_S)
-        if refused is not None:
-            raise refused from None
-        if left_s(deadline_s) <= 0.0:
-            raise
-        control.ping(left_s(deadline_s))
+        control.ping(timeout_s)
+    except RequestTimeoutError:  # the error of the caller says more
+        return False
+    return True
 
 
 def _why_silent(address: str) -> str:

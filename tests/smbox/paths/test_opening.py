@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from smbox.config import ClientConfig
 from smbox.errors import AccessDeniedError, ConfigError, ConnectError, SmboxError
 from smbox.memory import layout
 from smbox.memory.segment import unlink
+from smbox.paths import opening
 from smbox.paths.opening import open_over, open_remote
 from smbox.testing.inproc import InprocHub
 from smbox.testing.welcome import welcome
@@ -58,6 +60,19 @@ def test_a_deaf_node_is_no_node(node):
         open_over(node.connect, "inproc://node", replace(CONFIG, timeout_s=0.05))
 
 
+def shown(error):
+    """The tracebacks that a user sees of an error that nobody catches."""
+    return "".join(traceback.format_exception(error)).count("Traceback (most recent call last)")
+
+
+def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
+    monkeypatch.setattr(opening, "SILENCE_S", 0.02)  # so that it is asked twice
+    node.is_down = True
+    with pytest.raises(ConnectError, match="no memory node answers") as caught:
+        open_over(node.connect, "inproc://node", replace(CONFIG, timeout_s=0.05))
+    assert shown(caught.value) == 1
+
+
 def named(frames, answers):
     """What somebody answers who is no node, and says that he is one."""
     request = decode_request(frames)
@@ -80,8 +95,9 @@ def test_who_names_another_node_learns_no_secret_and_is_sent_nothing(node, proof
         seen.append([bytes(frame) for frame in frames])
         return [(connection, named(frames, answers))]
 
-    with pytest.raises(AccessDeniedError, match="not the node"):
+    with pytest.raises(AccessDeniedError, match="not the node") as caught:
         open_over(InprocHub(handle).connect, "inproc://node", CONFIG)
+    assert shown(caught.value) == 1
     assert answers == []
     assert [decode_request(frames).op for frames in seen] == [Op.HELLO, Op.HELLO]
     assert not any(node.memory.cookie in frame for frames in seen for frame in frames)
