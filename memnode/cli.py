@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder that `smbox keygen` made: tcp is encrypted, and clients need a key",
     )
-    add("--parent-pid", type=int, metavar="PID", help="stop when this process ends")
+    add("--parent-pid", type=int, metavar="PID", help="of a running process: stop when it ends")
     add("--version", action=_ShowVersion, nargs=0, help="show the release and exit")
     add("--log-level", choices=LOG_LEVELS, default="warning", help="of the log on stderr")
     return made

@@ -35,7 +35,7 @@ class Wakeup:
             parent: so PR_SET_PDEATHSIG, which follows the thread that forked, is not enough.
 
     Raises:
-        ConfigError: no process can be watched by that number.
+        ConfigError: there is no such process, or it cannot be watched.
     """
 
     def __init__(self, parent_pid: int | None = None) -> None:
@@ -44,23 +44,11 @@ class Wakeup:
         self.is_over = False
         self._parent_pid = parent_pid
         if parent_pid is not None:
-            self._watch(parent_pid)
+            self.fds.append(_watch(parent_pid))
 
     def __del__(self) -> None:
         for fd in (self._write_fd, *self.fds):
             os.close(fd)
-
-    def _watch(self, pid: int) -> None:
-        try:
-            self.fds.append(os.pidfd_open(pid))
-        except ProcessLookupError:
-            self._note_parents_end()
-        except OSError as error:
-            raise ConfigError(f"cannot watch process {pid}: {error.strerror}") from error
-
-    def _note_parents_end(self) -> None:
-        _LOG.warning("stopping: process %d, which this node serves, ended", self._parent_pid)
-        self.is_over = True
 
     @contextmanager
     def catching_signals(self) -> Iterator[None]:
@@ -85,7 +73,19 @@ class Wakeup:
             with contextlib.suppress(BlockingIOError):
                 os.read(fd, _READ_NBYTES)
         elif fd in self.fds:
-            self._note_parents_end()
+            _LOG.warning(
+                "stopping: process %d, which this node serves, ended", self._parent_pid
+            )
+            self.is_over = True
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.is_over = True
+
+
+def _watch(pid: int) -> int:
+    """Return a descriptor that is readable once a process has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, OverflowError) as error:
+        message = f"cannot watch the process that the node is to serve: {error}"
+        raise ConfigError(message, parent_pid=pid) from None

@@ -15,6 +15,7 @@ from memnode.config import Bind
 from smbox.memory.segment import listing
 
 ADDRESS = "tcp://127.0.0.1:7070"
+NOBODY = str((1 << 22) + 1)  # Linux gives no process a number above 1 << 22
 
 
 def test_the_defaults_are_private():
@@ -55,6 +56,9 @@ def test_the_ready_line():
         ["--memory", "lots"],
         ["--bind", "tcp://0.0.0.0:7070"],
         ["--name", "a/b"],
+        ["--parent-pid", NOBODY],
+        ["--parent-pid", NOBODY, "--nodes", "2"],
+        ["--parent-pid", str(1 << 40)],
     ],
 )
 def test_what_can_never_work_is_status_2(arguments, capsys):

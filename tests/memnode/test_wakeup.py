@@ -65,8 +65,15 @@ def test_the_end_of_a_parent_ends_it(caplog):
         parent.stdin.close()
         assert hear(wakeup, 30)
         assert wakeup.is_over
-    assert Wakeup(parent.pid).is_over  # it ended before that
-    assert caplog.text.count(f"process {parent.pid}, which this node serves, ended") == 2
+    assert f"process {parent.pid}, which this node serves, ended" in caplog.text
+
+
+def test_a_parent_that_has_ended_already_is_refused():
+    with subprocess.Popen(["true"]) as parent:
+        pass
+    with pytest.raises(ConfigError, match="No such process") as caught:
+        Wakeup(parent.pid)
+    assert caught.value.facts["parent_pid"] == parent.pid
 
 
 def test_what_is_no_process_cannot_be_a_parent():
