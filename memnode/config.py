@@ -1,4 +1,4 @@
-"""What a memory node was told to do: sizes, names and addresses, parsed and checked. Pure."""
+"""What a memory node was told to do: names and addresses, parsed and checked. Pure."""
 
 from __future__ import annotations
 
@@ -8,33 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from smbox.address import NODE_MAX, OFFSET_BITS
+from smbox.address import NODE_MAX
 from smbox.config import TCP_FORM, is_host
 from smbox.errors import ConfigError
+from smbox.sizes import check_memory
 
 NODE_NAME_LENGTH_MAX: Final = 64
-MEMORY_NBYTES_MIN: Final = 1 << 20
-MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # as many as a node has addresses
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
-_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-
-
-def parse_size(text: str) -> int:
-    """Read a number of bytes: ``"8GiB"``, ``"500MB"``, ``"64k"``, ``"4096"``.
-
-    ``KiB`` counts in 1024, ``KB`` and ``K`` in 1000, as disks and networks do.
-
-    Raises:
-        ConfigError: not a size.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
-    number, unit, binary = match.groups(default="")
-    return int(float(number) * (1024 if binary else 1000) ** _POWER[unit.upper()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +101,8 @@ class NodeConfig:
             raise ConfigError("a node needs an address to listen on")
         if self.name is not None:
             _check_name(self.name)
-        nbytes = MEMORY_NBYTES_MIN if self.memory_nbytes is None else self.memory_nbytes
-        if not MEMORY_NBYTES_MIN <= nbytes <= MEMORY_NBYTES_MAX:
-            raise ConfigError(
-                "a node has at least 1 MiB, and no more memory than there are addresses",
-                memory_nbytes=nbytes,
-            )
+        if self.memory_nbytes is not None:
+            check_memory(self.memory_nbytes)
         if self.parent_pid is not None and self.parent_pid <= 0:
             raise ConfigError("not a process id", parent_pid=self.parent_pid)
         if not 0 <= self.node_id <= NODE_MAX:

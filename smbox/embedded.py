@@ -21,10 +21,11 @@ from typing import IO, Final
 from smbox.box import Box
 from smbox.config import ClientConfig
 from smbox.deadline import deadline_of, left_s
-from smbox.errors import ConfigError, ConnectError
+from smbox.errors import ConnectError
 from smbox.memory.superblock import remove_all
 from smbox.native import library
 from smbox.paths.pair import PathPair
+from smbox.sizes import check_memory, parse_size
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,12 +48,12 @@ def local(
         timeout_s: how long every verb waits when not told; starting may take longer.
 
     Raises:
-        ConfigError: the node refuses ``memory``, or the transport cannot work here.
+        ConfigError: no node can have ``memory``, or the transport cannot work here.
         ConnectError: the node does not start; its own words are on stderr.
         NativeError: there is no native library, without which no node works.
     """
     library.load()
-    node = EmbeddedNode(str(memory))
+    node = EmbeddedNode(memory)
     try:
         paths = PathPair(ClientConfig(node.address, transport, timeout_s))
         paths.open()
@@ -86,15 +87,15 @@ class EmbeddedNode:
     """A memory node in a child process, started again when it dies.
 
     Args:
-        memory: most bytes that it may take.
+        memory: most bytes that it may take, such as "1GiB", or a number of them.
 
     Raises:
-        ConfigError: it refuses its settings.
+        ConfigError: no node can have so many; none was started.
         ConnectError: it does not start.
     """
 
-    def __init__(self, memory: str) -> None:
-        self._memory = memory
+    def __init__(self, memory: str | int) -> None:
+        self._memory_nbytes = check_memory(parse_size(str(memory)))
         self._name = f"local-{os.getpid()}-{secrets.token_hex(4)}"
         self._owner = os.getpid()
         self._mutex = threading.Lock()
@@ -127,7 +128,7 @@ class EmbeddedNode:
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the process and wait until it serves."""
         command = [sys.executable, "-m", "memnode", "--bind", self.address]
-        command += ["--name", self._name, "--memory", self._memory, "--json"]
+        command += ["--name", self._name, "--memory", str(self._memory_nbytes), "--json"]
         command += ["--parent-pid", str(self._owner)]
         process = subprocess.Popen(
             command,
@@ -157,7 +158,7 @@ class EmbeddedNode:
                     self._process = self._start()
                     failures = 0
                     continue
-                except (ConnectError, ConfigError, OSError):
+                except (ConnectError, OSError):
                     failures += 1
                     _LOG.exception("memory node %s does not start", self._name)
             self._closing.wait(PAUSE_S * failures)
@@ -169,9 +170,10 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
     line = _line(output, READY_TIMEOUT_S)
     if not line:
         _stop(process)
-        if process.returncode == 2:  # of the command line: settings that cannot work
-            raise ConfigError("the memory node refuses its settings; see stderr")
-        raise ConnectError("the memory node does not start", exit_status=process.returncode)
+        raise ConnectError(
+            "the memory node does not start; its own words are on stderr",
+            exit_status=process.returncode,
+        )
     try:
         address: str = json.loads(line)["address"]
     except (ValueError, TypeError, KeyError) as error:

@@ -2,32 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from memnode.config import Bind, NodeConfig, parse_size
+from memnode.config import Bind, NodeConfig
 from smbox.errors import ConfigError
 
 LOOPBACK = Bind.parse("tcp://127.0.0.1:0")
-
-
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("4096", 4096),
-        ("64k", 64_000),
-        ("500MB", 500_000_000),
-        ("8GiB", 8 << 30),
-        (" 1.5 GiB ", 3 << 29),
-        ("1TiB", 1 << 40),
-        ("7b", 7),
-    ],
-)
-def test_sizes(text, nbytes):
-    assert parse_size(text) == nbytes
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "8 gigs", "8iB", "1e9", "8GiBs"])
-def test_what_is_no_size(text):
-    with pytest.raises(ConfigError, match="size"):
-        parse_size(text)
 
 
 def test_addresses():

@@ -70,10 +70,11 @@ def test_the_node_ends_with_its_parent_even_if_that_is_killed(until):
     until(lambda: not list(Path("/dev/shm").glob(f"smbox.{name.decode()}.*")))
 
 
-def test_settings_that_cannot_work(capfd):
-    with pytest.raises(ConfigError):
-        EmbeddedNode("plenty")
-    assert "size" in capfd.readouterr().err
+@pytest.mark.parametrize(("memory", "told"), [("plenty", "'plenty'"), (4096, "at least 1 MiB")])
+def test_memory_that_no_node_can_have_is_named_before_one_is_started(memory, told, capfd):
+    with pytest.raises(ConfigError, match=told):
+        embedded.local(memory)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_node_that_does_not_start(monkeypatch):
