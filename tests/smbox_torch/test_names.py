@@ -81,3 +81,10 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_is_made(node, use, name, k
     with pytest.raises(kind, match=says):
         use(node, name)
     assert node.regions() == before
+
+
+@pytest.mark.parametrize("kind", ["SyncGroup", "HybridSGD"])
+@pytest.mark.parametrize("name", ["runs/1", "a.building", "x" * 128])
+def test_a_name_may_be_one_that_no_file_of_the_host_can_have(node, kind, name):
+    with USES[kind](node, name):
+        pass

@@ -12,6 +12,7 @@ one to gather on the host, whatever its name, finds and removes it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 import zlib
@@ -29,6 +30,7 @@ from smbox_torch.world import World
 
 HOST_PREFIX: Final = "smbox-host."
 """No memory node has names like these: its own begin with ``smbox.`` and its name."""
+DIGEST_LENGTH: Final = 12
 BUILDING: Final = ".building"
 POLL_S: Final = 2e-3
 GATHERED: Final = 3  # the last of a row's counters; the others are the user's
@@ -71,7 +73,8 @@ class HostMemory:
         """Share ``nbytes`` with the other ranks of this host; returns when all are there.
 
         Args:
-            name: what the memory is for; a run may use a name again, one after the other.
+            name: what the memory is for, any text; a run may use a name again, one after the
+                other.
             world: who this process is.
             nbytes: of data; the same on every rank.
             layout: what the data means, in words; the same on every rank.
@@ -83,7 +86,7 @@ class HostMemory:
             OutOfMemoryError: /dev/shm has no room; nothing is left.
         """
         wanted = _header(world, nbytes, layout)
-        full_name = f"{HOST_PREFIX}{name}.{world.host_token}"
+        full_name = _full_name(name, world)
         mapped = (
             _make(full_name, wanted) if world.is_group_root else _find(full_name, timeout_s)
         )
@@ -138,6 +141,12 @@ class HostMemory:
         self._segment.close()
 
 
+def _full_name(name: str, world: World) -> str:
+    """Name the segment: what a user calls it may hold a "/", which no segment's name can."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:DIGEST_LENGTH]
+    return f"{HOST_PREFIX}{digest}.{world.host_token}"
+
+
 def remove_leftovers() -> list[str]:
     """Unlink what dead runs of this user left while they gathered; returns the names."""
     removed = []
@@ -176,7 +185,9 @@ def _make(name: str, header: NDArray[np.uint64]) -> Segment:
     remove_leftovers()
     if name in segment.listing(name):
         raise SegmentError(
-            f"{name} is being gathered by a living process: give each group its own name"
+            "a group of this name is being gathered by a living process: give each group its"
+            " own name",
+            segment=name,
         )
     pid, pid_started = process.own()
     nbytes = _data_at(int(header[Header.RANKS])) + int(header[Header.NBYTES])
