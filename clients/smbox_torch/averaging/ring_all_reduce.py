@@ -14,21 +14,19 @@ Variant: one all-reduce of the flat gradient per step and dtype, after backward.
 
 from __future__ import annotations
 
-import datetime as dt
 import socket
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch.distributed.rendezvous import rendezvous
 
-from smbox.errors import ConfigError
 from smbox_torch.adapter import as_array
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.mean import averaged
 from smbox_torch.averaging.optimizer import AveragingOptimizer
 from smbox_torch.averaging.packed import Packed, packed_nbytes
 from smbox_torch.averaging.ring import Exchange, Ring
+from smbox_torch.averaging.store_exchange import StoreExchange
 from smbox_torch.averaging.summed_mean import SummedMean, check_alike
 from smbox_torch.averaging.sync_group import TIMEOUT_S
 from smbox_torch.checks import seconds
@@ -37,7 +35,6 @@ from smbox_torch.world import World, world_or_launched
 
 __all__ = ["RingAllReduce"]
 
-STORE_PREFIX: Final = "smbox_torch.ring"
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -110,7 +107,7 @@ class RingAllReduce(AveragingOptimizer):
         ConfigError: nobody says who this process is, a parameter has no mean, the workers'
             models differ, or several workers have neither ``exchange`` nor a master; nothing
             happened.
-        WorkerLostError: a worker never came.
+        WorkerLostError: a worker never came; nothing happened.
     """
 
     def __init__(
@@ -158,41 +155,11 @@ def _begin_alike(tensors: Sequence[torch.Tensor], by: RingSum) -> None:
 
 
 def _exchange_of(world: World, timeout_s: float) -> Exchange:
-    return _StoreExchange(world, timeout_s) if world.world_size > 1 else _alone
+    return StoreExchange(world, timeout_s) if world.world_size > 1 else _alone
 
 
 def _alone(address: str) -> Sequence[str]:
     return [address]
-
-
-class _StoreExchange:
-    """Addresses by way of the store that torch's own process groups begin with.
-
-    Rank 0 may be the one that serves the store, so it is kept as long as this object.
-    """
-
-    def __init__(self, world: World, timeout_s: float) -> None:
-        if world.master_addr is None or world.master_port is None:
-            raise ConfigError(
-                "the workers of a ring meet at SMBOX_MASTER_ADDR and SMBOX_MASTER_PORT, under"
-                " torchrun at MASTER_ADDR and MASTER_PORT: start them by smbox run or torchrun,"
-                " or give exchange="
-            )
-        host = f"[{world.master_addr}]" if ":" in world.master_addr else world.master_addr
-        self._url = f"tcp://{host}:{world.master_port}"
-        self._world = world
-        self._timeout = dt.timedelta(seconds=timeout_s)
-        self._store: Any = None
-
-    def __call__(self, address: str) -> Sequence[str]:
-        """Tell this worker's address and learn the others'."""
-        world = self._world
-        meeting = rendezvous(self._url, world.rank, world.world_size, timeout=self._timeout)
-        self._store, _, _ = next(iter(meeting))
-        prefix = f"{STORE_PREFIX}.{world.restart}"
-        self._store.set(f"{prefix}.{world.rank}", address)
-        names = [f"{prefix}.{rank}" for rank in range(world.world_size)]
-        return [self._store.get(name).decode() for name in names]
 
 
 def _own_host(master_addr: str) -> str:

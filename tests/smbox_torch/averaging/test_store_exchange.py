@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from smbox.errors import ConfigError, WorkerLostError
+from smbox_torch.averaging.store_exchange import StoreExchange
+from smbox_torch.launching.this_host import free_port
+from smbox_torch.world import World
+
+SHORT_S = 1.0
+LONG_S = 60.0
+
+
+def world(rank: int, size: int, port: int) -> World:
+    return World(
+        rank,
+        rank,
+        size,
+        size,
+        master_addr="127.0.0.1",
+        master_port=port,
+    )
+
+
+@pytest.mark.parametrize("timeout_s", [LONG_S, math.inf])
+def test_all_learn_all_addresses(timeout_s):
+    port = free_port()
+    exchanges = [StoreExchange(world(rank, 3, port), timeout_s) for rank in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda each, own: each(own), exchanges, "abc"))
+    assert found == [["a", "b", "c"]] * 3
+
+
+def test_who_serves_the_store_names_the_workers_that_never_came():
+    with pytest.raises(WorkerLostError, match="rank 1, 2 never came") as caught:
+        StoreExchange(world(0, 3, free_port()), SHORT_S)("a")
+    assert caught.value.facts["rank"] == 1
+
+
+def is_served(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_client_of_the_store_names_the_worker_that_never_came(until):
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(StoreExchange(world(0, 3, port), 4 * SHORT_S), "a")
+        until(lambda: is_served(port))
+        with pytest.raises(WorkerLostError, match="rank 2 never came"):
+            StoreExchange(world(1, 3, port), SHORT_S)("b")
+        with pytest.raises(WorkerLostError, match="rank 2 never came"):
+            first.result()
+
+
+def test_a_store_that_nobody_serves_is_named():
+    port = free_port()
+    with pytest.raises(WorkerLostError, match="does not answer") as caught:
+        StoreExchange(world(1, 2, port), SHORT_S)("b")
+    assert caught.value.facts["store"] == f"tcp://127.0.0.1:{port}"
+
+
+def test_a_store_that_never_answers_holds_nobody_for_ever():
+    """As one whose process is stopped: torch's own client waits for it without an end."""
+    begun_s = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(WorkerLostError, match="does not answer") as caught:
+            StoreExchange(world(1, 2, port), SHORT_S)("b")
+    assert caught.value.facts["rank"] == 0
+    assert time.monotonic() - begun_s < LONG_S
+
+
+def test_several_workers_need_a_master():
+    with pytest.raises(ConfigError, match="exchange="):
+        StoreExchange(World(world_size=2), LONG_S)
