@@ -7,7 +7,8 @@ node.
     NAME.gradientT.DTYPE     sums of turn T; of 16-bit gradients in float32
     NAME.rowsT               f64[workers, n]: a row of each worker
     NAME.stateT              u8[workers, m]: buffers of each worker
-    NAME.ended               i64[workers]: 1 + the steps of a worker that finished, else 0
+    NAME.ended               i64[workers]: 1 + the steps of a worker that finished; -1 - the
+                             rank that a worker has given up; else 0
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from smbox_torch.averaging.steps import finished_early
 from smbox_torch.averaging.summed_mean import FLAGS, STEPS, WEIGHT, flat_gradients
 from smbox_torch.boxes import Array, BoxLike, RegionLike
 from smbox_torch.workers.phase import of_this_start
+from smbox_torch.workers.team import DIED
 
 __all__ = ["BoxSum"]
 
@@ -203,11 +205,19 @@ class BoxSum:
                 return
 
     def _look(self) -> None:
-        """Raise if a worker that is waited for will not come."""
-        ended = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
-        for index in np.flatnonzero(ended):
-            raise finished_early(self._ranks[int(index)], int(ended[index]) - 1)
-        for rank, verdict in self._lost().items():
+        """Raise if a worker that is waited for will not come.
+
+        All name the same rank: who leaves because of another has written that down.
+        """
+        lost = self._lost()  # first: who is found gone has written before
+        words = self._ended.get() if self._have_begun else np.zeros(self.size, np.int64)
+        for index in np.flatnonzero(words > 0):
+            raise finished_early(self._ranks[int(index)], int(words[index]) - 1)
+        given_up = [-1 - int(word) for word in words[words < 0]]
+        died = [rank for rank, verdict in lost.items() if verdict == DIED]
+        for rank in (*given_up, *died, *lost):
+            self._end(-1 - rank)
+            verdict = lost.get(rank, "was given up by another rank")
             raise WorkerLostError(
                 f"rank {rank} {verdict}; the others cannot go on without it: start all again,"
                 " and go on from a checkpoint",

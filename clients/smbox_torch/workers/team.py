@@ -6,14 +6,17 @@ come, leave and die. On any other memory, a model of one in a test, the team is 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from smbox import Member
 from smbox.errors import ConfigError
 from smbox_torch.boxes import BoxLike
 from smbox_torch.workers.phase import of_this_start
 
-__all__ = ["FixedTeam", "JoinedTeam", "Team", "check_uncounted"]
+__all__ = ["DIED", "LEFT", "FixedTeam", "JoinedTeam", "Team", "check_uncounted"]
+
+DIED: Final = "died"
+LEFT: Final = "left"
 
 
 class Team(Protocol):
@@ -44,7 +47,7 @@ class Team(Protocol):
         """Return what is known of a rank, as facts of an error."""
 
     def lost(self) -> dict[int, str]:
-        """Look which ranks died or left that an earlier look found alive: "died" or "left"."""
+        """Look which ranks died or left that an earlier look found alive: DIED or LEFT."""
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has this worker's rank."""
@@ -181,7 +184,7 @@ class JoinedTeam:
         died = dead.union(view.expired())
         gone = self._came.difference(alive - dead)
         self._came |= alive
-        return {rank: "died" if rank in died else "left" for rank in sorted(gone)}
+        return {rank: DIED if rank in died else LEFT for rank in sorted(gone)}
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has this rank."""

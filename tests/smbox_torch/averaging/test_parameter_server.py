@@ -160,6 +160,25 @@ def test_a_worker_that_is_gone_is_named_at_once(end: str):
         gone.close(exchange=False)
 
 
+@pytest.mark.parametrize("end", ["died", "left"])
+def test_who_leaves_because_of_another_is_not_named_in_its_place(end: str):
+    with smbox.local("64MiB") as node:
+        lease_s = 2.0 if end == "died" else WAIT_S
+        workers = [worker(i, node, 3, timeout_s=WAIT_S, lease_s=lease_s) for i in range(3)]
+        together(workers, 2)
+        gone = workers[2].optimizer
+        if end == "died":
+            heartbeat.drop(gone.member)
+        else:
+            with pytest.raises(KeyError), gone:
+                raise KeyError("of the loop")
+        for one in workers[:2]:  # the second one comes when the first has left
+            with pytest.raises(WorkerLostError) as caught, one.optimizer:
+                one.run()
+            assert caught.value.facts["rank"] == 2
+        gone.close(exchange=False)
+
+
 def test_a_run_on_the_memory_of_one_that_finished_waits_for_its_workers():
     with smbox.local("64MiB") as node:
         for _ in range(2):
