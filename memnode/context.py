@@ -33,7 +33,7 @@ class Metrics:
         slots_recovered: journal slots of dead local clients rolled back or finished.
         sessions_expired: clients forgotten after long silence.
         requests: requests by their op.
-        refusals: error replies by their status.
+        refusals: error replies by their status; not the challenge that clients begin with.
     """
 
     received_nbytes: int = 0

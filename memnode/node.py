@@ -133,6 +133,8 @@ class Node:
         channel = self._sessions.by_connection.get(connection)
         if request.op is Op.HELLO:
             reply = self._greet(connection, request, user)
+            if reply.status is Status.ACCESS_DENIED and not cast("Hello", request.body).proof:
+                return [(connection, encode_reply(reply))]  # a challenge refuses nobody
         elif channel is None or channel.hello.generation != request.generation:
             stranger = RemoteError("say HELLO first", op=request.op.name)
             reply = refuse(request, stranger, status=Status.NO_SESSION)

@@ -38,6 +38,14 @@ def test_a_private_address_wants_a_proof(bench, proof):
     assert peer.ask(Op.PING, body=Empty()).status is Status.NO_SESSION
 
 
+def test_a_challenge_counts_as_no_refusal_and_a_wrong_proof_does(bench):
+    peer = bench.peer(hello=False)
+    peer.hello(proof=b"")
+    assert "refusals.ACCESS_DENIED" not in bench.node.facts()
+    peer.hello(proof=bytes(32))
+    assert bench.node.facts()["refusals.ACCESS_DENIED"] == 1
+
+
 def test_a_proof_is_one_channels_at_one_memory(bench):
     peer = bench.peer(hello=False)
     hello = Hello(client_id=peer.client_id, channel=0, nonce=bytes(16))
