@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from smbox import ConfigError, LayoutMismatchError, RequestTimeoutError
 from smbox.deadline import check_seconds
+from smbox_torch.checks import whole
 from smbox_torch.publishing.publication import Entry, Layout, Source, has_no_shape, state_of
 
 __all__ = ["Wanted"]
@@ -27,7 +27,8 @@ class Wanted:
     Args: those of ``Subscriber.pull``.
 
     Raises:
-        ConfigError: they contradict each other, or nobody can wait so long.
+        ConfigError: there is no such version, they contradict each other, or nobody can wait
+            so long.
         TypeError: a version is no whole number.
     """
 
@@ -39,16 +40,17 @@ class Wanted:
         names: Iterable[str] | None,
         version: int | None,
     ) -> None:
-        if version is not None and (operator.index(version) < 1 or newer_than):
+        self.version = None if version is None else whole("version", version)
+        newer_than = whole("newer_than", newer_than, least=0)
+        if self.version is not None and newer_than:
             raise ConfigError(
-                "a pull is of one version, 1 or higher, or of one newer than another",
+                "a pull is of one version, or of one newer than another",
                 version=version,
                 newer_than=newer_than,
             )
         if isinstance(names, str):
             raise ConfigError("names is a list of names, not one name", names=names)
-        self.version = version
-        self.at_least = operator.index(newer_than) + 1 if version is None else version
+        self.at_least = newer_than + 1 if self.version is None else self.version
         self._into = None if into is None else state_of(into)
         self._names = None if names is None else tuple(names)
         self._timeout_s = check_seconds(timeout_s)

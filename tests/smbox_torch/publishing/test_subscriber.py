@@ -163,7 +163,12 @@ def test_a_version_can_be_asked_for_by_number_as_long_as_it_is_kept(box, name, s
         for more in ({"version": 0}, {"version": 2, "newer_than": 1}, {"timeout_s": math.nan}):
             with pytest.raises(smbox.ConfigError):
                 subscriber.pull(**more)
-        for more in ({"newer_than": 0.5}, {"version": 1.0}):
+        for more in (
+            {"newer_than": 0.5},
+            {"version": 1.0},
+            {"version": True},
+            {"newer_than": True},
+        ):
             with pytest.raises(TypeError):
                 subscriber.pull(**more)
         assert subscriber.version == 3
