@@ -3,7 +3,8 @@
 A stage is a member of the run (``smbox.join``) whose rank is the stage's number. It is lost if
 it was seen alive, or is known by its offer or answer, and has died since. Places that a run
 which was killed has left are not of this run: while a pipeline is built, only a stage counts
-whose process lives on this host, or whose lease word has changed since the first look.
+whose process was alive on this host at a look, or whose lease was taken or renewed since the
+first look.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 from smbox import Box, Counter, Region
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError, WorkerLostError
-from smbox.lease import LEFT, generations, numbers
+from smbox.lease import EXPIRED, LEFT, generations, numbers
 from smbox.roster import LEASE, View
 from smbox_torch.pipeline.end import End, How
 from smbox_torch.workers.team import JoinedTeam
@@ -64,6 +65,7 @@ class Stages:
         self._known: dict[int, int] = {}
         self._came: dict[int, int] = {}
         self._first = team.member.look()
+        self._note(self._first)
         self._is_building = True
 
     def generation(self, stage: int) -> int:
@@ -210,13 +212,12 @@ class Stages:
         return None
 
     def _note(self, view: View) -> None:
-        """Note who is alive, of those that are not known."""
-        for stage in range(self._count):
-            if stage not in self._known and not view.is_free(stage):
-                record = view.record(stage)
-                lives_here = record is not None and record.is_known_alive()
-                if lives_here or view.words[stage, LEASE] != self._first.words[stage, LEASE]:
-                    self._came[stage] = _generation(view, stage)
+        """Note who has come, of those that are not known; they may be dead by now."""
+        for stage in set(range(self._count)).difference(self._known):
+            # The mark of an observer is no sign of life.
+            first, word = (each.words[stage, LEASE] | EXPIRED for each in (self._first, view))
+            if word > first or _lives_here(view, stage):
+                self._came[stage] = _generation(view, stage)
 
     def _verdict(self, view: View, stage: int) -> How | None:
         """Say what became of a stage that is known, or has come; None if it lives."""
@@ -246,6 +247,11 @@ class Stages:
 
 def _generation(view: View, stage: int) -> int:
     return int(generations(view.words[stage : stage + 1, LEASE])[0])
+
+
+def _lives_here(view: View, stage: int) -> bool:
+    record = view.record(stage)
+    return not view.is_free(stage) and record is not None and record.is_known_alive()
 
 
 def _has_left(view: View, stage: int) -> bool:
