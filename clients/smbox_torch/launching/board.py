@@ -73,7 +73,7 @@ class Board:
         return screen
 
     def _screen(self, rank: int) -> Screen:
-        return Screen(lambda text: self.line(rank, text))
+        return Screen(lambda lines: self.lines(rank, lines))
 
     def env(self, rank: int) -> dict[str, str]:
         """Return variables by which rich and tqdm draw as on the terminal, if it shows them."""
@@ -87,13 +87,14 @@ class Board:
             "LINES": str(lines),
         }
 
-    def line(self, rank: int, text: str) -> None:
-        """Show a line that a worker has printed, unless it is a warning seen before."""
-        self._rows[rank].last = text
+    def lines(self, rank: int, lines: Sequence[str]) -> None:
+        """Show lines that a worker has printed, one or more, without warnings seen before."""
+        self._rows[rank].last = lines[-1]
         if self._logs is not None:
-            self._logs.write(rank, text)
-        if rank in self._ranks and not self._repeats.is_repeat(rank, text):
-            self._show(f"[rank {rank}] {text}")
+            self._logs.write(rank, lines)
+        if rank in self._ranks:
+            new = (text for text in lines if not self._repeats.is_repeat(rank, text))
+            self._show([f"[rank {rank}] {text}" for text in new])
 
     def report(self, rank: int, fields: dict[str, Any]) -> None:
         """Show a worker's newest figures; those not named stay."""
@@ -105,13 +106,17 @@ class Board:
 
     def note(self, text: str) -> None:
         """Show a line of the launcher's own."""
-        self._show(f"smbox run: {text}")
+        self._show([f"smbox run: {text}"])
 
-    def _show(self, text: str) -> None:
+    def _show(self, lines: Sequence[str]) -> None:
+        """Show lines, at once: a console takes longer for a line than for writing many."""
+        if not lines:
+            return
         if self._terminal is not None:
-            self._terminal.line(text)
+            self._terminal.lines(lines)
         else:
-            self._console.print(Text(text), soft_wrap=True)
+            self._console.file.write("\n".join(lines) + "\n")
+            self._console.file.flush()
 
     def refresh(self, *, now: bool = False) -> None:
         """Draw the table again, at most every REFRESH_S unless ``now``."""

@@ -30,7 +30,7 @@ class Entrance:
     Args:
         argv: words that enter the host, and those of the agent.
         take: called with each frame; raises RemoteProtocolError where it is not an agent's.
-        hear: called with each line that the words print besides.
+        hear: called with the lines that the words print besides.
         ended: called once the process has ended.
 
     Attributes:
@@ -45,7 +45,7 @@ class Entrance:
         self,
         argv: Sequence[str],
         take: Take,
-        hear: Callable[[str], None],
+        hear: Callable[[list[str]], None],
         ended: Callable[[], None],
     ) -> None:
         self._frames = Frames(take, Screen(hear))

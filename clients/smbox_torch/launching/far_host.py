@@ -237,8 +237,8 @@ class FarHost:
         for child in self._children.values():
             child.end(LOST)
 
-    def _hear(self, line: str) -> None:
-        if line.strip():
+    def _hear(self, lines: list[str]) -> None:
+        for line in filter(str.strip, lines):
             self._said.append(line)
             self._note(f"host {self.host.name}: {line}")
 

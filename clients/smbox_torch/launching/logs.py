@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -35,9 +35,9 @@ class Logs:
                 log_dir=str(folder),
             ) from error
 
-    def write(self, rank: int, line: str) -> None:
-        """Write a line of a rank; it is in the file when this returns."""
-        self._files[rank].write(line + "\n")
+    def write(self, rank: int, lines: Sequence[str]) -> None:
+        """Write lines of a rank; they are in the file when this returns."""
+        self._files[rank].write("\n".join(lines) + "\n")
 
     def close(self) -> None:
         """Close all files."""

@@ -50,11 +50,13 @@ class Screen:
     """The rows of one worker that may still change.
 
     Args:
-        settle: called with each line that no longer changes, without its end.
+        settle: called with the lines that no longer change, without their ends: all those of
+            a chunk at once.
     """
 
-    def __init__(self, settle: Callable[[str], None]) -> None:
+    def __init__(self, settle: Callable[[list[str]], None]) -> None:
         self._settle = settle
+        self._settled: list[str] = []
         self._rows = [Row()]
         self._at = 0
         self._column = 0
@@ -71,6 +73,7 @@ class Screen:
         self._rest = text[end:]
         for token in TOKEN.finditer(text, 0, end):
             self._take(token)
+        self._tell()
 
     def end(self) -> None:
         """Give away all rows: nothing more comes."""
@@ -81,6 +84,7 @@ class Screen:
             self._give_away(self._rows[-1])
         self._rows = [Row()]
         self._at = self._column = 0
+        self._tell()
 
     @property
     def rows(self) -> list[str]:
@@ -128,14 +132,18 @@ class Screen:
         if self._new_lines > PATIENCE * self._held:
             self._held = 0
         while self._at > self._held:
-            row = self._rows.pop(0)
             self._at -= 1
-            self._give_away(row)  # last: it may raise where nobody reads any more
+            self._give_away(self._rows.pop(0))
 
     def _give_away(self, row: Row) -> None:
         text = row.text.rstrip() if row.is_bar else row.text
         if not row.is_gone and (text or not row.is_bar):
-            self._settle(text)
+            self._settled.append(text)
+
+    def _tell(self) -> None:
+        lines, self._settled = self._settled, []
+        if lines:
+            self._settle(lines)  # last: it may raise where nobody reads any more
 
     def _control(self, final: str, values: str) -> None:
         """Obey a sequence that moves the cursor or erases; drop all others, such as colors."""

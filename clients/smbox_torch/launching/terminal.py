@@ -7,6 +7,7 @@ the answer is typed behind it and nothing draws over it.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -53,15 +54,16 @@ class Terminal:
         self._asked = question
         self._asked_s = time.monotonic()
 
-    def line(self, text: str) -> None:
-        """Show a line above; it ends the question that it begins with."""
-        if self._asked and text.startswith(self._asked):
+    def lines(self, lines: Sequence[str]) -> None:
+        """Show lines above; the first one ends the question that it begins with."""
+        if self._asked and lines[0].startswith(self._asked):
             # Whoever answered has ended the row already: only what came after it is shown.
-            self._raw(text[len(self._asked) :] + "\n")
+            self._raw(lines[0][len(self._asked) :] + "\n")
             self._asked = ""
-        else:
-            self._end_row()
-            self._console.print(Text(text), soft_wrap=True)
+            lines = lines[1:]
+        self._end_row()
+        if lines:
+            self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def close(self, display: RenderableType) -> None:
         """Leave the display's last state on the terminal."""

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 
 from smbox_torch.launching import board as boards
@@ -25,7 +26,7 @@ def rows_of(made: Board) -> list[list[str]]:
 
 def test_in_a_pipe_every_line_names_its_rank():
     made, shown = board(is_terminal=False)
-    made.line(2, "loss [bold]0.5 " + "x" * 200)
+    made.lines(2, ["loss [bold]0.5 " + "x" * 200])
     made.note("rank 1: exit code 3")
     made.refresh(now=True)
     made.close()
@@ -35,13 +36,37 @@ def test_in_a_pipe_every_line_names_its_rank():
     ]
 
 
+class CountedWrites(io.StringIO):
+    """A file that counts how often it is written to."""
+
+    count = 0
+
+    def write(self, text: str) -> int:
+        self.count += 1
+        return super().write(text)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_lines_of_a_chunk_are_shown_at_once(is_terminal: bool):
+    shown = CountedWrites()
+    console = Console(file=shown, force_terminal=is_terminal, width=100, highlight=False)
+    made = Board([0, 0], console)
+    lines = [f"line {number}" for number in range(200)]
+    before = shown.count
+    made.output(0).feed("".join(f"{line}\n" for line in lines).encode())
+    assert shown.count - before < 20
+    made.close()
+    told = [line for line in shown.getvalue().splitlines() if "[rank 0] line" in line]
+    assert [line.rpartition("[rank 0] ")[2].rstrip() for line in told] == lines
+
+
 def test_on_a_terminal_each_worker_has_one_line_with_its_newest_figures():
     made, shown = board(is_terminal=True)
     made.state(0, "running")
     made.report(0, {"step": 1, "loss": 0.123456})
     made.report(0, {"step": 2})
     made.state(2, "failed: exit code 3")
-    made.line(1, "loading data")
+    made.lines(1, ["loading data"])
     table = Console(file=io.StringIO(), width=100)
     table.print(made.table())
     lines = table.file.getvalue().splitlines()

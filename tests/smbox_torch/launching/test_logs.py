@@ -11,8 +11,8 @@ from smbox_torch.launching.logs import Logs
 def test_each_rank_has_a_file_that_holds_its_lines_at_once(tmp_path: Path):
     folder = tmp_path / "of" / "today"
     logs = Logs(folder, range(2))
-    logs.write(1, "größe")
-    assert (folder / "rank1.log").read_text() == "größe\n"
+    logs.write(1, ["größe", "end"])
+    assert (folder / "rank1.log").read_text() == "größe\nend\n"
     assert (folder / "rank0.log").read_text() == ""
     logs.close()
     Logs(folder, range(2)).close()

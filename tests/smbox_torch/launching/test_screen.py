@@ -15,7 +15,7 @@ from smbox_torch.launching.screen import ROW_CHARS_MAX, Screen
 def lines_of(text: str | bytes, cut: int = 1 << 20) -> list[str]:
     """What becomes of output that comes in pieces of ``cut`` bytes."""
     told: list[str] = []
-    screen = Screen(told.append)
+    screen = Screen(told.extend)
     chunk = text.encode() if isinstance(text, str) else text
     for at in range(0, len(chunk), cut):
         screen.feed(chunk[at : at + cut])
@@ -62,7 +62,7 @@ def test_plain_lines_stay_as_they_are(text: str):
 
 def test_output_without_an_end_is_given_away_in_pieces():
     told: list[str] = []
-    screen = Screen(told.append)
+    screen = Screen(told.extend)
     for _ in range(5):
         screen.feed(b"x" * ROW_CHARS_MAX)
     assert sum(map(len, told)) >= 3 * ROW_CHARS_MAX
@@ -72,7 +72,7 @@ def test_output_without_an_end_is_given_away_in_pieces():
 
 def test_lines_come_at_once_again_after_a_display_of_several_rows():
     told: list[str] = []
-    screen = Screen(told.append)
+    screen = Screen(told.extend)
     screen.feed(b"\n\n\rbar\x1b[A\x1b[A\rtop")
     screen.feed(b"\n" * 20 + b"now\n")
     assert told[-1] == "now"
@@ -143,10 +143,10 @@ def test_bars_of_rich_are_few_lines():
 def test_a_line_that_nobody_takes_leaves_the_screen_usable():
     taken: list[str] = []
 
-    def take(line: str) -> None:
-        if line == "lost":
+    def take(lines: list[str]) -> None:
+        if "lost" in lines:
             raise BrokenPipeError
-        taken.append(line)
+        taken.extend(lines)
 
     screen = Screen(take)
     with pytest.raises(BrokenPipeError):

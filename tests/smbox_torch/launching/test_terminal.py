@@ -22,7 +22,7 @@ def terminal(shown: io.StringIO):
 def seen(shown: io.StringIO) -> list[str]:
     """The rows of the terminal in the end, without the blank ones below."""
     rows: list[str] = []
-    screen = Screen(rows.append)
+    screen = Screen(rows.extend)
     screen.feed(b"\n" * 9 + b"\x1b[9A")  # so high is the terminal
     screen.feed(shown.getvalue().encode())
     screen.end()
@@ -31,7 +31,7 @@ def seen(shown: io.StringIO) -> list[str]:
 
 def test_lines_stand_above_the_display(terminal: Terminal, shown: io.StringIO):
     terminal.draw("table 1")
-    terminal.line("a line")
+    terminal.lines(["a line"])
     terminal.draw("table 2")
     terminal.close("table 3")
     assert seen(shown) == ["a line", "table 3"]
@@ -54,14 +54,14 @@ def test_what_comes_after_an_answer_continues_in_the_next_row(
 ):
     terminal.ask("name? ")
     shown.write("me\r\n")  # the terminal's echo of what is typed
-    terminal.line("name? hello me")
+    terminal.lines(["name? hello me"])
     assert not terminal.is_asking
     assert seen(shown) == ["name? me", "hello me"]
 
 
 def test_a_line_of_another_worker_ends_the_row(terminal: Terminal, shown: io.StringIO):
     terminal.ask("name? ")
-    terminal.line("other")
+    terminal.lines(["other"])
     assert not terminal.is_asking
     terminal.ask("name? ")
     assert seen(shown) == ["name?", "other", "name?"]
