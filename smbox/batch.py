@@ -79,16 +79,9 @@ class Batch:
         """Send and wait; raises the first failure, or RequestTimeoutError with a handle."""
         self._is_over = True
         if kind is None and len(self):
-            self._handle().finish(self._timeout_s)
-
-    def send_nb(self) -> Handle[None]:
-        """Begin to send what was collected, instead of the end of a ``with`` block."""
-        self._is_over = True
-        return self._handle().begin()
-
-    def _handle(self) -> Handle[None]:
-        work = self._paths.data().batch(self._operations)
-        return Handle("batch", work, requests.nothing, self._paths.timeout_s)
+            work = self._paths.data().batch(self._operations)
+            handle = Handle("batch", work, requests.nothing, self._paths.timeout_s)
+            handle.finish(self._timeout_s)
 
 
 def _extent(region: Region) -> Extent:

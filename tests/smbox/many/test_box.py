@@ -229,17 +229,6 @@ def test_a_batch_is_split_by_node(box, team):
         batch.put("w", X)
 
 
-def test_a_batch_can_be_begun_and_waited_for(box, team):
-    region = box.create("w", init=X, layout="striped")
-    batch = box.batch()
-    old = batch.fetch_and_op(region, X)
-    batch.send_nb().result()
-    assert old.tolist() == X.tolist()
-    assert region.get().tolist() == (2 * X).tolist()
-    with pytest.raises(ConfigError, match="has been sent"):
-        batch.put(region, X)
-
-
 BATCHED = {
     "put": lambda batch, region: batch.put(region, X),
     "accumulate": lambda batch, region: batch.accumulate(region, X),
@@ -248,7 +237,7 @@ BATCHED = {
 }
 
 
-@pytest.mark.parametrize("verb", sorted(public(Batch) - {"send_nb"}))
+@pytest.mark.parametrize("verb", sorted(public(Batch)))
 def test_every_verb_of_a_batch_goes_to_all_nodes(box, verb):
     region = box.create("w", shape=(12,), layout="striped")
     with box.batch() as batch:
