@@ -1,6 +1,6 @@
-"""Search learning rates and moving rates on the validation pictures; the test set stays closed.
+"""Search settings on the validation pictures; the test set stays closed.
 
-python benchmarks/convergence/tuning.py --only easgd-plain-4 --lr 0.05,0.1,0.2 --seeds 100,101
+python benchmarks/convergence/tuning.py --only easgd-4 --lr 0.02,0.05 --period 1,4 --seeds 100
 
 Prints a table of the tried settings with the accuracy on the validation pictures. Choose seeds
 that are not among those of the report, and write what was chosen into ``catalog.py``.
@@ -9,8 +9,9 @@ that are not among those of the report, and write what was chosen into ``catalog
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,26 +24,39 @@ from catalog import ROWS
 from intervals import interval
 from results import accuracy, load
 from rows import Row, Settings
-from trainers import KINDS, moving_rate_of
+from trainers import KINDS, moving_rate_of, period_of
 
 SEEDS = "100,101,102"
+SETTINGS: dict[str, Callable[[str], float]] = {"lr": float, "period": int, "moving_rate": float}
+"""That can be searched, and how their values are read."""
 
 
-def variants(row: Row, lrs: Sequence[float], rates: Sequence[float]) -> list[Row]:
-    """Return a row with each of the learning rates and moving rates; none named: its own."""
-    with_lr = [replace(row, lr=lr) for lr in lrs] or [row]
-    if not rates or not KINDS[row.kind].takes("moving_rate"):
-        return with_lr
+def variants(row: Row, tried: Mapping[str, Sequence[float]]) -> list[Row]:
+    """Return a row with each combination of the values that are tried.
+
+    Args:
+        row: which keeps a setting of which nothing is tried, or that its algorithm lacks.
+        tried: values by name of SETTINGS.
+    """
+    names = [each for each in SETTINGS if tried.get(each) and _has(row, each)]
     return [
-        replace(each, options=each.options | {"moving_rate": rate})
-        for each in with_lr
-        for rate in rates
+        _with(row, dict(zip(names, values, strict=True)))
+        for values in itertools.product(*(tried[name] for name in names))
     ]
+
+
+def _has(row: Row, setting: str) -> bool:
+    return setting == "lr" or KINDS[row.kind].takes(setting)
+
+
+def _with(row: Row, chosen: dict[str, float]) -> Row:
+    lr = chosen.pop("lr", row.lr)
+    return replace(row, lr=lr, options=row.options | chosen)
 
 
 def table(runs: Sequence[Settings], read: argparse.Namespace) -> str:
     """Lay out the accuracies of the settings that were tried."""
-    head = ("row", "lr", "moving rate", "validation accuracy, %", "runs")
+    head = ("row", "lr", "period", "moving rate", "validation accuracy, %", "runs")
     lines = []
     for row in dict.fromkeys(_identity(each) for each in runs):
         mine = [each for each in runs if _identity(each) == row]
@@ -53,26 +67,29 @@ def table(runs: Sequence[Settings], read: argparse.Namespace) -> str:
     return pages.table(head, lines)
 
 
-def _identity(settings: Settings) -> tuple[str, str, str]:
-    rate = moving_rate_of(settings.row)
-    return settings.row.name, f"{settings.row.lr:g}", "" if rate is None else f"{rate:.3g}"
+def _identity(settings: Settings) -> tuple[str, ...]:
+    row = settings.row
+    shown = (row.lr, period_of(row), moving_rate_of(row))
+    return row.name, *("" if value is None else f"{value:.3g}" for value in shown)
+
+
+def _numbers(kind: Callable[[str], float]) -> Callable[[str], list[float]]:
+    return lambda words: [kind(each) for each in words.split(",")]
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Do the runs that are missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], add_help=False)
-    parser.add_argument("--lr", default="", help="numbers, with commas")
-    parser.add_argument("--moving-rate", default="", help="numbers, with commas")
+    for name, kind in SETTINGS.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=_numbers(kind), help="numbers, with commas")
     own, rest = parser.parse_known_args(words)
     read = sweep.arguments(rest if "--seeds" in rest else [*rest, "--seeds", SEEDS])
-    lrs, rates = (
-        [float(each) for each in told.split(",") if each] for told in (own.lr, own.moving_rate)
-    )
     runs = [
         Settings(row, seed, read.epochs, read.share, read.looks, "validation")
         for seed in command_line.numbers(read.seeds)
         for name in read.only
-        for row in variants(ROWS[name], lrs, rates)
+        for row in variants(ROWS[name], vars(own))
     ]
     sweep.go(runs, read)
     print(table(runs, read))

@@ -7,14 +7,18 @@ import sweep
 import tuning
 from catalog import ROWS
 from rows import Settings
-from trainers import moving_rate_of
+from trainers import moving_rate_of, period_of
 
 
-def test_variants_are_all_rates_with_all_learning_rates():
-    found = tuning.variants(ROWS["easgd"], [0.1, 0.2], [0.5, 0.7])
+def test_variants_are_all_combinations_of_the_settings_that_the_algorithm_has():
+    found = tuning.variants(ROWS["easgd"], {"moving_rate": [0.5, 0.7], "lr": [0.1, 0.2]})
     settings = [(row.lr, moving_rate_of(row)) for row in found]
     assert settings == [(0.1, 0.5), (0.1, 0.7), (0.2, 0.5), (0.2, 0.7)]
-    assert tuning.variants(ROWS["downpour"], [], [0.5]) == [ROWS["downpour"]]
+    assert [period_of(row) for row in tuning.variants(ROWS["easgd"], {"period": [1, 2]})] == [
+        1,
+        2,
+    ]
+    assert tuning.variants(ROWS["downpour"], {"moving_rate": [0.5]}) == [ROWS["downpour"]]
 
 
 def test_tuning_judges_on_validation_pictures_and_other_seeds(
@@ -32,5 +36,5 @@ def test_tuning_judges_on_validation_pictures_and_other_seeds(
     final = {each.seed for each in sweep.wanted(sweep.arguments([]), list(ROWS))}
     assert final.isdisjoint({each.seed for each in seen})
     shown = capsys.readouterr().out
-    assert "| easgd | 0.1 | 0.45 | 10.0 ± 0.0 | 3 |" in shown
-    assert "| easgd | 0.2 | 0.45 | 20.0 ± 0.0 | 3 |" in shown
+    assert "| easgd | 0.1 | 4 | 0.45 | 10.0 ± 0.0 | 3 |" in shown
+    assert "| easgd | 0.2 | 4 | 0.45 | 20.0 ± 0.0 | 3 |" in shown
