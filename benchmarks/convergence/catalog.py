@@ -1,8 +1,7 @@
 """All rows of the comparison, in the order of the report.
 
-Rows called "defaults" give their class nothing but what it demands. Learning rates and the
-moving rates of rows called "tuned" were chosen by short searches: EASGD's moving rate on the
-validation pictures (``tuning.py``), the others by earlier versions.
+Rows called "defaults" give their class nothing but what it demands. Learning rates were chosen
+by short searches.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ SWEPT_PERIODS = (1, 4, 16, 64)
 SWEPT_WORKERS = (2, 8)
 FEW = 0.25
 RESNET_PART = 1.0 / 3.0
-PERIOD_4 = 2
-"""Version of rows whose period is EASGD's default, since that is 4."""
 LEAST_RATE = 3
-"""Version of rows with the default moving rate too, since that is at least 0.45."""
-IN_TIME = 4
-"""Version of rows with ``overlap``, since a move reaches x in the step it is due in."""
+"""Version of rows with the default moving rate, since that is at least 0.45."""
+EACH_STEP = 5
+"""Version of rows with the default period of elastic averaging, since that is 1."""
 SSP_TIMEOUT_S = 60.0
 """A worker that waits longer for a killed one gives up; the default of 300 s tells no more."""
 
@@ -65,10 +62,10 @@ def _defaults() -> list[Row]:
         row("sync", "SyncGroup", ELASTIC_LR),
         row("server", "ParameterServer", ELASTIC_LR),
         row("ring", "RingAllReduce", ELASTIC_LR),
-        row("easgd", "EASGD", ELASTIC_LR, version=LEAST_RATE),
-        row("easgd_sync", "SyncEASGD", ELASTIC_LR, version=PERIOD_4),
+        row("easgd", "EASGD", ELASTIC_LR, version=EACH_STEP),
+        row("easgd_sync", "SyncEASGD", ELASTIC_LR, version=EACH_STEP),
         row("seasgd", "SEASGD", ELASTIC_LR),
-        row("eamsgd", "EAMSGD", ELASTIC_LR, momentum=0.0, version=LEAST_RATE),
+        row("eamsgd", "EAMSGD", ELASTIC_LR, momentum=0.0, version=EACH_STEP),
         row("downpour", "Downpour", PUSHING_LR),
         row("adownpour", "ADownpour", PUSHING_LR),
         row("mvadownpour", "MVADownpour", PUSHING_LR),
@@ -78,36 +75,24 @@ def _defaults() -> list[Row]:
         row("hogwild", "Hogwild", PUSHING_LR),
         row("hogwild_pp", "HogwildPP, 2 clusters", PUSHING_LR, options={"clusters": 2}),
         row("dogwild", "Dogwild", PUSHING_LR),
-        row("hybrid", "HybridSGD 2 x 2", ELASTIC_LR, nodes=2),
+        row("hybrid", "HybridSGD 2 x 2", ELASTIC_LR, nodes=2, version=EACH_STEP),
     ]
 
 
-def _tuned() -> list[Row]:
-    """Return rows with settings of which short runs said that they are better, or cheaper."""
-    easgd = Row("easgd-tuned", "EASGD, tuned", CLASSES, "easgd", ELASTIC_LR)
-    hybrid = Row(
-        "hybrid-tuned", "HybridSGD 2 x 2, tuned", CLASSES, "hybrid", ELASTIC_LR, nodes=2
-    )
-    return [
-        replace(easgd, options={"moving_rate": 0.5}, version=PERIOD_4),
-        Row(
-            "easgd-overlap",
-            "EASGD, overlapped",
+def _overlapped() -> list[Row]:
+    def row(kind: str, title: str, **more: Any) -> Row:
+        return Row(
+            f"{kind}-overlap",
+            f"{title}, overlapped",
             CLASSES,
-            "easgd",
+            kind,
             ELASTIC_LR,
             options={"overlap": True},
-            version=IN_TIME,
-        ),
-        replace(hybrid, options={"moving_rate": 0.7}),
-        replace(
-            hybrid,
-            name="hybrid-overlap",
-            title="HybridSGD 2 x 2, overlapped",
-            options={"overlap": True},
-            version=IN_TIME,
-        ),
-    ]
+            version=EACH_STEP,
+            **more,
+        )
+
+    return [row("easgd", "EASGD"), row("hybrid", "HybridSGD 2 x 2", nodes=2)]
 
 
 def _swept(kind: str, title: str, lr: float, **more: Any) -> list[Row]:
@@ -184,7 +169,7 @@ def _crowds() -> list[Row]:
         replace(_baselines()[0], name="one-few", table=CROWDS, part=FEW),
         row("seasgd", "SEASGD, rate 0.2", "seasgd", 16, shmcaffe),
         row("easgd", "EASGD, rate 0.2", "easgd", 16, shmcaffe),
-        row("easgd-defaults", "EASGD, defaults", "easgd", 16, {}, LEAST_RATE),
+        row("easgd-defaults", "EASGD, defaults", "easgd", 16, {}, EACH_STEP),
         row("hybrid", "HybridSGD 4 x 4, rate 0.2", "hybrid", 4, shmcaffe),
     ]
 
@@ -205,9 +190,9 @@ def _normed() -> list[Row]:
     return [
         row("one", "one process", workers=1, batch=64),
         row("sync", "SyncGroup"),
-        row("easgd", "EASGD, defaults", version=LEAST_RATE),
+        row("easgd", "EASGD, defaults", version=EACH_STEP),
         row("downpour", "Downpour, defaults"),
-        row("hybrid", "HybridSGD 2 x 2, defaults", nodes=2),
+        row("hybrid", "HybridSGD 2 x 2, defaults", nodes=2, version=EACH_STEP),
     ]
 
 
@@ -215,9 +200,17 @@ def _scenarios() -> list[Row]:
     """Return four algorithms side by side, undisturbed and in every scenario they can be in."""
     sides = [
         Row("sync", "SyncGroup", SCENARIOS, "sync", ELASTIC_LR),
-        Row("easgd", "EASGD", SCENARIOS, "easgd", ELASTIC_LR, version=LEAST_RATE),
+        Row("easgd", "EASGD", SCENARIOS, "easgd", ELASTIC_LR, version=EACH_STEP),
         Row("ssp", "SSP", SCENARIOS, "ssp", PUSHING_LR, options={"timeout_s": SSP_TIMEOUT_S}),
-        Row("hybrid", "HybridSGD 2 x 2", SCENARIOS, "hybrid", ELASTIC_LR, nodes=2),
+        Row(
+            "hybrid",
+            "HybridSGD 2 x 2",
+            SCENARIOS,
+            "hybrid",
+            ELASTIC_LR,
+            nodes=2,
+            version=EACH_STEP,
+        ),
     ]
     names: dict[Scenario, str] = {
         "none": "undisturbed",
@@ -244,7 +237,7 @@ ROWS = {
     for row in (
         *_baselines(),
         *_defaults(),
-        *_tuned(),
+        *_overlapped(),
         *_sweeps(),
         *_crowds(),
         *_normed(),

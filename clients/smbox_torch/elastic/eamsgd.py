@@ -66,7 +66,7 @@ class EAMSGD(EASGD):
         name: str,
         *,
         momentum: float = MOMENTUM,
-        period: int = 4,
+        period: int = 1,
         moving_rate: float | None = None,
         overlap: bool = False,
         **options: Unpack[BoxOptions],

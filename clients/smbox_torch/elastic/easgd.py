@@ -58,7 +58,7 @@ class EASGD(ElasticOptimizer):
         box: BoxLike,
         name: str,
         *,
-        period: int = 4,
+        period: int = 1,
         moving_rate: float | None = None,
         overlap: bool = False,
         **options: Unpack[BoxOptions],

@@ -57,7 +57,7 @@ class SyncEASGD(ElasticOptimizer):
         box: BoxLike,
         name: str,
         *,
-        period: int = 4,
+        period: int = 1,
         moving_rate: float | None = None,
         timeout_s: float = BARRIER_TIMEOUT_S,
         **options: Unpack[BoxOptions],

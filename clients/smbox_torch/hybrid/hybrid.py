@@ -82,7 +82,7 @@ class HybridSGD(SyncGroup):
         box: BoxLike | None,
         name: str,
         *,
-        period: int = 10,
+        period: int = 1,
         moving_rate: float | None = None,
         groups: Groups = None,
         exchange: ExchangeName = "elastic",
