@@ -139,6 +139,15 @@ def _sweeps() -> list[Row]:
     return [
         *_swept("easgd", "EASGD, no momentum", PLAIN_ELASTIC_LR, momentum=0.0),
         *_swept("easgd", "EASGD", ELASTIC_LR, version=LEAST_RATE),
+        Row(
+            "hybrid-10",
+            "HybridSGD 2 x 2, period 10",
+            PERIODS,
+            "hybrid",
+            ELASTIC_LR,
+            nodes=2,
+            options={"period": 10},
+        ),
         *_swept("eamsgd", "EAMSGD", ELASTIC_LR, momentum=0.0),
         *_swept("downpour", "Downpour, no momentum", PLAIN_PUSHING_LR, momentum=0.0),
         *_swept("downpour", "Downpour", PUSHING_LR),
@@ -177,12 +186,12 @@ def _crowds() -> list[Row]:
 def _normed() -> list[Row]:
     """Return rows of a ResNet, whose batch-norm statistics are exchanged too."""
 
-    def row(kind: str, title: str, **more: Any) -> Row:
+    def row(name: str, title: str, kind: str = "", **more: Any) -> Row:
         return Row(
-            f"resnet-{kind}",
+            f"resnet-{name}",
             f"ResNet, {title}",
             NORMED,
-            kind,
+            kind or name,
             ELASTIC_LR,
             **{"batch": 16, "part": RESNET_PART, "network": "resnet"} | more,
         )
@@ -191,8 +200,12 @@ def _normed() -> list[Row]:
         row("one", "one process", workers=1, batch=64),
         row("sync", "SyncGroup"),
         row("easgd", "EASGD, defaults", version=EACH_STEP),
+        row("easgd-4", "EASGD, period 4", "easgd", options={"period": 4}),
         row("downpour", "Downpour, defaults"),
         row("hybrid", "HybridSGD 2 x 2, defaults", nodes=2, version=EACH_STEP),
+        row(
+            "hybrid-10", "HybridSGD 2 x 2, period 10", "hybrid", nodes=2, options={"period": 10}
+        ),
     ]
 
 

@@ -96,12 +96,10 @@ that, the ResNet a third. Four workers with batches of 8 take as many steps as o
 batches of 32.
 
 Settings: the learning rate rises over the first {warm_up:.0%} of a run and falls linearly to
-zero. Rows called "defaults" give their class nothing but what it demands. EASGD's tuned moving
-rate, 0.5, was chosen on the validation set with seeds that are not among these. Learning rates,
-and HybridSGD's tuned moving rate of 0.7, are from short searches of earlier versions that were
-judged on the test set, with other seeds, too; learning rates of rows without momentum and with
-a momentum of 0.99 keep `lr / (1 - momentum)` near those.
-`tuning.py` searches on the validation set.
+zero. Rows called "defaults" give their class nothing but what it demands. Learning rates are
+from short searches of earlier versions that were judged on the test set, with other seeds, too;
+those of rows without momentum and with a momentum of 0.99 keep `lr / (1 - momentum)` near
+those. `tuning.py` searches on the validation set, with seeds that are not among these.
 
 Processes: one thread each; those of one node use mapped memory, nodes speak tcp over loopback.
 Wall time is from the moment when all workers have met until the last has done its steps. CPU

@@ -74,9 +74,9 @@ def test_periods_workers_and_scenarios_of_the_comparison_are_there():
 
 
 def test_settings_of_a_row_are_those_of_its_class():
-    assert (moving_rate_of(ROWS["easgd"]), period_of(ROWS["easgd"])) == (0.45, 4)
+    assert (moving_rate_of(ROWS["easgd"]), period_of(ROWS["easgd"])) == (0.45, 1)
     assert moving_rate_of(ROWS["hybrid"]) == 0.45
-    assert moving_rate_of(ROWS["easgd-tuned"]) == 0.5
+    assert moving_rate_of(ROWS["seasgd-crowd"]) == 0.2
     assert moving_rate_of(ROWS["downpour"]) is None
     assert period_of(ROWS["sync"]) == 1
     assert period_of(ROWS["one"]) is None

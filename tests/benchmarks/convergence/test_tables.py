@@ -14,14 +14,17 @@ def test_a_row_shows_its_settings_mean_and_interval(made):
         shown[2] == "| one process | 1 x 32 |  | 0.9 | 0.02 |  | 71.0 ± 0.0 |  | 3 | 20 | 16 |"
     )
     assert shown[3] == (
-        "| EASGD, defaults | 4 x 8 | 4 | 0.9 | 0.02 | 0.45 (default) "
+        "| EASGD, defaults | 4 x 8 | 1 | 0.9 | 0.02 | 0.45 (default) "
         "| 70.0 ± 2.5 | -1.0 ± 2.5 | 3 | 20 | 16 |"
     )
 
 
 def test_a_row_without_runs_says_so(made):
-    shown = tables.accuracy_table({}, [ROWS["easgd-tuned"]])
-    assert "| EASGD, tuned | 4 x 8 | 4 | 0.9 | 0.02 | 0.5 | not run |  | 0 |  |  |" in shown
+    shown = tables.accuracy_table({}, [ROWS["easgd-16"]])
+    row = (
+        "| EASGD, period 16 | 4 x 8 | 16 | 0.9 | 0.02 | 0.45 (default) | not run |  | 0 |  |  |"
+    )
+    assert row in shown
 
 
 def test_diverged_runs_are_counted(made):

@@ -36,5 +36,5 @@ def test_tuning_judges_on_validation_pictures_and_other_seeds(
     final = {each.seed for each in sweep.wanted(sweep.arguments([]), list(ROWS))}
     assert final.isdisjoint({each.seed for each in seen})
     shown = capsys.readouterr().out
-    assert "| easgd | 0.1 | 4 | 0.45 | 10.0 ± 0.0 | 3 |" in shown
-    assert "| easgd | 0.2 | 4 | 0.45 | 20.0 ± 0.0 | 3 |" in shown
+    assert "| easgd | 0.1 | 1 | 0.45 | 10.0 ± 0.0 | 3 |" in shown
+    assert "| easgd | 0.2 | 1 | 0.45 | 20.0 ± 0.0 | 3 |" in shown

@@ -95,9 +95,9 @@ def test_the_default_momentum_is_the_measured_one():
 
 
 def test_weight_decay_leaves_the_gradient_as_it_is():
-    settings = {"lr": 0.25, "weight_decay": 0.5}
     x = torch.nn.Parameter(torch.ones(3))
-    opt = EAMSGD(torch.optim.SGD([x], **settings), ModelBox(), "run", momentum=HALF, workers=1)
+    sgd = torch.optim.SGD([x], lr=0.25, weight_decay=0.5)
+    opt = EAMSGD(sgd, ModelBox(), "run", momentum=HALF, period=4, workers=1)
     x.grad = torch.full((3,), 2.0)
     for _ in range(2):  # steps twice on one gradient, as gradient-norm probes do
         opt.step()

@@ -37,10 +37,10 @@ def test_closing_shares_what_the_period_left(lazy, worker, center):
     np.testing.assert_array_equal(center(box), shared)
 
 
-def test_four_steps_at_the_default_period_reach_the_center(worker, center):
+def test_four_steps_of_a_longer_period_reach_the_center(worker, center):
     box, alone = ModelBox(), worker(ModelBox(), period=1000)  # it exchanges with nobody
     alone.run(4)
-    one = worker(box)
+    one = worker(box, period=10)
     with one.optimizer:
         one.run(4)
         before = center(box)

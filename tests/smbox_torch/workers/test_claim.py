@@ -106,7 +106,7 @@ DIFFERING = {
     ),
     "momentum": (MDownpour, {"momentum": 0.9}, {"momentum": 0.5}, "momentum 0.5 here and 0.9"),
     "rate": (MVADownpour, {}, {"rate": 1}, "rate 1.0 here and 0.001"),
-    "period": (SyncEASGD, {}, {"period": 2}, "period 2 here and 4"),
+    "period": (SyncEASGD, {"period": 4}, {"period": 2}, "period 2 here and 4"),
     "model": (EASGD, {"model": network()}, {}, "statistics 0 here and 2"),
     "no model": (Downpour, {}, {"model": network()}, "statistics 2 here and 0"),
 }
