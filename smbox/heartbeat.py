@@ -13,12 +13,12 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
-from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from smbox.deadline import deadline_given, deadline_of
-from smbox.errors import SmboxError
+from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease
 from smbox.member_record import Record
 from smbox.roster import Roster, View
@@ -54,6 +54,11 @@ class Holder:
         self._lease = lease
         self._record = Record.own(lease_s=lease.lease_s, launch=launch)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds its place, as far as this process knows."""
+        return self._lease.is_held
+
     def check(self) -> None:
         """Raise LeaseLostError unless this process holds the place.
 
@@ -76,20 +81,25 @@ class Holder:
     def beat(self) -> None:
         """Renew the lease and look around; the heartbeat's thread calls this.
 
-        A lease that was found expired has another generation then, of which nobody knows yet
-        whose it is and how long it is kept.
+        A node that does not answer may answer again; a memory that is gone ends the lease. One
+        that was found expired has another generation then, of which nobody knows yet whose it
+        is and how long it is kept.
         """
-        if not self._lease.try_to_renew(deadline_of(self.interval_s)):
-            drop(self)
+        lease = self._lease
+        try:
+            lease.renew(deadline_s=deadline_of(self.interval_s))
+        except (ConfigError, PeerLostError, RegionFreedError) as error:
+            lease.lose(f"the memory of the lease is gone: {error}")
+        except SmboxError as error:
+            _LOG.debug("a lease could not be renewed: %s", error)
+        if not lease.is_held:
             return
         try:
-            if self._watch().record(self._place) is None:
+            self._roster.ask_node(self.interval_s)
+            if self._look(deadline_of(self.interval_s)).records[self._place] is None:
                 self._introduce(deadline_of(self.interval_s))
         except SmboxError as error:
             _LOG.debug("the holders could not be looked for: %s", error)
-
-    def _watch(self) -> View:
-        return self._look(deadline_of(self.interval_s))
 
     def _look(self, deadline_s: float | None = None) -> View:
         self._lease.check_process()
@@ -113,102 +123,80 @@ class Holder:
         self.leave(timeout_s=LEAVE_TIMEOUT_S)
 
 
-class Heartbeat:
-    """The thread and what it renews; the module has one for each memory."""
-
-    def __init__(self) -> None:
-        self._due_s: dict[Holder, float] = {}
-        self._changed = threading.Condition()
-        self._is_running = False
-
-    def keep(self, holder: Holder) -> None:
-        """Renew something from now on."""
-        try:
-            with self._changed:
-                self._due_s[holder] = time.monotonic() + holder.interval_s
-                self._changed.notify_all()
-                if self._is_running:
-                    return
-                self._is_running = True
-            # Not under the lock: start() waits for the thread, which may collect garbage before
-            # it runs, and so drop a holder that nobody uses any more.
-            threading.Thread(target=self._run, name="smbox-heartbeat", daemon=True).start()
-        except BaseException:
-            self._is_running = False  # an interrupt may leave two threads: each renews
-            raise
-
-    def drop(self, holder: Holder) -> None:
-        """Renew it no more. Idempotent; does not wait for a beat that is under way."""
-        with self._changed:
-            self._due_s.pop(holder, None)
-            self._changed.notify_all()
-
-    def leave_all(self) -> None:
-        """Free all places, at the exit of the interpreter."""
-        with self._changed:
-            holders = list(self._due_s)
-            self._due_s.clear()
-            self._changed.notify_all()
-        for holder in holders:
-            try:
-                holder.leave(timeout_s=LEAVE_TIMEOUT_S)
-            except SmboxError as error:
-                _LOG.debug("a place is only free after its lease: %s", error)
-
-    def _run(self) -> None:
-        while (holder := self._next()) is not None:
-            try:
-                holder.beat()
-            except Exception:  # noqa: BLE001 -- what goes wrong with one lease ends no other
-                _LOG.exception("a lease could not be renewed, and will be tried again")
-
-    def _next(self) -> Holder | None:
-        """Wait until something is due and return it; None, at the thread's end, if all left."""
-        with self._changed:
-            while self._due_s:
-                holder = min(self._due_s, key=self._due_s.__getitem__)
-                now_s = time.monotonic()
-                if self._due_s[holder] <= now_s:
-                    self._due_s[holder] = now_s + holder.interval_s
-                    return holder
-                self._changed.wait(self._due_s[holder] - now_s)
-            self._is_running = False
-            return None
-
-
-_HEARTBEATS: WeakKeyDictionary[object, Heartbeat] = WeakKeyDictionary()
-_MUTEX = threading.RLock()
-"""A thread that holds it may collect garbage, and so drop a holder."""
+_CHANGED = threading.Condition()
+"""Over the two below. Reentrant: who has it may collect garbage, and so drop a holder."""
+_DUE_S: Final[dict[Holder, float]] = {}
+"""When each holder is renewed next, on the monotonic clock."""
+_SERVED: Final[set[object]] = set()
+"""Memories that have a thread."""
 
 
 def keep(holder: Holder) -> None:
-    """Renew something from now on, on the thread of its memory."""
-    with _MUTEX:
-        heartbeat = _HEARTBEATS.setdefault(holder.memory, Heartbeat())
-    heartbeat.keep(holder)
+    """Renew something from now on, on the thread of its memory, as long as it is held."""
+    memory = holder.memory
+    try:
+        with _CHANGED:
+            _DUE_S[holder] = time.monotonic() + holder.interval_s
+            _CHANGED.notify_all()
+            is_served = memory in _SERVED
+            _SERVED.add(memory)
+        if not is_served:
+            # Not under the lock: start() waits for the thread, which may collect garbage before
+            # it runs, and so drop a holder that nobody uses any more.
+            name = "smbox-heartbeat"
+            threading.Thread(target=_serve, args=(memory,), name=name, daemon=True).start()
+    except BaseException:
+        _SERVED.discard(memory)  # an interrupt may leave two threads: each renews
+        raise
     atexit.unregister(_leave_all)  # last registered, first called: before nodes are ended
     atexit.register(_leave_all)
 
 
 def drop(holder: Holder) -> None:
-    """Renew it no more. Idempotent."""
-    with _MUTEX:
-        heartbeat = _HEARTBEATS.get(holder.memory)
-    if heartbeat is not None:
-        heartbeat.drop(holder)
+    """Renew it no more. Idempotent; does not wait for a beat that is under way."""
+    with _CHANGED:
+        _DUE_S.pop(holder, None)
+        _CHANGED.notify_all()
+
+
+def _serve(memory: object) -> None:
+    while (holder := _next(memory)) is not None:
+        try:
+            holder.beat()
+        except Exception:  # noqa: BLE001 -- what goes wrong with one lease ends no other
+            _LOG.exception("a lease could not be renewed, and will be tried again")
+
+
+def _next(memory: object) -> Holder | None:
+    """Wait until something is due and return it; None, at the thread's end, if all left."""
+    with _CHANGED:
+        while mine := {
+            each: at_s for each, at_s in _DUE_S.copy().items() if each.memory is memory
+        }:
+            holder = min(mine, key=mine.__getitem__)
+            wait_s = mine[holder] - time.monotonic()
+            if not holder.is_held:
+                _DUE_S.pop(holder, None)
+            elif wait_s > 0.0:
+                _CHANGED.wait(wait_s)
+            else:
+                _DUE_S[holder] = time.monotonic() + holder.interval_s
+                return holder
+        _SERVED.discard(memory)
+        return None
 
 
 def _leave_all() -> None:
-    with _MUTEX:
-        heartbeats = list(_HEARTBEATS.values())
-    for heartbeat in heartbeats:
-        heartbeat.leave_all()
+    """Free all places, at the exit of the interpreter."""
+    for holder in _DUE_S.copy():
+        holder.leave(timeout_s=LEAVE_TIMEOUT_S)
 
 
 def _begin_anew() -> None:
-    global _MUTEX  # noqa: PLW0603 - another thread of the parent may have held it at the fork
-    _MUTEX = threading.RLock()
-    _HEARTBEATS.clear()  # the parent's threads do not run in a forked child
+    global _CHANGED  # noqa: PLW0603 - another thread of the parent may have held it at the fork
+    _CHANGED = threading.Condition()
+    _DUE_S.clear()  # the parent's threads do not run in a forked child
+    _SERVED.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew)

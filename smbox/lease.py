@@ -18,12 +18,12 @@ with its own monotonic clock for how long a word stood still.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from typing import Final
 
@@ -31,16 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smbox.deadline import answer_s, held
-from smbox.errors import (
-    ConfigError,
-    LeaseLostError,
-    PeerLostError,
-    RegionFreedError,
-    SmboxError,
-)
+from smbox.errors import ConfigError, LeaseLostError
 from smbox.region import Region
-
-_LOG = logging.getLogger(__name__)
 
 I64 = NDArray[np.int64]
 
@@ -57,6 +49,8 @@ BEAT: Final = 2
 
 RENEWALS: Final = 4
 """Renewals, and looks of an observer, in one lease."""
+
+_TAKEN: Final = "this process did not renew its lease in time, and another one took its place"
 
 
 def check_lease(lease_s: object) -> float:
@@ -116,6 +110,10 @@ class Lease:
     A holder that did not renew in time goes on if nobody has taken the place since; else it
     raises LeaseLostError, once and for all. A forked child holds nothing.
 
+    Attributes:
+        generation: of the hold, or of the last one.
+        values: the holder's, as they were set last, k - 1 of them.
+
     Args:
         row: the place, ``i64[1, k]``: the lease word and k - 1 values.
         lease_s: how long the place is kept after a renewal, in seconds.
@@ -128,7 +126,7 @@ class Lease:
         self.row = row
         self.lease_s = check_lease(lease_s)
         self.generation = 0
-        self._values = [0] * (row.shape[1] - 1)
+        self.values: tuple[int, ...] = (0,) * (row.shape[1] - 1)
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "nobody has taken this place yet"
@@ -139,11 +137,6 @@ class Lease:
     def is_held(self) -> bool:
         """Whether the place is held, as far as this process knows."""
         return not self._lost and os.getpid() == self._owner
-
-    @property
-    def values(self) -> Sequence[int]:
-        """The holder's values, as they were set last."""
-        return tuple(self._values)
 
     def take(
         self, generation: int, values: Sequence[int], *, deadline_s: float | None = None
@@ -159,20 +152,10 @@ class Lease:
             False if somebody else was first; the place is theirs.
         """
         with held(self._mutex, deadline_s):
-            if not self._take(generation, list(values), deadline_s):
+            if not self._take(generation, tuple(values), deadline_s):
                 return False
             self._lost = ""
             return True
-
-    def _take(self, generation: int, values: list[int], deadline_s: float | None) -> bool:
-        began_s = _clock_s()
-        old = self._raise(generation + 1, [0, *values], deadline_s)
-        if int(old[0] >> NUMBER_BITS) != generation:
-            return False
-        self.generation = generation + 1
-        self._values, self._beats = values, 0
-        self._renewed_s = began_s
-        return True
 
     def renew(self, *, deadline_s: float | None = None) -> None:
         """Keep the place for another lease.
@@ -185,28 +168,8 @@ class Lease:
             RequestTimeoutError: the node did not answer; the place is kept until its lease
                 ends for those who see it.
         """
-        self._check()
-        with held(self._mutex, deadline_s):
-            self._renew(deadline_s)
-
-    def try_to_renew(self, deadline_s: float) -> bool:
-        """Renew in the background; tell whether there is anything to renew after this.
-
-        A node that does not answer may answer again; a memory that is gone ends the lease.
-
-        Args:
-            deadline_s: to wait for the node until then.
-        """
-        try:
-            self.renew(deadline_s=deadline_s)
-        except LeaseLostError:
-            return False
-        except (ConfigError, PeerLostError, RegionFreedError) as error:
-            self.lose(f"the memory of the lease is gone: {error}")
-            return False
-        except SmboxError as error:
-            _LOG.debug("a lease could not be renewed, and will be tried again: %s", error)
-        return True
+        with self._holding(deadline_s):
+            self._renew(self.values, deadline_s)
 
     def set(self, index: int, value: int, *, deadline_s: float | None = None) -> None:
         """Set a value and renew; raises as :meth:`renew` does, and then nothing is set.
@@ -216,58 +179,18 @@ class Lease:
         """
         if not 0 <= value <= NUMBER_MAX:
             raise ConfigError(f"a value is from 0 to {NUMBER_MAX}", value=value)
-        self._check()
-        with held(self._mutex, deadline_s):
-            before = list(self._values)
-            self._values[index] = value
-            try:
-                if value < before[index]:  # a maximum lowers nothing: begin a generation
-                    self._retake(deadline_s)
-                else:
-                    self._renew(deadline_s)
-            except BaseException:
-                self._values = before
-                raise
-
-    def _renew(self, deadline_s: float | None) -> None:
-        self._check()
-        self._beats += BEAT
-        began_s = _clock_s()
-        old = self._raise(self.generation, [self._beats, *self._values], deadline_s)
-        if int(old[0] >> NUMBER_BITS) != self.generation:
-            self._lose()
-        if int(old[0]) & EXPIRED:
-            self._retake(deadline_s)
-        self._renewed_s = began_s
-
-    def _retake(self, deadline_s: float | None) -> None:
-        """Hold the same place in the next generation."""
-        if not self._take(self.generation, self._values, deadline_s):
-            self._lose()
-        if self._lost:  # left by another thread, which marked the generation before
-            self._raise(self.generation, [LEFT, *self._values], deadline_s)
-            self._check()
-
-    def _lose(self) -> None:
-        self.lose(
-            "this process did not renew its lease in time, and another one took its place"
-        )
-        self._check()
-
-    def lose(self, reason: str) -> None:
-        """Hold nothing any more, for a reason that the next use is told."""
-        self._lost = self._lost or reason
+        with self._holding(deadline_s):
+            values = (*self.values[:index], value, *self.values[index + 1 :])
+            if value < self.values[index]:  # a maximum lowers nothing: begin a generation
+                self._retake(values, deadline_s)
+            else:
+                self._renew(values, deadline_s)
 
     def check(self, *, deadline_s: float | None = None) -> None:
         """Raise LeaseLostError if the place is lost; ask the node if the lease has passed."""
         self._check()
         if _clock_s() - self._renewed_s > self.lease_s:
             self.renew(deadline_s=deadline_s)
-
-    def _check(self) -> None:
-        self.check_process()
-        if self._lost:
-            raise LeaseLostError(self._lost, region=self.row.name, generation=self.generation)
 
     def check_process(self) -> None:
         """Raise LeaseLostError in a forked child of the process that holds the place."""
@@ -277,16 +200,60 @@ class Lease:
                 region=self.row.name,
             )
 
+    def lose(self, reason: str) -> None:
+        """Hold nothing any more, for a reason that the next use is told."""
+        self._lost = self._lost or reason
+
     def leave(self, *, deadline_s: float | None = None) -> None:
         """Free the place at once. Idempotent; does nothing where the place is lost.
 
         Raises:
             RequestTimeoutError: the node did not answer; the place is free after its lease.
         """
-        if not self.is_held:
-            return
-        self.lose("this process left its place")
-        self._raise(self.generation, [LEFT, *self._values], deadline_s)
+        if self.is_held:
+            self.lose("this process left its place")
+            self._raise(self.generation, (LEFT, *self.values), deadline_s)
+
+    @contextmanager
+    def _holding(self, deadline_s: float | None) -> Iterator[None]:
+        """Hold the mutex; LeaseLostError, without waiting for it, where the place is lost."""
+        self._check()
+        with held(self._mutex, deadline_s):
+            self._check()
+            yield
+
+    def _check(self) -> None:
+        self.check_process()
+        if self._lost:
+            raise LeaseLostError(self._lost, region=self.row.name, generation=self.generation)
+
+    def _take(self, generation: int, values: tuple[int, ...], deadline_s: float | None) -> bool:
+        began_s = _clock_s()
+        old = self._raise(generation + 1, (0, *values), deadline_s)
+        if int(old[0] >> NUMBER_BITS) != generation:
+            return False
+        self.generation, self.values = generation + 1, values
+        self._beats, self._renewed_s = 0, began_s
+        return True
+
+    def _renew(self, values: tuple[int, ...], deadline_s: float | None) -> None:
+        self._beats += BEAT
+        began_s = _clock_s()
+        old = self._raise(self.generation, (self._beats, *values), deadline_s)
+        if int(old[0] >> NUMBER_BITS) != self.generation:
+            self.lose(_TAKEN)
+            self._check()
+        if int(old[0]) & EXPIRED:
+            self._retake(values, deadline_s)
+        self.values, self._renewed_s = values, began_s
+
+    def _retake(self, values: tuple[int, ...], deadline_s: float | None) -> None:
+        """Hold the same place in the next generation."""
+        if not self._take(self.generation, values, deadline_s):
+            self.lose(_TAKEN)
+        elif self._lost:  # left by another thread, which marked the generation before
+            self._raise(self.generation, (LEFT, *values), deadline_s)
+        self._check()
 
     def _raise(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
         """Raise the words to those of a generation; return the old ones, ``i64[k]``."""

@@ -16,10 +16,10 @@ from smbox.deadline import check_seconds, deadline_of, left_s, look_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
-from smbox.lease import RENEWALS, Lease, check_lease, generations
+from smbox.lease import Lease, check_lease
 from smbox.member_record import MemberInfo, Record
 from smbox.naming import check_prefix
-from smbox.roster import LEASE, Roster, regions_of
+from smbox.roster import Roster, regions_of
 
 LEASE_S: Final = 10.0
 _PLACE: Final = 0
@@ -67,11 +67,6 @@ class Lock(Holder):
         self.check()
         return self._lease.generation
 
-    @property
-    def is_held(self) -> bool:
-        """Whether this object holds the lock, as far as this process knows."""
-        return self._lease.is_held
-
     def holder(self) -> MemberInfo | None:
         """Return who holds the lock now: host, pid, since; None: nobody."""
         view = self._roster.look()
@@ -96,10 +91,9 @@ class Lock(Holder):
         while True:
             version = self._roster.version(deadline_s=deadline_s)
             view = self._roster.watch(_PLACE, deadline_s=deadline_s)
-            wait_s = min(left_s(deadline_s), self._roster.lease_s(_PLACE) / RENEWALS)
+            wait_s = min(left_s(deadline_s), self._roster.look_s(_PLACE))
             if view.is_free(_PLACE):
-                generation = int(generations(view.words[_PLACE, LEASE]))
-                if lease.take(generation, [0, 0], deadline_s=deadline_s):
+                if lease.take(view.generation(_PLACE), [0, 0], deadline_s=deadline_s):
                     break
             elif wait_s <= 0.0:
                 raise _held(self.name, view.of(_PLACE), wanted_s)

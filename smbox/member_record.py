@@ -1,9 +1,6 @@
 """Who holds a place of a run: one row of int64 words, which other hosts can read too.
 
-0 generation of the lease that the row belongs to    3 hash of where the pid means something
-1 pid                                                4 microseconds since 1970 of joining
-2 start time of the process (/proc/PID/stat)         5 lease in microseconds
-6 hash of the launch                                 8-15 host name, 64 bytes of UTF-8
+The row is 128 bytes: the values of a Record in their order as a list in msgpack, then zeros.
 """
 
 from __future__ import annotations
@@ -12,80 +9,65 @@ import hashlib
 import os
 import socket
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from smbox.memory import process
 
 WORDS: Final = 16
-_HOST_WORD: Final = 8
-_HOST_NBYTES: Final = 8 * (WORDS - _HOST_WORD)
+_ROW_NBYTES: Final = 8 * WORDS
+_HOST_NBYTES: Final = 64
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_MICRO: Final = 1_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SINCE_MAX: Final = 250_000_000_000 * _MICRO
-"""In the year 9892; a row may hold anything, and later ones are no dates of Python's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, array_like=True):
     """One holder of a place.
 
     Args:
         generation: of its lease.
-        host: its host name, cut at 64 bytes.
-        pid: on that host.
+        pid: of the process on its host.
         pid_started: start time of that process, in ticks since the host's boot.
         domain: hash of boot, pid namespace and user; pids of one domain can be compared.
         since: when it joined, by its host's clock.
         lease_s: how long it keeps the place after a renewal.
         launch: hash of what its launcher calls the run.
+        host: its host name, cut at 64 bytes; last, for its bytes end in no zero.
     """
 
     generation: int
-    host: str
     pid: int
     pid_started: int
     domain: int
     since: datetime
     lease_s: float
     launch: int
+    host: str
 
     @classmethod
     def own(cls, *, lease_s: float, launch: int) -> Self:
         """Describe this process, which joins now, in generation 0."""
-        pid, started = process.own()
-        now, host = datetime.now(tz=UTC), socket.gethostname()
-        return cls(0, host, pid, started, domain(), now, lease_s, launch)
+        host = socket.gethostname().encode()[:_HOST_NBYTES].decode(errors="ignore")
+        now = datetime.now(tz=UTC)
+        return cls(0, *process.own(), domain(), now, lease_s, launch, host)
 
     @classmethod
-    def of(cls, row: NDArray[np.int64]) -> Self:
-        """Read a row, ``i64[WORDS]``."""
-        generation, pid, started, where, since, lease, launch = map(int, row[:7])
-        host = row[_HOST_WORD:].tobytes().rstrip(b"\0").decode(errors="replace")
-        joined = _EPOCH + timedelta(microseconds=min(max(since, 0), _SINCE_MAX))
-        return cls(generation, host, pid, started, where, joined, lease / _MICRO, launch)
+    def of(cls, row: NDArray[np.int64]) -> Self | None:
+        """Read a row, ``i64[WORDS]``; None: nobody has written it, or something else."""
+        try:
+            return msgspec.msgpack.decode(row.tobytes().rstrip(b"\0"), type=cls)
+        except msgspec.DecodeError:
+            return None
 
     def row(self) -> NDArray[np.int64]:
         """Return the row, ``i64[WORDS]``."""
-        words = np.zeros(WORDS, np.int64)
-        words[:7] = (
-            self.generation,
-            self.pid,
-            self.pid_started,
-            self.domain,
-            int(self.since.timestamp() * _MICRO),
-            max(1, round(self.lease_s * _MICRO)),
-            self.launch,
-        )
-        name = self.host.encode()[:_HOST_NBYTES]
-        words[_HOST_WORD:] = np.frombuffer(name.ljust(_HOST_NBYTES, b"\0"), np.int64)
-        return words
+        text = msgspec.msgpack.encode(self).ljust(_ROW_NBYTES, b"\0")
+        return np.frombuffer(text, np.int64)
 
     def is_known_dead(self) -> bool:
         """Tell whether this process can see that the holder does not run any more."""

@@ -11,7 +11,7 @@ from typing import Final, Self
 from smbox.box import Box
 from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.heartbeat import Holder
-from smbox.lease import LEFT, RENEWALS, Lease, check_lease, generations, numbers
+from smbox.lease import Lease, check_lease, numbers
 from smbox.meeting import (
     MEET_TIMEOUT_S,
     MeetingWait,
@@ -67,8 +67,7 @@ class Member(Holder):
     @property
     def workers(self) -> int:
         """Living members, and those expected that never came; as of the last look."""
-        view = self._roster.seen
-        return max(1, view.count + view.missing(self.expected))
+        return max(1, self.seen.count + len(self.seen.never_came(self.expected)))
 
     @property
     def seen(self) -> View:
@@ -91,9 +90,7 @@ class Member(Holder):
 
     def missing(self) -> list[MemberInfo]:
         """Return who expired, and which of the expected ranks never came."""
-        return self._missing(self.look())
-
-    def _missing(self, view: View) -> list[MemberInfo]:
+        view = self.look()
         ranks = view.expired() + view.never_came(self.expected)
         return [view.of(rank) for rank in sorted(ranks)]
 
@@ -165,10 +162,6 @@ class Member(Holder):
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
-    def _watch(self) -> View:
-        self._roster.ask_node(self.interval_s)
-        return super()._watch()
-
     def __enter__(self) -> Self:
         return self
 
@@ -216,9 +209,7 @@ def join(
         view = roster.seen if rank is None else _await_place(roster, rank)
         place = _lowest_free(view) if rank is None else rank
         lease = Lease(roster.place(place), lease_s)
-        if lease.take(
-            int(generations(view.words[place, LEASE])), _first_values(view, place, launch)
-        ):
+        if lease.take(view.generation(place), _first_values(view, place, launch)):
             break
         roster.look()
     return Member(
@@ -241,10 +232,9 @@ def _lowest_free(view: View) -> int:
 
 def _first_values(view: View, rank: int, launch: str) -> list[int]:
     """Return progress and meetings that a new holder of a rank begins with."""
-    before = view.record(rank)
-    has_left = int(numbers(view.words[rank, LEASE])) == LEFT
+    before = view.records[rank]
     is_successor = before is not None and before.launch == hash_of(launch)
-    if has_left and not launch:
+    if view.has_left(rank) and not launch:
         is_successor = False  # without a launcher this may be another run of the same name
     progress = int(view.progress()[rank]) if is_successor else 0
     return [progress, first_word(numbers(view.words[view.is_alive, MEETINGS]))]
@@ -252,10 +242,9 @@ def _first_values(view: View, rank: int, launch: str) -> list[int]:
 
 def _await_place(roster: Roster, rank: int) -> View:
     """Look until a place is free; RankTakenError once its holder shows that it is alive."""
-    first = roster.look()
-    view = first
+    first = view = roster.look()
     while not view.is_free(rank):
-        roster.wait(roster.version(), roster.lease_s(rank) / RENEWALS)
+        roster.wait(roster.version(), roster.look_s(rank))
         view = roster.watch(rank)
         if view.is_alive[rank] and view.words[rank, LEASE] != first.words[rank, LEASE]:
             holder = view.of(rank)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,52 +29,65 @@ LEASE, PROGRESS, MEETINGS = range(3)
 COLUMNS: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
 class View:
     """All places as one look found them.
 
     Args:
         words: ``i64[capacity, COLUMNS]``, as they were read.
         is_alive: ``[capacity]``, places with a living holder.
-        records: of the holders that are known, by rank.
-
-    Attributes:
-        count: living members.
+        records: what the holders wrote of themselves, by rank; None: that is not known.
     """
 
-    def __init__(
-        self, words: I64, is_alive: NDArray[np.bool_], records: dict[int, Record]
-    ) -> None:
-        self.words = words
-        self.is_alive = is_alive
-        self.count = int(is_alive.sum())
-        self._unclaimed = np.flatnonzero(words[:, LEASE] == 0)
-        self._records = records
+    words: I64
+    is_alive: NDArray[np.bool_]
+    records: Sequence[Record | None]
+
+    @property
+    def count(self) -> int:
+        """Living members."""
+        return int(self.is_alive.sum())
 
     def never_came(self, expected: int) -> list[int]:
         """Return the ranks below ``expected`` that nobody has ever had."""
-        return [int(rank) for rank in self._unclaimed[: self.missing(expected)]]
-
-    def missing(self, expected: int) -> int:
-        """Return how many ranks below ``expected`` nobody has ever had."""
-        return int(self._unclaimed.searchsorted(expected))
+        return _ranks(self.words[:expected, LEASE] == 0)
 
     def expired(self) -> list[int]:
         """Return the ranks whose holder neither renewed its lease nor left."""
         words = self.words[:, LEASE]
-        is_expired = (words > 0) & (numbers(words) != LEFT) & ~self.is_alive
-        return [int(rank) for rank in np.flatnonzero(is_expired)]
+        return _ranks((words > 0) & (numbers(words) != LEFT) & ~self.is_alive)
 
     def alive(self) -> list[int]:
         """Return the ranks of living members."""
-        return [int(rank) for rank in np.flatnonzero(self.is_alive)]
+        return _ranks(self.is_alive)
 
-    def progress(self) -> NDArray[np.int64]:
+    def dead_here(self) -> set[int]:
+        """Return the ranks whose lease has not passed, but whose process on this host died."""
+        return {
+            rank
+            for rank in self.alive()
+            if (record := self.records[rank]) is not None and record.is_known_dead()
+        }
+
+    def is_free(self, rank: int) -> bool:
+        """Tell whether a rank may be taken now: its holder left, expired or died here."""
+        return not self.is_alive[rank] or rank in self.dead_here()
+
+    def has_left(self, rank: int) -> bool:
+        """Tell whether the last holder of a rank left it."""
+        return int(numbers(self.words[rank, LEASE])) == LEFT
+
+    def generation(self, rank: int) -> int:
+        """Return how often a rank was taken."""
+        return int(generations(self.words[rank, LEASE]))
+
+    def progress(self) -> I64:
         """Return the progress at all ranks, ``i64[capacity]``."""
         return numbers(self.words[:, PROGRESS])
 
     def of(self, rank: int) -> MemberInfo:
         """Describe a rank."""
-        found = self._records.get(rank)
+        found = self.records[rank]
         return MemberInfo(
             rank=rank,
             host=found.host if found else None,
@@ -82,21 +97,10 @@ class View:
             progress=int(self.progress()[rank]),
         )
 
-    def dead_here(self) -> set[int]:
-        """Return the ranks whose lease has not passed, but whose process on this host died."""
-        return {
-            rank
-            for rank, record in self._records.items()
-            if self.is_alive[rank] and record.is_known_dead()
-        }
 
-    def is_free(self, rank: int) -> bool:
-        """Tell whether a rank may be taken now: its holder left, expired or died here."""
-        return not self.is_alive[rank] or rank in self.dead_here()
-
-    def record(self, rank: int) -> Record | None:
-        """Return what the holder of a rank wrote of itself, if that was read."""
-        return self._records.get(rank)
+def _ranks(is_wanted: NDArray[np.bool_]) -> list[int]:
+    found: list[int] = np.flatnonzero(is_wanted).tolist()
+    return found
 
 
 class Watch:
@@ -177,15 +181,15 @@ class Roster:
             for region, columns in zip(regions_of(name), (COLUMNS, WORDS), strict=True)
         )
         self._watch = Watch(capacity)
-        self._lease_s = np.full(capacity, lease_s)
         self._assumed_s = lease_s
-        self._records: dict[int, Record] = {}
+        self._lease_s = np.full(capacity, lease_s)
+        self._records: list[Record | None] = [None] * capacity
         self._mutex = threading.Lock()
         self.seen = self.look()
 
-    def lease_s(self, rank: int) -> float:
-        """Return the lease of a rank's holder, in seconds."""
-        return float(self._lease_s[rank])
+    def look_s(self, rank: int) -> float:
+        """Return the pause between two looks for a rank: a part of its holder's lease."""
+        return float(self._lease_s[rank]) / RENEWALS
 
     def place(self, rank: int) -> Region:
         """Return the place of a rank, ``i64[1, COLUMNS]``."""
@@ -222,7 +226,7 @@ class Roster:
         is_over = deadline_s is not None and left_s(deadline_s) <= 0.0
         if not (is_over or self.seen.is_free(rank)):
             with suppress(RequestTimeoutError, TransportError):
-                self.ask_node(min(ANSWER_MIN_S, self.lease_s(rank) / RENEWALS))
+                self.ask_node(min(ANSWER_MIN_S, self.look_s(rank)))
         return self.look(deadline_s=deadline_s)
 
     def ask_node(self, timeout_s: float) -> None:
@@ -248,36 +252,33 @@ class Roster:
         is_gone = self._watch.look(
             words[:, LEASE], self._lease_s, began_s=began_s, ended_s=ended_s
         )
-        is_held_now = is_held(words[:, LEASE])
+        is_alive = is_held(words[:, LEASE])
+        is_gone &= is_alive
         if mine is not None:
             is_gone[mine] = False
-        for gone in map(int, np.flatnonzero(is_held_now & is_gone)):
-            word = int(words[gone, LEASE])
-            is_gone[gone] = expire(self.place(gone), word, deadline_s=deadline_s)
-        return View(words, is_held_now & ~is_gone, dict(self._records))
+        for rank in _ranks(is_gone):
+            word = int(words[rank, LEASE])
+            is_alive[rank] = not expire(self.place(rank), word, deadline_s=deadline_s)
+        return View(words, is_alive, tuple(self._records))
 
     def _read_records(self, words: I64, deadline_s: float | None) -> None:
         """Read the records of holders that changed since."""
         present = generations(words)
         changed = [
-            int(rank)
-            for rank in np.flatnonzero(present)
-            if self._generation_of(int(rank)) != present[rank]
+            rank
+            for rank in _ranks(present > 0)
+            if (known := self._records[rank]) is None or known.generation != present[rank]
         ]
         if not changed:
             return
-        first, limit = min(changed), max(changed) + 1
+        first, limit = changed[0], changed[-1] + 1
         rows: I64 = self._rows[first:limit].get(timeout_s=answer_s(deadline_s))
         for rank in changed:
             found = Record.of(rows[rank - first])
-            is_current = found.generation == present[rank]
-            self._records.pop(rank, None)
-            self._records.update({rank: found} if is_current else {})
-            self._lease_s[rank] = found.lease_s if is_current else self._assumed_s
-
-    def _generation_of(self, rank: int) -> int:
-        found = self._records.get(rank)
-        return found.generation if found else 0
+            if found is not None and found.generation != present[rank]:
+                found = None  # of the holder before; the new one has not written its own yet
+            self._records[rank] = found
+            self._lease_s[rank] = self._assumed_s if found is None else found.lease_s
 
     def wait(self, version: int, timeout_s: float) -> None:
         """Return when a place has changed since a version, or after some time."""

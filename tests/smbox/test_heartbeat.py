@@ -19,6 +19,7 @@ class Beating:
     """A lease that counts its renewals, and may fail at them or wait in them."""
 
     interval_s = 0.01
+    is_held = True
 
     def __init__(self, memory, action=None):
         self.memory, self._action = memory, action
@@ -97,20 +98,34 @@ def test_the_thread_may_drop_what_nobody_uses_any_more_before_it_runs(keep, monk
     assert len(begun) == 1
 
 
-def test_a_holder_may_be_dropped_while_another_one_is_kept(keep, monkeypatch):
+def test_a_holder_may_be_dropped_while_another_one_is_kept(keep):
     unused, dropped = Beating(Memory()), threading.Event()
 
-    class Collecting(heartbeat.Heartbeat):
-        def __init__(self):
+    class Collecting(Beating):
+        @property
+        def interval_s(self):
             heartbeat.drop(unused)  # by the same thread: an allocation may collect garbage
             dropped.set()
-            super().__init__()
+            return 0.01
 
-    monkeypatch.setattr(heartbeat, "Heartbeat", Collecting)
-    keeping = threading.Thread(target=keep, args=(Beating(Memory()),), daemon=True)
+    keeping = threading.Thread(target=keep, args=(Collecting(Memory()),), daemon=True)
     keeping.start()
     assert dropped.wait(WAIT_S)
     keeping.join(WAIT_S)
+    assert not keeping.is_alive()
+
+
+def test_what_is_lost_is_renewed_no_more_until_it_is_kept_again(keep):
+    memory = Memory()
+    lost, other = keep(Beating(memory)), keep(Beating(memory))
+    assert is_renewed(lost)
+    lost.is_held = False
+    assert is_renewed(other, times=5)
+    lost.beats = threading.Semaphore(0)
+    assert is_renewed(other, times=5)
+    assert not lost.beats.acquire(blocking=False)
+    lost.is_held = True
+    assert is_renewed(keep(lost))
 
 
 def test_a_thread_that_cannot_be_started_is_started_for_the_next_holder(keep, monkeypatch):

@@ -16,7 +16,7 @@ from typing import Final
 from smbox import Box, Counter, Region
 from smbox.deadline import left_s
 from smbox.errors import ConfigError, RegionNotFoundError, RequestTimeoutError, WorkerLostError
-from smbox.lease import EXPIRED, LEFT, generations, numbers
+from smbox.lease import EXPIRED
 from smbox.roster import LEASE, View
 from smbox_torch.pipeline.end import End, How
 from smbox_torch.workers.team import JoinedTeam
@@ -70,7 +70,7 @@ class Stages:
 
     def generation(self, stage: int) -> int:
         """Return how often a stage's place was taken: no other process has had this number."""
-        return _generation(self._team.member.seen, stage)
+        return self._team.member.seen.generation(stage)
 
     def know(self, stage: int, generation: int) -> None:
         """From now on, count a stage as lost whose place has another generation, or is free."""
@@ -80,7 +80,7 @@ class Stages:
         """Know all stages as they are now; those that had agreed are there."""
         view = self._team.member.look()
         for stage in range(self._count):
-            self._known.setdefault(stage, _generation(view, stage))
+            self._known.setdefault(stage, view.generation(stage))
         self._is_building = False
 
     def is_there(self, stage: int) -> bool:
@@ -105,7 +105,7 @@ class Stages:
 
         def look(limit_s: float) -> bool:
             view = self._team.member.look()
-            has_refused = _has_left(view, stage)  # perhaps, and left what it offers
+            has_refused = view.has_left(stage)  # perhaps, and left what it offers
             if view.is_free(stage) and not has_refused:
                 time.sleep(min(limit_s, PRESENT_S))
                 return False
@@ -217,7 +217,7 @@ class Stages:
             # The mark of an observer is no sign of life.
             first, word = (each.words[stage, LEASE] | EXPIRED for each in (self._first, view))
             if word > first or _lives_here(view, stage):
-                self._came[stage] = _generation(view, stage)
+                self._came[stage] = view.generation(stage)
 
     def _verdict(self, view: View, stage: int) -> How | None:
         """Say what became of a stage that is known, or has come; None if it lives."""
@@ -225,11 +225,11 @@ class Stages:
         wanted = self._known.get(stage, self._came.get(stage))
         if stage == self.stage or wanted is None:
             return None
-        if _generation(view, stage) != wanted:
+        if view.generation(stage) != wanted:
             return "died" if is_known else None  # and was started again
         if not view.is_free(stage):
             return None
-        if _has_left(view, stage):
+        if view.has_left(stage):
             return "left" if is_known else None  # it may have been of an earlier run
         return "died"
 
@@ -245,14 +245,6 @@ class Stages:
         )
 
 
-def _generation(view: View, stage: int) -> int:
-    return int(generations(view.words[stage : stage + 1, LEASE])[0])
-
-
 def _lives_here(view: View, stage: int) -> bool:
-    record = view.record(stage)
+    record = view.records[stage]
     return not view.is_free(stage) and record is not None and record.is_known_alive()
-
-
-def _has_left(view: View, stage: int) -> bool:
-    return int(numbers(view.words[stage : stage + 1, LEASE])[0]) == LEFT

@@ -10,8 +10,7 @@ from typing import Any
 
 from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
-from smbox.lease import LEFT, RENEWALS, numbers
-from smbox.roster import LEASE, Roster, regions_of
+from smbox.roster import Roster, regions_of
 from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Place", "Watch"]
@@ -66,7 +65,7 @@ class Watch:
     @property
     def look_s(self) -> float:
         """Seconds between two looks."""
-        return self._roster.lease_s(0) / RENEWALS
+        return self._roster.look_s(0)
 
     def lost(self) -> WorkerLostError | None:
         """Look; return the error if the coordinator died, or left without ending the run.
@@ -78,10 +77,9 @@ class Watch:
         if not view.is_free(0):
             return None
         found = view.of(0)
-        has_left = int(numbers(view.words[:1, LEASE])[0]) == LEFT
+        how = "left without ending the run" if view.has_left(0) else "died"
         return WorkerLostError(
-            f"the coordinator {'left without ending the run' if has_left else 'died'}: begin"
-            " another run, under another name",
+            f"the coordinator {how}: begin another run, under another name",
             host=found.host,
             pid=found.pid,
         )
