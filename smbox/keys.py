@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, cast
 
 import msgspec
 import zmq
@@ -31,14 +31,10 @@ from smbox.errors import ConfigError
 
 NODE_FILE: Final = "node.toml"
 CLIENTS: Final = "clients"
-KEY_LENGTH: Final = 40  # Z85 of 32 bytes
 SECRET_MODE: Final = 0o600
 FILE_NBYTES_MAX: Final = 64 * 1024  # of a key file, which takes some hundred bytes
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-Form = TypeVar("Form", bound=msgspec.Struct)
 
 
 class Role(IntEnum):
@@ -49,6 +45,9 @@ class Role(IntEnum):
     ADMIN = 3  # create and free
 
 
+RoleName = Literal["read", "write", "admin"]
+
+
 class KeyPair(msgspec.Struct, frozen=True):
     """A CURVE key pair, both parts in Z85."""
 
@@ -56,8 +55,14 @@ class KeyPair(msgspec.Struct, frozen=True):
     secret: str
 
 
-class _Handed(KeyPair, frozen=True, kw_only=True):
-    """The file that a client connects with."""
+class ClientKey(KeyPair, frozen=True, kw_only=True):
+    """The file that a client connects with.
+
+    Attributes:
+        name: of the client.
+        node: public key of its node, by which it knows it.
+        expires: the first day on which it is refused; None: never.
+    """
 
     name: str
     node: str
@@ -68,18 +73,13 @@ class _Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file of an authorised client; a misspelt prefix would limit nothing."""
 
     public: str
-    role: Literal["read", "write", "admin"]
+    role: RoleName
     prefix: str = ""
     expires: dt.date | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientKey:
-    """What a client shows, and the key by which it knows its node; all in Z85."""
-
-    name: str
-    pair: KeyPair
-    node: str
+Form = TypeVar("Form", bound=msgspec.Struct)
+Pair = TypeVar("Pair", bound=KeyPair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,12 @@ def make_node_key(folder: Path) -> bool:
     Raises:
         ConfigError: the folder cannot be made or written to; no key was made.
     """
-    pair = _new_pair()
-    text = f'# the key pair of a memory node: keep it secret\npublic = "{pair.public}"\n'
     with _writing(folder):
         if (folder / NODE_FILE).exists():
             return False
         (folder / CLIENTS).mkdir(parents=True, exist_ok=True)
-        _write_secret(folder / NODE_FILE, f'{text}secret = "{pair.secret}"\n')
+        text = _text("the key pair of a memory node: keep it secret", KeyPair(*_new_pair()))
+        _write_secret(folder / NODE_FILE, text)
     return True
 
 
@@ -143,36 +142,41 @@ def add_client(folder: Path, client: Authorised) -> Path:
             cannot be written to; nothing was written.
     """
     check_client(client)
-    node, pair = read_node_key(folder), _new_pair()
+    node, (public, secret) = read_node_key(folder), _new_pair()
     known, handed = folder / CLIENTS / f"{client.name}.toml", folder / f"{client.name}.key"
     if known.exists() or handed.exists():
         raise ConfigError(
             "a client of this name exists: remove its files first, or take another name",
             file=str(known if known.exists() else handed),
         )
-    expires = "" if client.expires is None else f"expires = {client.expires.isoformat()}\n"
-    secret = (
-        f'# the key of an smbox client: keep it secret\nname = "{client.name}"\n'
-        f'public = "{pair.public}"\nsecret = "{pair.secret}"\n'
-        f'node = "{node.public}"\n{expires}'
-    )
-    authorised = (
-        f'# an authorised client; without this file it is refused\npublic = "{pair.public}"\n'
-        f'role = "{client.role.name.lower()}"\nprefix = "{client.prefix}"\n{expires}'
-    )
+    key = ClientKey(public, secret, name=client.name, node=node.public, expires=client.expires)
+    role = cast("RoleName", client.role.name.lower())
+    listed = _Listed(public, role, client.prefix, client.expires)
     with _writing(folder):
-        _write_secret(handed, secret)
+        _write_secret(handed, _text("the key of an smbox client: keep it secret", key))
         try:
-            known.write_text(authorised)
+            text = _text("an authorised client; without this file it is refused", listed)
+            known.write_text(text)
         except BaseException:
             handed.unlink()  # it would keep its name from another attempt
             raise
     return handed
 
 
-def _new_pair() -> KeyPair:
+def _new_pair() -> tuple[str, str]:
     public, secret = zmq.curve_keypair()
-    return KeyPair(public.decode(), secret.decode())
+    return public.decode(), secret.decode()
+
+
+def _text(comment: str, told: msgspec.Struct) -> str:
+    """Return the TOML that ``_read`` reads again: of strings without quotes, and of dates."""
+    values = msgspec.structs.asdict(told).items()
+    lines = [
+        f"{name} = {value.isoformat()}" if isinstance(value, dt.date) else f'{name} = "{value}"'
+        for name, value in values
+        if value is not None
+    ]
+    return "\n".join([f"# {comment}", *lines, ""])
 
 
 @contextmanager
@@ -200,7 +204,7 @@ def read_client_key(path: str | Path) -> ClientKey:
     Raises:
         ConfigError: it is missing, open to others, no key, or expired.
     """
-    told = _read(Path(path), _Handed, is_secret=True)
+    told = _read_pair(Path(path), ClientKey)
     _check_key("node", told.node, path)
     if told.expires is not None and today() >= told.expires:
         raise ConfigError(
@@ -208,7 +212,7 @@ def read_client_key(path: str | Path) -> ClientKey:
             key=str(path),
             expires=told.expires.isoformat(),
         )
-    return ClientKey(told.name, _pair(told, path), told.node)
+    return told
 
 
 def read_node_key(folder: Path) -> KeyPair:
@@ -217,8 +221,7 @@ def read_node_key(folder: Path) -> KeyPair:
     Raises:
         ConfigError: it is missing, open to others, or no key pair.
     """
-    path = folder / NODE_FILE
-    return _pair(_read(path, KeyPair, is_secret=True), path)
+    return _read_pair(folder / NODE_FILE, KeyPair)
 
 
 def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]]:
@@ -239,24 +242,25 @@ def read_clients(folder: Path) -> tuple[dict[str, Authorised], list[ConfigError]
     return found, errors
 
 
+def _read_pair(path: Path, form: type[Pair]) -> Pair:
+    told = _read(path, form, is_secret=True)
+    _check_key("public", told.public, path)
+    _check_key("secret", told.secret, path)
+    if zmq.curve_public(told.secret.encode()).decode() != told.public:
+        raise ConfigError("public and secret key are no pair", key=str(path))
+    return told
+
+
 def _read(path: Path, form: type[Form], *, is_secret: bool = False) -> Form:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
-            _check_mode(path, os.fstat(file.fileno()).st_mode, is_secret=is_secret)
-            found = file.read(FILE_NBYTES_MAX)
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(FILE_NBYTES_MAX) if stat.S_ISREG(mode) else b""
     except OSError as error:
         raise ConfigError(
             f"the key cannot be read: {error.strerror}; `smbox keygen` makes keys",
             key=str(path),
         ) from error
-    return toml.decode(found, form, "this is no key file", key=str(path))
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
-
-
-def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
     if not stat.S_ISREG(mode):
         raise ConfigError("this is no key file, but one of another kind", key=str(path))
     if is_secret and mode & 0o077:
@@ -265,20 +269,15 @@ def _check_mode(path: Path, mode: int, *, is_secret: bool) -> None:
             key=str(path),
             mode=f"{mode & 0o777:o}",
         )
+    return toml.decode(text, form, "this is no key file", key=str(path))
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for a writer
 
 
 def _check_key(name: str, value: str, path: str | Path) -> None:
     try:
         zmq.curve_public(value.encode())  # any 32 bytes are a key; this checks the encoding
     except (zmq.ZMQError, ValueError) as error:
-        raise ConfigError(
-            f"{name} is no key of {KEY_LENGTH} characters", key=str(path)
-        ) from error
-
-
-def _pair(told: KeyPair, path: str | Path) -> KeyPair:
-    _check_key("public", told.public, path)
-    _check_key("secret", told.secret, path)
-    if zmq.curve_public(told.secret.encode()).decode() != told.public:
-        raise ConfigError("public and secret key are no pair", key=str(path))
-    return KeyPair(told.public, told.secret)
+        raise ConfigError(f"{name} is no key of 40 characters", key=str(path)) from error

@@ -122,8 +122,8 @@ GarbageCollectorThread.is_alive = _is_started  # type: ignore[assignment,method-
 def demand_node(socket: zmq.Socket[bytes], key: ClientKey) -> None:
     """Encrypt a connection, show the client's key, and refuse every node but the key's."""
     socket.setsockopt(zmq.CURVE_SERVERKEY, key.node.encode())
-    socket.setsockopt(zmq.CURVE_PUBLICKEY, key.pair.public.encode())
-    socket.setsockopt(zmq.CURVE_SECRETKEY, key.pair.secret.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, key.public.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, key.secret.encode())
 
 
 class ZmqTransport:

@@ -204,7 +204,7 @@ def guarded_bench(tmp_path) -> Iterator[tuple[Bench, Callable[[Role, str], Peer]
     def enter(role: Role, prefix: str = "") -> Peer:
         path = add_client(tmp_path, Authorised(secrets.token_hex(4), role, prefix))
         access.refresh()
-        return made.peer(user=read_client_key(path).pair.public)
+        return made.peer(user=read_client_key(path).public)
 
     yield made, enter
     made.close()

@@ -89,7 +89,7 @@ def make_number(path):
 def test_a_file_that_is_no_key_hinders_neither_others_nor_a_removal(tmp_path, make):
     make_node_key(tmp_path)
     users = {
-        name: read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).pair.public
+        name: read_client_key(add_client(tmp_path, Authorised(name, Role.READ))).public
         for name in ("kept", "gone")
     }
     make(tmp_path / "clients" / "broken.toml")

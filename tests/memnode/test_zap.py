@@ -17,7 +17,7 @@ def ask(tmp_path):
     """Ask of a key, at one moment; return the status."""
     make_node_key(tmp_path)
     key = read_client_key(add_client(tmp_path, Authorised("known", Role.READ)))
-    known = z85.decode(key.pair.public)
+    known = z85.decode(key.public)
     context = zmq.Context()
     handler = ZapHandler(context, Access(tmp_path), 0.0)
     asking = context.socket(zmq.REQ)

@@ -30,10 +30,8 @@ def test_a_client_carries_its_pair_and_the_nodes_public_key(folder):
     assert (key.name, key.node) == ("alice", read_node_key(folder).public)
     found, errors = read_clients(folder)
     assert errors == []
-    assert found == {
-        key.pair.public: Authorised("alice", Role.WRITE, "run/", dt.date(2999, 1, 2))
-    }
-    assert key.pair.secret not in (folder / "clients" / "alice.toml").read_text()
+    assert found == {key.public: Authorised("alice", Role.WRITE, "run/", dt.date(2999, 1, 2))}
+    assert key.secret not in (folder / "clients" / "alice.toml").read_text()
 
 
 def test_secrets_are_for_their_owner_alone(folder):
@@ -121,7 +119,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
 
 def test_a_pair_that_is_none_is_refused(folder):
     path = add_client(folder, Authorised("alice", Role.READ))
-    mine, other = read_client_key(path).pair.public, read_node_key(folder).public
+    mine, other = read_client_key(path).public, read_node_key(folder).public
     path.write_text(path.read_text().replace(f'public = "{mine}"', f'public = "{other}"'))
     with pytest.raises(ConfigError, match="no pair"):
         read_client_key(path)

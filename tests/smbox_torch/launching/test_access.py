@@ -26,7 +26,7 @@ def test_keys_survive_the_way_to_another_host(tmp_path: Path):
     with Access(ADDRESS, key).entered():
         client = read_client_key(os.environ["SMBOX_KEY"])
     assert client.node == read_node_key(tmp_path).public
-    assert client.pair.public in clients
+    assert client.public in clients
     assert stat.S_IMODE((tmp_path / "node.toml").stat().st_mode) == 0o600
 
 
