@@ -12,15 +12,13 @@ import json
 import logging
 import os
 import secrets
-import select
 import subprocess
 import sys
 import threading
-from typing import IO, Final
+from typing import Final
 
 from smbox.box import Box
 from smbox.config import ClientConfig
-from smbox.deadline import deadline_of, left_s
 from smbox.errors import ConnectError
 from smbox.memory.superblock import remove_all
 from smbox.native import library
@@ -137,9 +135,7 @@ class EmbeddedNode:
             start_new_session=True,  # Ctrl-C is for us: we end the node after our own end
         )
         try:
-            assert process.stdout is not None
-            with process.stdout as output:
-                self.address = _address_of(output, process)
+            self.address = _address_of(process)
         except BaseException:
             _stop(process)
             raise
@@ -165,10 +161,17 @@ class EmbeddedNode:
         _LOG.error("memory node %s is given up", self._name)
 
 
-def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
-    """Read the ready line."""
-    line = _line(output, READY_TIMEOUT_S)
-    if not line:
+def _address_of(process: subprocess.Popen[bytes]) -> str:
+    """Read the ready line; a node that does not say it in time is killed."""
+    late = threading.Timer(READY_TIMEOUT_S, process.kill)
+    late.start()
+    try:
+        assert process.stdout is not None
+        with process.stdout as output:
+            line = output.readline()
+    finally:
+        late.cancel()
+    if not line.endswith(b"\n"):
         _stop(process)
         raise ConnectError(
             "the memory node does not start; its own words are on stderr",
@@ -183,21 +186,6 @@ def _address_of(output: IO[bytes], process: subprocess.Popen[bytes]) -> str:
             line=line.decode(errors="replace"),
         ) from error
     return address
-
-
-def _line(output: IO[bytes], timeout_s: float) -> bytes:
-    """Read a line; nothing if the output or the time ends before it."""
-    deadline_s = deadline_of(timeout_s)
-    ready = select.poll()  # select would refuse descriptors from 1024 on
-    ready.register(output, select.POLLIN)
-    found = b""
-    while not found.endswith(b"\n"):
-        is_ready = ready.poll(left_s(deadline_s) * 1000)
-        byte = os.read(output.fileno(), 1) if is_ready else b""
-        if not byte:
-            return b""
-        found += byte
-    return found
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

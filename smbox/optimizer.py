@@ -57,13 +57,14 @@ class Optimizer:
             raise TypeError(f"an optimizer steps a region, not {type(region).__name__}")
         self.region = region
         self._paths = paths
-        self._code = _code_of(name)
-        self._parameters = tuple(complete(self._code, given).values())
-        initial = beginnings(self._code, given)
+        self._code = code_of(name)
+        settings = settings_of(self._code, given)
+        self._parameters = tuple(parameters_in(self._code, settings).values())
+        beginnings = beginnings_in(self._code, settings)
         _check_region(region)
-        _check_held(initial, region)
+        _check_held(beginnings, region)
         self.states = {
-            state: self._state(f"{name}.{state}", value) for state, value in initial.items()
+            state: self._state(f"{name}.{state}", value) for state, value in beginnings.items()
         }
 
     def step(
@@ -144,62 +145,47 @@ def create_state(paths: PathPair, beside: RegionInfo, name: str, value: float) -
     return creating.create(paths, request, None, None)
 
 
-def _code_of(name: str) -> OptimizerCode:
-    found = {code.name.lower(): code for code in OptimizerCode}.get(name)
-    if found is None:
-        names = ", ".join(code.name.lower() for code in OptimizerCode)
-        raise ConfigError(f"an optimizer is one of {names}", optimizer=name)
-    return found
+def code_of(name: str) -> OptimizerCode:
+    """Return the optimizer of a name; ConfigError: there is none."""
+    found = {code.name.lower(): code for code in OptimizerCode}
+    if name not in found:
+        raise ConfigError(f"an optimizer is one of {', '.join(found)}", optimizer=name)
+    return found[name]
 
 
-def check_optimizer(name: str, given: dict[str, float]) -> dict[str, float]:
-    """Return all settings but ``lr``, as given or by default.
-
-    Raises:
-        ConfigError: name and settings make no sense together.
-    """
-    code = _code_of(name)
-    settings = complete(code, given)
-    beginnings(code, given)
-    del settings["lr"]
-    first = {
-        key: float(given.get(key, default)) for key, _, default in OPTIMIZERS[code].initial
-    }
-    return settings | first
-
-
-def complete(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
-    """Return all parameters of an optimizer's step, in their order: as given, or by default.
+def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
+    """Return all settings of an optimizer by name, as given or by default; ``lr`` is the first.
 
     Raises:
         ConfigError: an unknown one, one out of range, or no ``lr``.
     """
     row = OPTIMIZERS[code]
-    known = dict(zip(row.parameters[1:], row.defaults, strict=True)) | given
-    takes = (*row.parameters, *(name for name, _, _ in row.initial))
+    defaults = dict(zip(row.parameters[1:], row.defaults, strict=True))
+    defaults |= {name: default for name, _, default in row.initial}
+    takes = ("lr", *defaults)
     if set(given) - set(takes) or "lr" not in given:
-        names = ", ".join(takes)
         raise ConfigError(
-            f"{code.name.lower()} takes {names}; lr must be given", given=[*given]
+            f"{code.name.lower()} takes {', '.join(takes)}; lr must be given", given=[*given]
         )
-    parameters = {name: float(known[name]) for name in row.parameters}
-    check_parameters(code, [*parameters.values()])
-    return parameters
-
-
-def beginnings(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
-    """Return what each state of an optimizer begins as, where it is new.
-
-    Raises:
-        ConfigError: a value that is negative or not finite.
-    """
-    row = OPTIMIZERS[code]
-    values = dict.fromkeys(row.states, 0.0)
-    for name, state, default in row.initial:
-        values[state] = float(given.get(name, default))
-        if not 0 <= values[state] < math.inf:
+    settings = {name: float((defaults | given)[name]) for name in takes}
+    check_parameters(code, [*parameters_in(code, settings).values()])
+    for name, _, _ in row.initial:
+        if not 0 <= settings[name] < math.inf:
             raise ConfigError("out of range", optimizer=code.name, **{name: given[name]})
-    return values
+    return settings
+
+
+def parameters_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
+    """Return what a step takes of all settings, in the order of the optimizer's row."""
+    return {name: settings[name] for name in OPTIMIZERS[code].parameters}
+
+
+def beginnings_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
+    """Return what each state of an optimizer begins as, by all settings, where it is new."""
+    row = OPTIMIZERS[code]
+    return dict.fromkeys(row.states, 0.0) | {
+        state: settings[name] for name, state, _ in row.initial
+    }
 
 
 def _check_held(initial: dict[str, float], region: Region) -> None:

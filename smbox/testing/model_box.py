@@ -22,7 +22,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.memory.kernels import OptimizerCode
-from smbox.optimizer import beginnings, complete
+from smbox.optimizer import beginnings_in, parameters_in, settings_of
 from smbox.testing.model_optimizer import ModelOptimizer
 from smbox.testing.model_region import ModelRegion, Stored
 
@@ -131,7 +131,7 @@ class ModelBox:
     def optimizer(self, region: ModelRegion, name: str, **parameters: float) -> ModelOptimizer:
         """Let a region take training steps by itself."""
         code = OptimizerCode[name.upper()]
-        by = complete(code, parameters)
+        settings = settings_of(code, parameters)
         states = {
             state: self.create(
                 f"{region.name}/{name}.{state}",
@@ -140,13 +140,13 @@ class ModelBox:
                 init=value,
                 exist_ok=True,
             )
-            for state, value in beginnings(code, parameters).items()
+            for state, value in beginnings_in(code, settings).items()
         }
         return ModelOptimizer(
             self.store,
             lambda op: self.store.log.append(Entry(self.name, op, region.name)),
             code,
-            by,
+            parameters_in(code, settings),
             self.store.regions[region.name],
             states,
             [self.store.regions[state.name] for state in states.values()],

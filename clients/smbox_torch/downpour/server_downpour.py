@@ -30,10 +30,10 @@ import numpy as np
 import torch
 
 from smbox.errors import ConfigError
-from smbox.optimizer import check_optimizer
+from smbox.optimizer import code_of, settings_of
 from smbox_torch.adapter import as_array, saved
 from smbox_torch.boxes import Array, OptimizerLike, SteppingBoxLike
-from smbox_torch.checks import check_optimizer as check_wrapped, real, whole
+from smbox_torch.checks import check_optimizer, real, whole
 from smbox_torch.downpour.moves import Moves
 from smbox_torch.optimizer.center import Shared
 from smbox_torch.optimizer.options import BoxOptions
@@ -81,7 +81,7 @@ class ServerDownpour(BoxOptimizer):
         **options: Unpack[BoxOptions],
     ) -> None:
         n_push, n_fetch = whole("n_push", n_push), whole("n_fetch", n_fetch)
-        check_wrapped(optimizer)
+        check_optimizer(optimizer)
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("the server steps against the gradients: negate the loss instead")
         if not isinstance(server, str):
@@ -89,8 +89,9 @@ class ServerDownpour(BoxOptimizer):
         given = {key: real(key, value) for key, value in dict(settings or {}).items()}
         chosen = SETTINGS.get(server, {}) | given
         lr = None if lr is None else real("lr", lr)
-        settings = check_optimizer(server, {"lr": _server_lr(optimizer, lr), **chosen})
-        self._server_settings = {"server": server, **settings}
+        told = settings_of(code_of(server), {"lr": _server_lr(optimizer, lr), **chosen})
+        del told["lr"]  # a schedule may change it
+        self._server_settings = {"server": server, **told}
         super().__init__(optimizer, box, name, gradients=True, **options)
         self.n_push = n_push
         self.n_fetch = n_fetch
