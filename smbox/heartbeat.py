@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from smbox.deadline import deadline_given, deadline_of
+from smbox.deadline import deadline_given, deadline_of, look_s
 from smbox.errors import ConfigError, PeerLostError, RegionFreedError, SmboxError
 from smbox.lease import RENEWALS, Lease
 from smbox.member_record import Record
@@ -32,8 +33,8 @@ LEAVE_TIMEOUT_S: Final = 1.0
 class Holder:
     """A place of a roster that this process holds, or is to take.
 
-    A thread renews it from :meth:`_keep` on. It is left by :meth:`leave`, when the box closes,
-    or when the interpreter exits.
+    A thread renews it once it is taken. It is left by :meth:`leave`, when the box closes, or
+    when the interpreter exits.
 
     Attributes:
         memory: the box whose memory the place lies in.
@@ -52,7 +53,7 @@ class Holder:
         self._roster = roster
         self._place = rank
         self._lease = lease
-        self._record = Record.own(lease_s=lease.lease_s, launch=launch)
+        self._launch = launch
 
     @property
     def is_held(self) -> bool:
@@ -74,7 +75,7 @@ class Holder:
         Args:
             timeout_s: to wait for the node; None: the box's.
         """
-        self._drop()
+        self._end()
         with suppress(SmboxError):
             self._lease.leave(deadline_s=deadline_given(timeout_s))
 
@@ -106,16 +107,29 @@ class Holder:
         mine = self._place if self._lease.is_held else None
         return self._roster.look(mine=mine, deadline_s=deadline_s)
 
-    def _introduce(self, deadline_s: float | None = None) -> None:
+    def _begin(self, deadline_s: float | None = None) -> None:
+        """Have the place renewed that was just taken, and let others know whose it is.
+
+        Raises:
+            SmboxError: that could not be written; the place is left again.
+        """
+        self._record = Record.own(lease_s=self._lease.lease_s, launch=self._launch)
+        try:
+            self._introduce(deadline_s)
+            keep(self)
+            self.memory.before_close(self._close)
+        except BaseException:
+            left_s = math.inf if deadline_s is None else look_s(deadline_s)
+            self.leave(timeout_s=min(LEAVE_TIMEOUT_S, left_s))
+            raise
+
+    def _introduce(self, deadline_s: float | None) -> None:
         """Write down who holds the place, and for how long it is kept."""
         record = replace(self._record, generation=self._lease.generation)
         self._roster.write(self._place, record, deadline_s=deadline_s)
 
-    def _keep(self) -> None:
-        keep(self)
-        self.memory.before_close(self._close)
-
-    def _drop(self) -> None:
+    def _end(self) -> None:
+        """Renew the place no more."""
         drop(self)
         self.memory.not_before_close(self._close)
 

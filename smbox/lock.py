@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from smbox.deadline import check_seconds, deadline_of, left_s, look_s
+from smbox.deadline import check_seconds, deadline_of, left_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
-from smbox.heartbeat import LEAVE_TIMEOUT_S, Holder
+from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease
-from smbox.member_record import MemberInfo, Record
+from smbox.member_record import MemberInfo
 from smbox.naming import check_prefix
 from smbox.roster import Roster, regions_of
 
@@ -100,13 +100,7 @@ class Lock(Holder):
             else:
                 self._roster.wait(version, wait_s)
         self._lease = lease
-        self._record = Record.own(lease_s=lease.lease_s, launch=0)
-        try:
-            self._introduce(deadline_s)
-            self._keep()
-        except BaseException:
-            self.leave(timeout_s=min(LEAVE_TIMEOUT_S, look_s(deadline_s)))
-            raise
+        self._begin(deadline_s)
         return lease.generation
 
     def release(self) -> None:
@@ -116,7 +110,7 @@ class Lock(Holder):
             LeaseLostError: it was not held, or has been lost meanwhile: what it guarded was
                 not guarded all the time.
         """
-        self._drop()
+        self._end()
         self._lease.check()
         self._lease.leave()
 

@@ -55,9 +55,8 @@ class Member(Holder):
         self.late = late
         self.lease_s = lease.lease_s
         self.is_counted = False
-        self._introduce()
+        self._begin()
         self.look()
-        self._keep()
 
     @property
     def count(self) -> int:

@@ -88,14 +88,9 @@ class View:
     def of(self, rank: int) -> MemberInfo:
         """Describe a rank."""
         found = self.records[rank]
-        return MemberInfo(
-            rank=rank,
-            host=found.host if found else None,
-            pid=found.pid if found else None,
-            since=found.since if found else None,
-            alive=bool(self.is_alive[rank]),
-            progress=int(self.progress()[rank]),
-        )
+        host, pid, since = (found.host, found.pid, found.since) if found else (None, None, None)
+        progress = int(numbers(self.words[rank, PROGRESS]))
+        return MemberInfo(rank, host, pid, since, bool(self.is_alive[rank]), progress)
 
 
 def _ranks(is_wanted: NDArray[np.bool_]) -> list[int]:

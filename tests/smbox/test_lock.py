@@ -182,6 +182,9 @@ class Unwritable:
     def create(self, *arguments, **settings):
         return Unput(self._box.create(*arguments, **settings))
 
+    def home_of(self, name):
+        return self
+
     def __getattr__(self, name):
         return getattr(self._box, name)
 
@@ -210,6 +213,13 @@ def test_an_acquire_that_fails_half_way_holds_nothing(box):
     other = lock_of(box)
     other.acquire(timeout_s=WAIT_S)
     other.release()
+
+
+def test_a_join_that_fails_half_way_holds_nothing(box, join):
+    with pytest.raises(RequestTimeoutError, match="did not answer"):
+        join(Unwritable(box), lease_s=600.0)
+    with join(box) as member:
+        assert (member.rank, member.count) == (0, 1)
 
 
 def test_a_wait_that_would_never_be_over_is_refused(box):
