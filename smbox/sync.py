@@ -34,6 +34,8 @@ UINT64: Final = dtypes.by_name("uint64")
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
 _NEVER: Final = 1 << 64  # no generation reaches it
 
+Words = NDArray[np.uint64]
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Counter:
@@ -167,27 +169,24 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
     deadline_s = deadline_of(wanted_s)
     info = _find_barrier(paths, name, parties, deadline_s)
     member = secrets.randbits(64)
-    generation = _NEVER
+    arrival: Handle[Words] | None = None
     try:
         try:
-            generation = _generation(
-                _run(paths, info, KernelCode.ARRIVE, member, left_s(deadline_s))
-            )
-            _wait_until(
-                paths, info, lambda now: _generation(now) > generation, deadline_s, "barrier"
-            )
+            arrival = _begin(paths, info, KernelCode.ARRIVE, member)
+            arrival.wait(left_s(deadline_s))
+            met = _generation(arrival.result())
+            _wait_until(paths, info, lambda now: _generation(now) > met, deadline_s, "barrier")
         except RequestTimeoutError as error:
             found = _withdraw(paths, info, member, look_s(deadline_s))
-            if generation == _NEVER:
-                generation = _arrived_at(error)
-            if found is not None and _generation(found) > generation:
-                return generation  # the last party came between timeout and withdrawal
-            raise _timeout(info, wanted_s, found) from error
+            met = _arrived_at(arrival)
+            if found is None or _generation(found) <= met:
+                raise _timeout(info, wanted_s, found) from error
+            # The last party came between the timeout and the withdrawal.
     except BaseException as error:  # also an interrupt of the withdrawal above
         if not isinstance(error, RequestTimeoutError):
             _withdraw(paths, info, member, ANSWER_MIN_S)
         raise
-    return generation
+    return met
 
 
 def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -> RegionInfo:
@@ -204,43 +203,35 @@ def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -
         ) from error
 
 
-def _run(
-    paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int, timeout_s: float
-) -> NDArray[np.uint64]:
-    """Run a barrier kernel; return the words from before."""
+def _begin(paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int) -> Handle[Words]:
+    """Begin a barrier kernel; its result is the words from before."""
     operation, old = _change(info, "barrier", kernel, np.array([member], np.uint64))
-    arrival = requests.change_nb(paths, operation, lambda: old)  # its arrays are our own
-    arrival.wait(timeout_s)
-    return arrival.result()
+    return requests.change_nb(paths, operation, lambda: old)  # its arrays are our own
 
 
-def _withdraw(
-    paths: PathPair, info: RegionInfo, member: int, timeout_s: float
-) -> NDArray[np.uint64] | None:
+def _withdraw(paths: PathPair, info: RegionInfo, member: int, timeout_s: float) -> Words | None:
     """Take an arrival back; the words from before, or None if that could not be done."""
     try:
-        return _run(paths, info, KernelCode.WITHDRAW, member, timeout_s)
+        withdrawal = _begin(paths, info, KernelCode.WITHDRAW, member)
+        withdrawal.wait(timeout_s)
+        return withdrawal.result()
     except SmboxError:
         return None
 
 
-def _arrived_at(error: RequestTimeoutError) -> int:
-    """Return the generation at which an arrival that was not done in time came after all.
+def _arrived_at(arrival: Handle[Words] | None) -> int:
+    """Return the generation at which an arrival has come.
 
-    It was sent before its withdrawal, and may have opened the barrier for all.
+    One that was not done in time may have come after all: it was sent before its withdrawal,
+    and may have opened the barrier for all.
     """
-    arrival = error.handle
-    if not isinstance(arrival, Handle) or not arrival.done():
-        return _NEVER
     try:
-        return _generation(arrival.result())
+        return _generation(arrival.result()) if arrival and arrival.done() else _NEVER
     except SmboxError:
         return _NEVER
 
 
-def _timeout(
-    info: RegionInfo, timeout_s: float, found: NDArray[np.uint64] | None
-) -> RequestTimeoutError:
+def _timeout(info: RegionInfo, timeout_s: float, found: Words | None) -> RequestTimeoutError:
     message = "the barrier did not open in time; this arrival was taken back"
     facts: dict[str, object] = {"outcome": "none"}
     if found is None:
@@ -254,7 +245,7 @@ def _timeout(
     )
 
 
-def _generation(words: NDArray[np.uint64]) -> int:
+def _generation(words: Words) -> int:
     return int(words[BarrierWord.GENERATION])
 
 
