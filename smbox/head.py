@@ -1,4 +1,4 @@
-"""The head of a striped region: a small region that says where the parts lie. Pure.
+"""Names of regions, and the head of a striped one, which says where its parts lie. Pure.
 
 The head has the striped region's own name and is an ordinary region of bytes, so that two
 creators of one name race for it as for any other region. Its contents never change:
@@ -17,12 +17,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox.errors import ConfigError
+from smbox.errors import ConfigError, LimitError
+from smbox.memory.layout import NAME_NBYTES_MAX
 from smbox.memory.region_header import Described, check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
 DTYPE: Final = "uint8"
+ROOM_NBYTES: Final = 72
+"""For what an algorithm appends to a prefix: names of 128 bytes leave it."""
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
 _LENGTH_NBYTES: Final = 4
@@ -98,6 +101,26 @@ def check_no_part_name(name: str) -> None:
             "names with # and 16 hexadecimal digits at the end, or before the last /, are of"
             " parts of striped regions",
             name=name,
+        )
+
+
+def check_prefix(name: str, room_nbytes: int = ROOM_NBYTES) -> None:
+    """Check a name from which those of several regions are made, before the first is made.
+
+    Args:
+        name: of a run, a lock or a publication: the prefix.
+        room_nbytes: bytes of UTF-8 that are appended at most.
+
+    Raises:
+        TypeError, ConfigError: as ``check_no_part_name``.
+        LimitError: it is empty, or leaves no such room.
+    """
+    check_no_part_name(name)
+    nbytes, nbytes_max = len(name.encode()), NAME_NBYTES_MAX - room_nbytes
+    if nbytes > nbytes_max:
+        raise LimitError(
+            f"a name from which names of regions are made has 1 to {nbytes_max} bytes of UTF-8",
+            name_nbytes=nbytes,
         )
 
 

@@ -15,10 +15,10 @@ from typing import Final, Self
 from smbox.deadline import check_seconds, deadline_of, left_s
 from smbox.directory import Directory
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
+from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease
 from smbox.member_record import MemberInfo
-from smbox.naming import check_prefix
 from smbox.roster import Roster, regions_of
 
 LEASE_S: Final = 10.0

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from smbox.box import Box
 from smbox.errors import ConfigError, LimitError, RankTakenError
+from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
 from smbox.meeting import (
@@ -21,7 +22,6 @@ from smbox.meeting import (
     has_come,
 )
 from smbox.member_record import MemberInfo, hash_of
-from smbox.naming import check_prefix
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
 LEASE_S: Final = 10.0

@@ -6,7 +6,7 @@ import pytest
 
 import smbox
 from smbox.errors import ConfigError, LimitError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 
 PART = "w#0123456789abcdef"
 WRONG = [

@@ -21,7 +21,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.gradient_rounds import GradientRounds
 from smbox_torch.averaging.host_mean import HostMean

@@ -6,7 +6,7 @@ once more waits for the last add first, because its move is still in use.
 
 from __future__ import annotations
 
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, RegionLike
 from smbox_torch.elastic.unfused import ThreeSteps
 from smbox_torch.elastic.update_thread import UpdateThread

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from smbox import Box
 from smbox.errors import ConfigError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.averaging.box_group import AnyGroup, BoxGroup
 from smbox_torch.averaging.sync_group import check_timing
 from smbox_torch.boxes import BoxLike

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.adapter import dtype_name
 from smbox_torch.checks import whole
 from smbox_torch.pipeline.agreement import Plan

@@ -22,7 +22,7 @@ from smbox import (
     RegionNotFoundError,
     join,
 )
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, whole
 from smbox_torch.publishing import publication

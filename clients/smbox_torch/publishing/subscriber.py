@@ -27,7 +27,7 @@ from smbox import (
     RequestTimeoutError,
     StaleVersionError,
 )
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.publishing import publication
 from smbox_torch.publishing.publication import (

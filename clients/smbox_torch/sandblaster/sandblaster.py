@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from smbox.errors import SmboxError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import lease, seconds
 from smbox_torch.sandblaster.node_lbfgs import NodeLBFGS

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from smbox.errors import ConfigError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import check_parameters, seconds, whole
 from smbox_torch.model.flat import FlatBuffer, FlatParameters

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from smbox import Box, Member, MemberInfo, Region, join
 from smbox.errors import ConnectError, RequestTimeoutError, SmboxError, WorkerLostError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import check_box
 from smbox_torch.checks import seconds
 from smbox_torch.topology.links import COLUMNS, Links

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from smbox.errors import ConfigError, LayoutMismatchError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 
 __all__ = ["claim"]

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from smbox.errors import ConfigError
-from smbox.naming import check_prefix
+from smbox.head import check_prefix
 from smbox_torch.boxes import BoxLike, check_box
 from smbox_torch.checks import whole
 from smbox_torch.workers.clocks import RANKS_MAX
