@@ -165,13 +165,12 @@ def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[st
     if isinstance(body, Create):
         if not _is_scratch(registry, body):
             yield body.name
-        return
-    if isinstance(body, Attach) and body.address is None:
+    elif isinstance(body, Attach) and body.address is None:
         yield body.name
-        return
-    for address in _addresses(request):
-        if isinstance(body, Publish) or not registry.owns(address, key[0]):
-            yield registry.locate(address).spec.name
+    else:
+        for address in _addresses(request):
+            if isinstance(body, Publish) or not registry.owns(address, key[0]):
+                yield registry.locate(address).spec.name
 
 
 def _addresses(request: Request) -> Iterator[int]:
@@ -179,18 +178,15 @@ def _addresses(request: Request) -> Iterator[int]:
     if isinstance(body, Attach | Publish | Free):
         if body.address is not None:
             yield body.address
-        return
-    if request.op is Op.BATCH:
+    elif request.op is Op.BATCH:
         yield from (item.address for item in request.items)
-        return
-    if body is not None:
-        return  # PING, LIST and STATS name nothing
-    yield request.address
-    if request.op in (Op.FROM, Op.SNAPSHOT, Op.DOT):
-        yield operands.unpack_address(request.payload)
-    elif request.op is Op.UPDATE:
-        nbytes = carried_nbytes(request.nbytes, request.operand)
-        yield from operands.unpack_update(request.payload, nbytes).siblings
+    elif body is None:  # PING, LIST and STATS, which have one, name nothing
+        yield request.address
+        if request.op in (Op.FROM, Op.SNAPSHOT, Op.DOT):
+            yield operands.unpack_address(request.payload)
+        elif request.op is Op.UPDATE:
+            nbytes = carried_nbytes(request.nbytes, request.operand)
+            yield from operands.unpack_update(request.payload, nbytes).siblings
 
 
 def _state(folder: Path) -> dict[str, object]:

@@ -187,7 +187,6 @@ class NodeGroup:
             if was_there:
                 child.kill()  # a clean stop would remove it
         self._stop()
-        self._kill()
 
 
 def _die_with(group_pid: int) -> None:

@@ -96,11 +96,13 @@ class Holder:
         if not lease.is_held:
             return
         try:
-            self._roster.ask_node(self.interval_s)
-            if self._look(deadline_of(self.interval_s)).records[self._place] is None:
+            if self._watch().records[self._place] is None:
                 self._introduce(deadline_of(self.interval_s))
         except SmboxError as error:
             _LOG.debug("the holders could not be looked for: %s", error)
+
+    def _watch(self) -> View:
+        return self._look(deadline_of(self.interval_s))
 
     def _look(self, deadline_s: float | None = None) -> View:
         self._lease.check_process()

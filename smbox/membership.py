@@ -161,6 +161,10 @@ class Member(Holder):
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
 
+    def _watch(self) -> View:
+        self._roster.ask_node(self.interval_s)
+        return super()._watch()
+
     def __enter__(self) -> Self:
         return self
 
