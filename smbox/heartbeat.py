@@ -84,7 +84,7 @@ class Holder:
 
         A node that does not answer may answer again; a memory that is gone ends the lease. One
         that was found expired has another generation then, of which nobody knows yet whose it
-        is and how long it is kept.
+        is.
         """
         lease = self._lease
         try:
@@ -115,7 +115,7 @@ class Holder:
         Raises:
             SmboxError: that could not be written; the place is left again.
         """
-        self._record = Record.own(lease_s=self._lease.lease_s, launch=self._launch)
+        self._record = Record.own(launch=self._launch)
         try:
             self._introduce(deadline_s)
             keep(self)
@@ -126,7 +126,7 @@ class Holder:
             raise
 
     def _introduce(self, deadline_s: float | None) -> None:
-        """Write down who holds the place, and for how long it is kept."""
+        """Write down who holds the place."""
         record = replace(self._record, generation=self._lease.generation)
         self._roster.write(self._place, record, deadline_s=deadline_s)
 

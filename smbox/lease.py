@@ -1,7 +1,8 @@
 """Leases: places in a region that one holder at a time keeps by renewing them.
 
-A place is one row of int64 words: the lease word, then values of the holder. Each word is
-``generation << 40 | number`` and changes by one operation only, an atomic maximum:
+A place is one row of int64 words: the lease word, then values of the holder, then its lease in
+milliseconds. Each word is ``generation << 40 | number`` and changes by one operation only, an
+atomic maximum:
 
     take     (generation + 1) << 40        who finds the old generation in the answer holds it
     renew    generation << 40 | 2 * beats  the answer shows whether somebody has taken it since
@@ -13,7 +14,8 @@ it: nobody takes the place of a holder that renewed before the mark was set.
 
 The generation is the holder's token: the words of a successor are larger, so nothing that an
 earlier holder writes, however late, changes them. No clock is shared: each observer measures
-with its own monotonic clock for how long a word stood still.
+with its own monotonic clock for how long a word stood still. Of two that take a place at the
+same moment the slower one may raise the values of the faster one, and lengthen its lease.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ BEAT: Final = 2
 RENEWALS: Final = 4
 """Renewals, and looks of an observer, in one lease."""
 
+_PER_SECOND: Final = 1000
 _TAKEN: Final = "this process did not renew its lease in time, and another one took its place"
 
 
@@ -72,6 +75,11 @@ def generations(words: I64) -> I64:
 def numbers(words: I64) -> I64:
     """Return what the words say besides their generation."""
     return words & NUMBER_MAX
+
+
+def leases_s(words: I64) -> NDArray[np.float64]:
+    """Return for how long places are kept after a renewal, in seconds, by their last words."""
+    return numbers(words) / _PER_SECOND
 
 
 def is_held(words: I64) -> NDArray[np.bool_]:
@@ -112,10 +120,10 @@ class Lease:
 
     Attributes:
         generation: of the hold, or of the last one.
-        values: the holder's, as they were set last, k - 1 of them.
+        values: the holder's, as they were set last, k - 2 of them.
 
     Args:
-        row: the place, ``i64[1, k]``: the lease word and k - 1 values.
+        row: the place, ``i64[1, k]``: the lease word, k - 2 values, and the lease.
         lease_s: how long the place is kept after a renewal, in seconds.
 
     Raises:
@@ -126,7 +134,7 @@ class Lease:
         self.row = row
         self.lease_s = check_lease(lease_s)
         self.generation = 0
-        self.values: tuple[int, ...] = (0,) * (row.shape[1] - 1)
+        self.values: tuple[int, ...] = (0,) * (row.shape[1] - 2)
         self._beats = 0
         self._renewed_s = -math.inf
         self._lost = "nobody has taken this place yet"
@@ -145,7 +153,7 @@ class Lease:
 
         Args:
             generation: of the words that were found.
-            values: the first values of the new holder, k - 1 of them.
+            values: the first values of the new holder, k - 2 of them.
             deadline_s: as :meth:`renew`.
 
         Returns:
@@ -257,6 +265,8 @@ class Lease:
 
     def _raise(self, generation: int, row: Sequence[int], deadline_s: float | None) -> I64:
         """Raise the words to those of a generation; return the old ones, ``i64[k]``."""
-        words = np.array([[generation << NUMBER_BITS | number for number in row]], np.int64)
-        old: I64 = self.row.fetch_and_op(words, "max", timeout_s=answer_s(deadline_s))[0]
+        kept = max(1, round(min(self.lease_s * _PER_SECOND, NUMBER_MAX)))
+        words = [[generation << NUMBER_BITS | number for number in (*row, kept)]]
+        raised, wait_s = np.array(words, np.int64), answer_s(deadline_s)
+        old: I64 = self.row.fetch_and_op(raised, "max", timeout_s=wait_s)[0]
         return old

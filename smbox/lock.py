@@ -52,7 +52,7 @@ class Lock(Holder):
         if not timeout_s >= 0.0:
             raise ConfigError("timeout_s is a number of seconds", timeout_s=timeout_s)
         check_lease(lease_s)
-        roster = Roster(memory, f"{name}{_SUFFIX}", lease_s, capacity=1)
+        roster = Roster(memory, f"{name}{_SUFFIX}", capacity=1)
         super().__init__(roster, _PLACE, Lease(roster.place(_PLACE), lease_s))
         self.name = name
         self.timeout_s = timeout_s

@@ -35,7 +35,6 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         pid_started: start time of that process, in ticks since the host's boot.
         domain: hash of boot, pid namespace and user; pids of one domain can be compared.
         since: when it joined, by its host's clock.
-        lease_s: how long it keeps the place after a renewal.
         launch: hash of what its launcher calls the run.
         host: its host name, cut at 64 bytes; last, for its bytes end in no zero.
     """
@@ -45,16 +44,15 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     pid_started: int
     domain: int
     since: datetime
-    lease_s: float
     launch: int
     host: str
 
     @classmethod
-    def own(cls, *, lease_s: float, launch: int) -> Self:
+    def own(cls, *, launch: int) -> Self:
         """Describe this process, which joins now, in generation 0."""
         host = socket.gethostname().encode()[:_HOST_NBYTES].decode(errors="ignore")
         now = datetime.now(tz=UTC)
-        return cls(0, *process.own(), domain(), now, lease_s, launch, host)
+        return cls(0, *process.own(), domain(), now, launch, host)
 
     @classmethod
     def of(cls, row: NDArray[np.int64]) -> Self | None:

@@ -207,7 +207,8 @@ def join(
         raise ConfigError(f"a rank is at least 0 and below {CAPACITY}", rank=rank)
     if not 0 <= expected <= CAPACITY:
         raise ConfigError(f"a run has at most {CAPACITY} members", expected=expected)
-    roster = Roster(box.home_of(name), name, check_lease(lease_s))
+    check_lease(lease_s)
+    roster = Roster(box.home_of(name), name)
     while True:
         view = roster.seen if rank is None else _await_place(roster, rank)
         place = _lowest_free(view) if rank is None else rank

@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from smbox.deadline import ANSWER_MIN_S, answer_s, held, left_s
 from smbox.directory import Directory
 from smbox.errors import RequestTimeoutError, SmboxError, TransportError
-from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, numbers
+from smbox.lease import I64, LEFT, RENEWALS, expire, generations, is_held, leases_s, numbers
 from smbox.member_record import WORDS, MemberInfo, Record
 from smbox.region import Region
 
 CAPACITY: Final = 1024
 """Ranks of one run."""
 
-LEASE, PROGRESS, MEETINGS = range(3)
-"""Columns of a place: the lease word and its values, see smbox/lease.py."""
+LEASE, PROGRESS, MEETINGS, KEPT = range(4)
+"""Columns of a place: the lease word, values and the lease itself, see smbox/lease.py."""
 
-COLUMNS: Final = 3
+COLUMNS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,6 @@ class Roster:
     Args:
         box: the memory.
         name: of the run: prefix of the two regions.
-        lease_s: assumed of holders whose record is not known yet.
         capacity: how many places there are.
         must_exist: make no regions, so that a look begins no run that has ended;
             RegionNotFoundError if there are none.
@@ -161,7 +160,6 @@ class Roster:
         self,
         box: Directory,
         name: str,
-        lease_s: float,
         *,
         capacity: int = CAPACITY,
         must_exist: bool = False,
@@ -176,15 +174,13 @@ class Roster:
             for region, columns in zip(regions_of(name), (COLUMNS, WORDS), strict=True)
         )
         self._watch = Watch(capacity)
-        self._assumed_s = lease_s
-        self._lease_s = np.full(capacity, lease_s)
         self._records: list[Record | None] = [None] * capacity
         self._mutex = threading.Lock()
         self.seen = self.look()
 
     def look_s(self, rank: int) -> float:
         """Return the pause between two looks for a rank: a part of its holder's lease."""
-        return float(self._lease_s[rank]) / RENEWALS
+        return float(leases_s(self.seen.words[rank, KEPT])) / RENEWALS
 
     def place(self, rank: int) -> Region:
         """Return the place of a rank, ``i64[1, COLUMNS]``."""
@@ -245,7 +241,7 @@ class Roster:
         ended_s = time.monotonic()
         self._read_records(words[:, LEASE], deadline_s)
         is_gone = self._watch.look(
-            words[:, LEASE], self._lease_s, began_s=began_s, ended_s=ended_s
+            words[:, LEASE], leases_s(words[:, KEPT]), began_s=began_s, ended_s=ended_s
         )
         is_alive = is_held(words[:, LEASE])
         is_gone &= is_alive
@@ -273,7 +269,6 @@ class Roster:
             if found is not None and found.generation != present[rank]:
                 found = None  # of the holder before; the new one has not written its own yet
             self._records[rank] = found
-            self._lease_s[rank] = self._assumed_s if found is None else found.lease_s
 
     def wait(self, version: int, timeout_s: float) -> None:
         """Return when a place has changed since a version, or after some time."""

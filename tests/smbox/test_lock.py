@@ -12,7 +12,7 @@ import pytest
 
 from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
-from smbox.lease import expire
+from smbox.lease import Lease, expire
 from smbox.lock import Lock
 
 LEASE_S = 0.6
@@ -171,6 +171,13 @@ def test_a_lock_found_expired_is_kept_for_its_own_lease(box):
         lock_of(box, lease_s=0.1).acquire(timeout_s=2.0)
     assert raised.value.facts["pid"] == os.getpid()
     holder.release()
+
+
+def test_a_holder_whose_record_is_not_there_yet_is_kept_for_its_own_lease(box):
+    waiter = lock_of(box, lease_s=0.1)
+    assert Lease(places_of(box), 600.0).take(0, [0, 0])
+    with pytest.raises(RequestTimeoutError):
+        waiter.acquire(timeout_s=1.0)
 
 
 class Unwritable:

@@ -14,7 +14,7 @@ from smbox.member_record import WORDS, Record, hash_of
 
 
 def own():
-    return Record.own(lease_s=2.5, launch=hash_of("a launch"))
+    return Record.own(launch=hash_of("a launch"))
 
 
 def test_a_record_survives_its_row():

@@ -11,7 +11,6 @@ from typing import Any
 from smbox import Member, join
 from smbox.errors import RegionFreedError, RegionNotFoundError, WorkerLostError
 from smbox.roster import Roster, regions_of
-from smbox_torch.workers.joining import LEASE_S
 
 __all__ = ["Place", "Watch"]
 
@@ -60,7 +59,7 @@ class Watch:
 
     def __init__(self, box: Any, name: str) -> None:
         run = _run_of(name)
-        self._roster = Roster(box.home_of(run), run, LEASE_S, must_exist=True)
+        self._roster = Roster(box.home_of(run), run, must_exist=True)
 
     @property
     def look_s(self) -> float:
