@@ -115,11 +115,6 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     return as_bytes(np.ascontiguousarray(array))
 
 
-def is_narrower(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Tell whether an array holds float16 or bfloat16 where float32 is asked for."""
-    return dtype == np.float32 and array.dtype.name in NARROW_NAMES
-
-
 def _check_layout(
     array: NDArray[Any],
     dtype: np.dtype[Any],
@@ -127,7 +122,8 @@ def _check_layout(
     *,
     may_be_narrower: bool,
 ) -> None:
-    if array.dtype != dtype and not (may_be_narrower and is_narrower(array, dtype)):
+    is_narrower = dtype == np.float32 and array.dtype.name in NARROW_NAMES
+    if array.dtype != dtype and not (may_be_narrower and is_narrower):
         raise LayoutMismatchError(
             "the array has another dtype than the region",
             given=str(array.dtype),

@@ -157,22 +157,16 @@ class Roster:
     """
 
     def __init__(
-        self,
-        box: Directory,
-        name: str,
-        *,
-        capacity: int = CAPACITY,
-        must_exist: bool = False,
+        self, box: Directory, name: str, *, capacity: int = CAPACITY, must_exist: bool = False
     ) -> None:
         self.memory = box
-        self._places, self._rows = (
-            box.attach(region, timeout_s=None)
-            if must_exist
-            else box.create(
-                region, shape=(capacity, columns), dtype="int64", init=0, exist_ok=True
-            )
-            for region, columns in zip(regions_of(name), (COLUMNS, WORDS), strict=True)
-        )
+        places, rows = regions_of(name)
+        if must_exist:
+            self._places = box.attach(places, timeout_s=None)
+            self._rows = box.attach(rows, timeout_s=None)
+        else:
+            self._places = box.create(places, (capacity, COLUMNS), "int64", exist_ok=True)
+            self._rows = box.create(rows, (capacity, WORDS), "int64", exist_ok=True)
         self._watch = Watch(capacity)
         self._records: list[Record | None] = [None] * capacity
         self._mutex = threading.Lock()
