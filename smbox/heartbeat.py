@@ -82,9 +82,8 @@ class Holder:
     def beat(self) -> None:
         """Renew the lease and look around; the heartbeat's thread calls this.
 
-        A node that does not answer may answer again; a memory that is gone ends the lease. One
-        that was found expired has another generation then, of which nobody knows yet whose it
-        is.
+        A node that does not answer may answer again; a memory that is gone ends the lease. A
+        lease that was found expired has another generation then, which others do not know yet.
         """
         lease = self._lease
         try:

@@ -13,14 +13,7 @@ from smbox.errors import ConfigError, LimitError, RankTakenError
 from smbox.head import check_prefix
 from smbox.heartbeat import Holder
 from smbox.lease import Lease, check_lease, numbers
-from smbox.meeting import (
-    MEET_TIMEOUT_S,
-    MeetingWait,
-    end,
-    first_word,
-    following,
-    has_come,
-)
+from smbox.meeting import MEET_TIMEOUT_S, MeetingWait, end, first_word, following, has_come
 from smbox.member_record import MemberInfo, hash_of
 from smbox.roster import CAPACITY, LEASE, MEETINGS, Roster, View, regions_of
 
@@ -34,9 +27,9 @@ class Member(Holder):
 
     A thread renews the lease and looks for the others ``RENEWALS`` times per lease. The process
     leaves by :meth:`leave`, when the box closes, or when the interpreter exits; a killed one
-    is out when its lease has passed. A process that was
-    stopped for longer goes on if nobody has taken its rank; else :meth:`check`, ``progress``
-    and :meth:`meet` raise LeaseLostError from then on.
+    is out when its lease has passed. A process that was stopped for longer goes on if nobody
+    has taken its rank; else :meth:`check`, ``progress`` and :meth:`meet` raise LeaseLostError
+    from then on.
 
     Attributes:
         rank: of this process, from 0.
@@ -56,7 +49,6 @@ class Member(Holder):
         self.lease_s = lease.lease_s
         self.is_counted = False
         self._begin()
-        self.look()
 
     @property
     def count(self) -> int:
@@ -160,6 +152,10 @@ class Member(Holder):
         is_here = has_come(numbers(view.words[:, MEETINGS]), number)
         late = [rank for rank in view.alive() if not is_here[rank]]
         return [view.of(rank) for rank in late + view.never_came(self.expected)]
+
+    def _introduce(self, deadline_s: float | None) -> None:
+        super()._introduce(deadline_s)
+        self._look(deadline_s)  # so that the last look knows this member, too
 
     def _watch(self) -> View:
         self._roster.ask_node(self.interval_s)

@@ -14,6 +14,7 @@ from smbox import heartbeat
 from smbox.errors import ConfigError, LeaseLostError, RequestTimeoutError
 from smbox.lease import Lease, expire
 from smbox.lock import Lock
+from smbox.roster import Roster
 
 LEASE_S = 0.6
 WAIT_S = 60.0
@@ -225,6 +226,25 @@ def test_an_acquire_that_fails_half_way_holds_nothing(box):
 def test_a_join_that_fails_half_way_holds_nothing(box, join):
     with pytest.raises(RequestTimeoutError, match="did not answer"):
         join(Unwritable(box), lease_s=600.0)
+    with join(box) as member:
+        assert (member.rank, member.count) == (0, 1)
+
+
+def test_a_join_that_cannot_look_at_the_others_holds_nothing(box, join, monkeypatch):
+    write = Roster.write
+
+    def fail(*_arguments, **_settings):
+        raise RequestTimeoutError("the node did not answer", op="get", outcome="none")
+
+    def write_and_fail_then(*arguments, **settings):
+        write(*arguments, **settings)
+        monkeypatch.setattr(Roster, "look", fail)
+
+    with monkeypatch.context() as during:
+        during.setattr(Roster, "write", write_and_fail_then)
+        with pytest.raises(RequestTimeoutError, match="did not answer"):
+            join(box, lease_s=600.0)
+    monkeypatch.undo()
     with join(box) as member:
         assert (member.rank, member.count) == (0, 1)
 
