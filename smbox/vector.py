@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
@@ -76,13 +75,11 @@ class Vector:
             factor: rounded to the region's type; whole in a region of integers, which wraps.
             timeout_s: see ``smbox.region``.
         """
-        if timeout_s is not None:
-            check_seconds(timeout_s)  # before anything is done
-        self._scaled(factor).finish(timeout_s)
+        requests.change(self._paths, self._scaled(factor), timeout_s)
 
     def scale_nb(self, factor: float) -> Handle[None]:
         """Begin a ``scale``."""
-        return self._scaled(factor).begin()
+        return requests.change_nb(self._paths, self._scaled(factor), requests.nothing)
 
     def dot(self, other: Vector, *, timeout_s: float | None = None) -> float:
         """Sum the products of these elements and another region's, in float64, at the node.
@@ -118,12 +115,9 @@ class Vector:
             work = data.wait_version(extent.info, 0)
         return Handle("accumulate_from", work, requests.nothing, paths.timeout_s)
 
-    def _scaled(self, factor: float) -> Handle[None]:
-        extent, paths = self.extent, self._paths
-        scale_of(KernelCode.SCALE, extent.info.dtype, factor)
-        operation = _without_operand(extent, "scale", KernelCode.SCALE, factor)
-        work = requests.work_of(paths, operation)
-        return Handle("scale", work, requests.nothing, paths.timeout_s)
+    def _scaled(self, factor: float) -> Operation:
+        scale_of(KernelCode.SCALE, self.extent.info.dtype, factor)
+        return _without_operand(self.extent, "scale", KernelCode.SCALE, factor)
 
     def _dot(self, other: Vector) -> Handle[float]:
         extent, source, paths = self.extent, _extent(other), self._paths
