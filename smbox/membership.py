@@ -223,11 +223,10 @@ def join(
 
 
 def _lowest_free(view: View) -> int:
-    is_free = ~view.is_alive
-    is_free[list(view.dead_here())] = True
-    if not is_free.any():
+    found = next(filter(view.is_free, range(CAPACITY)), None)
+    if found is None:
         raise LimitError(f"a run has at most {CAPACITY} members, and all are alive")
-    return int(is_free.argmax())
+    return found
 
 
 def _first_values(view: View, rank: int, launch: str) -> list[int]:

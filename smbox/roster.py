@@ -63,15 +63,12 @@ class View:
 
     def dead_here(self) -> set[int]:
         """Return the ranks whose lease has not passed, but whose process on this host died."""
-        return {
-            rank
-            for rank in self.alive()
-            if (record := self.records[rank]) is not None and record.is_known_dead()
-        }
+        return set(filter(self.is_free, self.alive()))
 
     def is_free(self, rank: int) -> bool:
         """Tell whether a rank may be taken now: its holder left, expired or died here."""
-        return not self.is_alive[rank] or rank in self.dead_here()
+        record = self.records[rank]
+        return not self.is_alive[rank] or (record is not None and record.is_known_dead())
 
     def has_left(self, rank: int) -> bool:
         """Tell whether the last holder of a rank left it."""
