@@ -103,17 +103,18 @@ class NodeGroup:
         Raises:
             StartError: one did not start.
         """
-        with self._wakeup.catching_signals():
+        with self._wakeup.catching_signals(), ExitStack() as stack:
+            stack.callback(self._kill)  # who was told to stop has ended
             found = [_is_known(config) for config in self._configs]
             try:
                 self._start()
             except BaseException:
-                self._give_up(found)
+                for child, was_there in zip(self._children, found, strict=False):
+                    if was_there:
+                        child.kill()  # a clean stop would remove what it found
+                self._stop()
                 raise
-            try:
-                yield
-            finally:
-                self._kill()  # who was told to stop has ended
+            yield
 
     def run(self) -> int | None:
         """Serve until a signal comes or the parent ends, then stop all nodes.
@@ -180,13 +181,6 @@ class NodeGroup:
             child.kill()
         for child in self._children:
             child.wait()
-
-    def _give_up(self, found: Sequence[bool]) -> None:
-        """End what a refused start has begun; memory that was there before stays."""
-        for child, was_there in zip(self._children, found, strict=False):
-            if was_there:
-                child.kill()  # a clean stop would remove it
-        self._stop()
 
 
 def _die_with(group_pid: int) -> None:
