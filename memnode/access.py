@@ -20,9 +20,9 @@ import zmq
 from zmq.utils import z85
 
 from memnode.registry import Registry
-from memnode.sessions import ChannelKey
 from smbox.errors import AccessDeniedError, RegionNotFoundError
 from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
+from smbox.memory.channels import ChannelKey
 from smbox.wire import operands
 from smbox.wire.codec import Request
 from smbox.wire.messages import Attach, Create, Free, Publish

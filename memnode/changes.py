@@ -21,9 +21,8 @@ from memnode.checks import (
     check_span,
     terms_of,
 )
-from memnode.context import Context
+from memnode.context import Channel, Context
 from memnode.numbers import check_numbers, numbered
-from memnode.sessions import Channel
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory import orders
 from smbox.memory.commit import run_orders
@@ -121,7 +120,7 @@ def batch(context: Context, channel: Channel, request: Request, done: int) -> No
     for place, found in enumerate(changes):
         _write(block, place, found, row, request.number + done + place, found.first)
     regions = [(found.region,) for found in changes]
-    run_orders(context.writer, block, regions, len(request.payload))
+    run_orders(context.memory.writer, block, regions, len(request.payload))
     if refusal is not None:
         raise refusal
 
@@ -160,7 +159,7 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
 def _commit(
     context: Context, channel: Channel, request: Request, done: int, found: Change
 ) -> None:
-    first, limit, writer = found.first, found.limit, context.writer
+    first, limit, writer = found.first, found.limit, context.memory.writer
     check_numbers(request, count(first, limit, STRIPE_NBYTES))
     block = channel.block
     if found.back:

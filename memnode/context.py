@@ -1,22 +1,156 @@
-"""What every handler works with, what it may answer, and what the node counts."""
+"""What a handler works with: the node's state, its counts, and the channel that asks."""
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TypeAlias
+from enum import Enum
+from functools import cached_property
+from typing import Final, TypeAlias
 
 from memnode.access import Access
 from memnode.creation import Builds
+from memnode.flow import Unsent
 from memnode.registry import Registry
-from memnode.sessions import Channel, Park
-from memnode.waits import Waits
+from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.commit import StripeBusy
+from smbox.memory.locks import LockFile
+from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.reading import Reader
+from smbox.memory.reading import Hold, Reader
 from smbox.wire.codec import Reply, Request
+from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
+
+Connection = tuple[int, bytes]
+"""Index of the listening socket, and ZeroMQ's id of the peer there."""
+
+HELD_S: Final = 5.0
+"""How long stripes are kept while another one is waited for; then others have their turn. A
+client that has given up does not say so at once."""
+
+
+class Park(Enum):
+    """Why a request is not answered yet; it is run again as it is."""
+
+    BUSY = 1  # another writer holds a stripe, or makes the region of the same name
+    UNSENT = 2  # too many answers of the channel are still being sent: ``wake`` is called
+    SLICE = 3  # one slice of its work is done; the next one can be done at once
+
+
+class Snapshot:
+    """What a SNAPSHOT in the making holds.
+
+    Attributes:
+        done: bytes that are copied.
+
+    Args:
+        region: what is copied.
+        first: first byte of its data that is wanted.
+        limit: byte behind the last.
+        now_s: monotonic seconds.
+
+    Raises:
+        ConfigError: the region has no locks.
+    """
+
+    def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
+        self.done = 0
+        self._locks = LockFile(region.node)
+        self._hold = Hold(region, self._locks, first, limit)
+        self._limit_s = now_s + HELD_S
+
+    def hold(self, now_s: float) -> None:
+        """Hold all stripes.
+
+        Raises:
+            StripeBusy: another writer holds a stripe; those before it stay held, for a while.
+            RegionFreedError: the region was freed.
+        """
+        try:
+            self._hold.take()
+        except StripeBusy:
+            if now_s >= self._limit_s:
+                self._hold.release()
+                self._limit_s = now_s + HELD_S
+            raise
+
+    def end(self) -> None:
+        """Release the stripes."""
+        self._locks.close()
+
+
+@dataclass(eq=False)
+class Channel:
+    """What the node keeps of a channel while it is connected.
+
+    Attributes:
+        connection: where its replies go.
+        hello: who it is, as it said there.
+        row: its row of the channel table.
+        user: the public key that it came with; "" without one.
+        unsent: answers that are on their way.
+        key: client id and channel.
+        block: its row for the native library, for changes without an answer.
+        looked_s: when it was last seen whether its peer is there, in monotonic seconds.
+        acknowledged: the number up to which its client said that it has all replies.
+        queue: requests in order of arrival, the first of them parked.
+        park: why it is.
+        busy: of the last try that met a held stripe: which one.
+        notice_s: when its client is told so, in monotonic seconds.
+        waits: its WAITs under way by the request's id, each with its deadline.
+        snapshot: the copy that its SNAPSHOT has begun.
+    """
+
+    connection: Connection
+    hello: Hello
+    row: ChannelRow
+    user: str
+    unsent: Unsent
+    looked_s: float = 0.0
+    acknowledged: int = 0
+    queue: deque[Request] = field(default_factory=deque)
+    park: Park | None = None
+    busy: StripeBusy | None = None
+    notice_s: float = 0.0
+    waits: dict[int, tuple[Request, float]] = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+
+    def __post_init__(self) -> None:
+        self.key = self.row.key
+        self.block = self.row.block()
+
+    @cached_property
+    def rings(self) -> Rings:
+        """The old bytes that changes of the channel answered."""
+        return Rings(self.row)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its client has said that it has all replies, and asks for none again."""
+        return self.acknowledged >= self.row.applied
+
+    def hear(self, request: Request, now_s: float) -> None:
+        """Note that a request came, and what it says of the replies before it."""
+        self.row.heard_s = now_s
+        if request.op is not Op.WAIT:  # its version is one that it waits for
+            self.acknowledged = max(self.acknowledged, request.version)
+
+    def end_snapshot(self) -> None:
+        """Release the stripes that a snapshot holds, if one was begun."""
+        if self.snapshot is not None:
+            self.snapshot.end()
+            self.snapshot = None
+
+    def close(self) -> None:
+        """Discard, unexecuted, what is queued, and give up what was begun."""
+        self.queue.clear()
+        self.waits.clear()
+        self.unsent.close()
+        self.end_snapshot()
 
 
 @dataclass(slots=True)
@@ -56,42 +190,53 @@ class Metrics:
 
 
 class Context:
-    """The node, as its handlers see it.
+    """All state of a node: its memory, and what it knows besides.
 
     Attributes:
+        memory: owned by this process.
         registry: the regions.
         builds: those in the making.
-        waits: requests that wait for a version.
+        reader: shares the open lock file of the memory's writer.
         access: who may do what, of the clients that come with a key.
-        writer: the node's journal slot.
-        reader: shares the writer's open lock file.
+        connected: channels by the connection that they said HELLO on last.
+        pending: those of them that have requests to be tried again: parked ones, or WAITs.
         metrics: counts what happens.
-        facts: gives the node's figures for STATS.
         now_s: monotonic seconds of the message, or tick, that is being handled.
 
     Args:
         memory: owned by this process.
-        facts: gives the node's figures for STATS.
         access: of the clients with keys.
         now_s: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        memory: NodeMemory,
-        facts: Callable[[], Mapping[str, object]],
-        access: Access,
-        now_s: float,
-    ) -> None:
-        self.access = access
+    def __init__(self, memory: NodeMemory, access: Access, now_s: float) -> None:
+        self.memory = memory
         self.registry = Registry(memory)
         self.builds = Builds(self.registry)
-        self.waits = Waits()
-        self.writer = memory.writer
         self.reader = Reader(memory.writer.locks)
+        self.access = access
+        self.connected: dict[Connection, Channel] = {}
+        self.pending: dict[Connection, Channel] = {}
         self.metrics = Metrics()
-        self.facts = facts
-        self.now_s = now_s
+        self.now_s = self._started_s = now_s
+
+    def facts(self) -> Mapping[str, object]:
+        """Return the node's figures, as STATS gives them."""
+        memory, pending = self.memory, self.pending.values()
+        return {
+            "name": memory.name,
+            "pid": os.getpid(),
+            "incarnation": memory.superblock.incarnation,
+            "uptime_s": self.now_s - self._started_s,
+            "memory_nbytes": memory.superblock.memory_nbytes,
+            "used_nbytes": memory.used_nbytes(),
+            "regions": len(self.registry),
+            "sessions": len(self.connected),
+            "channels": len(memory.channels),
+            "parked_now": sum(bool(channel.queue) for channel in pending),
+            "waits_now": sum(len(channel.waits) for channel in pending),
+            **self.metrics.facts(),
+        }
 
 
 Outcome: TypeAlias = Reply | Park | None

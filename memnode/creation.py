@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from memnode.registry import Registry
-from memnode.sessions import ChannelKey
 from smbox import dtypes
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
+from smbox.memory.channels import ChannelKey
 from smbox.memory.kernels import BarrierWord
 from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.mapped import Building, MappedRegion

@@ -6,14 +6,15 @@ requests that are done at once, CREATE and WAIT.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from memnode import changes, creation, reads
-from memnode.context import Context, Handler
-from memnode.registry import describe
-from memnode.sessions import Channel, Park
+from memnode.context import Channel, Connection, Context, Handler, Park
+from memnode.registry import Registry, describe
+from smbox.errors import LimitError, RemoteError, RequestTimeoutError
 from smbox.memory.mapped import MappedRegion
-from smbox.wire.codec import Reply, Request, reply_to
+from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.messages import (
     Attach,
     Create,
@@ -25,6 +26,9 @@ from smbox.wire.messages import (
     StatsReply,
 )
 from smbox.wire.ops import Op
+
+WAITS_MAX: Final = 64
+"""Waits that one connection may have under way."""
 
 
 def ping(_context: Context, _channel: Channel, request: Request) -> Reply:
@@ -94,13 +98,61 @@ def list_regions(context: Context, channel: Channel, request: Request) -> Reply:
 
 
 def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
-    """Answer if the version is reached; else wait for it, while others pass."""
+    """Answer if the version is reached; else wait for it, while others pass.
+
+    A repeated request replaces the earlier one.
+
+    Raises:
+        LimitError: the channel has ``WAITS_MAX`` waits already; nothing changed.
+    """
     version = context.registry.locate(request.address).version()
     if version >= request.version:
         return reply_to(request, version=version)
-    deadline_s = context.now_s + request.nbytes / 1000
-    context.waits.add(channel.connection, request, deadline_s=deadline_s)
+    if request.request not in channel.waits and len(channel.waits) >= WAITS_MAX:
+        raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
+    channel.waits[request.request] = request, context.now_s + request.nbytes / 1000
+    context.pending[channel.connection] = channel
     return None
+
+
+def end_waits(
+    context: Context, channels: Sequence[Channel]
+) -> Iterator[tuple[Connection, Reply]]:
+    """End the waits of these channels that are over; give their replies.
+
+    Each region is looked at once, however many wait for it.
+    """
+    versions: dict[int, int | RemoteError] = {}
+    for channel in channels:
+        for key, (request, deadline_s) in list(channel.waits.items()):
+            if request.address not in versions:
+                versions[request.address] = _version_at(context.registry, request.address)
+            is_late = context.now_s >= deadline_s
+            reply = _end_of_wait(request, versions[request.address], is_late=is_late)
+            if reply is not None:
+                del channel.waits[key]
+                yield channel.connection, reply
+
+
+def _version_at(registry: Registry, address: int) -> int | RemoteError:
+    try:
+        return registry.locate(address).version()
+    except RemoteError as freed:
+        return freed
+
+
+def _end_of_wait(request: Request, found: int | RemoteError, *, is_late: bool) -> Reply | None:
+    if isinstance(found, RemoteError):
+        return refuse(request, found)
+    if found >= request.version:
+        return reply_to(request, version=found)
+    if not is_late:
+        return None
+    timeout_s = request.nbytes / 1000
+    late = RequestTimeoutError(
+        "the version was not reached", timeout_s=timeout_s, version=found
+    )
+    return refuse(request, late)
 
 
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:

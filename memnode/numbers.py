@@ -1,7 +1,7 @@
 """Numbered changes, each exactly once: the rules of docs/protocol.md, "Numbers", at the node.
 
 A change takes consecutive numbers, one for each stripe or item. Those up to the channel's
-``applied`` are done; the next one is committed; a later one is a gap, which dispatch.py tells.
+``applied`` are done; the next one is committed; a later one is a gap, which node.py tells.
 So a request may be run any number of times: it goes on where it was, and answers out of the
 channel's ring.
 
@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from memnode.context import Context, Handler
-from memnode.sessions import Channel
+from memnode.context import Channel, Context, Handler
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.memory.commit import moved
 from smbox.wire.codec import Reply, Request, refuse, reply_to

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memnode.checks import check_operand, check_places, check_range, check_source, check_span
-from memnode.context import Context
-from memnode.sessions import Channel, Park, Snapshot
+from memnode.context import Channel, Context, Park, Snapshot
 from smbox.errors import ConfigError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency

@@ -6,7 +6,6 @@ from bisect import bisect_right, insort
 from collections.abc import Callable
 from typing import Final
 
-from memnode.sessions import ChannelKey
 from smbox.errors import (
     AccessDeniedError,
     AddressRangeError,
@@ -16,6 +15,7 @@ from smbox.errors import (
     RegionNotFoundError,
     RemoteError,
 )
+from smbox.memory.channels import ChannelKey
 from smbox.memory.layout import RegionState, align
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.node_memory import NodeMemory

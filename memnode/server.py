@@ -16,9 +16,9 @@ import zmq
 
 from memnode.access import Access, ZapHandler
 from memnode.config import Bind, NodeConfig
+from memnode.context import Connection
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
-from memnode.sessions import Connection
 from memnode.wakeup import Wakeup
 from smbox.keys import read_node_key
 from smbox.memory import layout

@@ -17,6 +17,9 @@ from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
 from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
 
+ChannelKey = tuple[int, int]
+"""Client id as a number, and the client's number of the channel."""
+
 
 @dataclass(eq=False)
 class ChannelRow:
@@ -27,25 +30,30 @@ class ChannelRow:
         serial: the number of this use of the row.
         generation: of the connection that the client said HELLO on last.
         channel: the client's number of this channel.
+        heard_s: when the node last heard of it, in monotonic seconds; this process's alone.
 
     Args:
+        node: name of the memory node.
         index: its place in the table.
         words: ``u64[8]`` of the table.
         kept_rings: see ``ChannelTable``.
     """
 
+    node: str
     index: int
     words: NDArray[np.uint64]
     kept_rings: set[int]
+    heard_s: float = 0.0
     applied = Word(Channel.APPLIED)
     serial = Word(Channel.SERIAL)
     generation = Word(Channel.GENERATION)
     channel = Word(Channel.CHANNEL)
 
     @property
-    def client_id(self) -> int:
-        """The 128-bit id of the client."""
-        return int(self.words[Channel.CLIENT_HIGH]) << 64 | int(self.words[Channel.CLIENT_LOW])
+    def key(self) -> ChannelKey:
+        """Whose it is: the 128-bit id of the client, and its number of the channel."""
+        client_id = int(self.words[Channel.CLIENT_HIGH]) << 64
+        return client_id | int(self.words[Channel.CLIENT_LOW]), self.channel
 
     def block(
         self, ring: int = 0, base: int = 0, offset: int = 0, entry_nbytes: int = 0
@@ -72,13 +80,8 @@ class ChannelTable:
         self.kept_rings: set[int] = set()
         self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
-        self._index = {
-            (row.client_id, row.channel): row
-            for row in (
-                ChannelRow(int(at), self._rows[at], self.kept_rings)
-                for at in np.flatnonzero(self._rows[:, Channel.USED])
-            )
-        }
+        used = np.flatnonzero(self._rows[:, Channel.USED])
+        self._index = {row.key: row for row in map(self._row, used.tolist())}
 
     @classmethod
     def open(cls, node: str) -> Self:
@@ -90,6 +93,9 @@ class ChannelTable:
             with make_whole(node, name, CHANNEL_ROWS * Channel.NBYTES) as segment:
                 pass
         return cls(node, segment)
+
+    def _row(self, index: int) -> ChannelRow:
+        return ChannelRow(self._node, index, self._rows[index], self.kept_rings)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -114,7 +120,7 @@ class ChannelTable:
         free = np.flatnonzero(self._rows[:, Channel.USED] == 0)
         if free.size == 0:
             raise LimitError("the node has no room for another channel", limit=CHANNEL_ROWS)
-        row = ChannelRow(int(free[0]), self._rows[int(free[0])], self.kept_rings)
+        row = self._row(int(free[0]))
         row.words[Channel.CLIENT_LOW] = client_id & LOW_WORD
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.channel = channel
@@ -128,7 +134,7 @@ class ChannelTable:
     def release(self, row: ChannelRow) -> None:
         """Forget a channel and its answers."""
         row.words[Channel.USED] = 0
-        self._index.pop((row.client_id, row.channel), None)
+        self._index.pop(row.key, None)
         self.remove_rings(row)
 
     def remove_rings(self, row: ChannelRow) -> None:
@@ -223,16 +229,14 @@ class Rings:
     """The rings of one channel: the one in use last, and smaller ones not yet acknowledged.
 
     Args:
-        node: name of the memory node.
         row: the channel's.
     """
 
-    def __init__(self, node: str, row: ChannelRow) -> None:
-        self._node = node
+    def __init__(self, row: ChannelRow) -> None:
         self._row = row
         self._rings = [
-            RingFile(row, ring, Segment.attach(layout.ring_name(node, ring)))
-            for ring in rings_of(node, row.serial)
+            RingFile(row, ring, Segment.attach(layout.ring_name(row.node, ring)))
+            for ring in rings_of(row.node, row.serial)
         ]
 
     def ring_for(self, number: int, count: int, answer_nbytes: int) -> RingFile:
@@ -262,15 +266,11 @@ class Rings:
                 return found
         return None
 
-    def close(self) -> None:
-        """Drop the mappings; the answers stay in memory for a repeated request."""
-        self._rings.clear()
-
     def _make(self, answer_nbytes: int) -> RingFile:
         entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
         ring = layout.ring_id(self._row.serial, entry_nbytes)
-        name, nbytes = layout.ring_name(self._node, ring), layout.ring_nbytes(entry_nbytes)
-        with make_whole(self._node, name, nbytes) as segment:
+        node, nbytes = self._row.node, layout.ring_nbytes(entry_nbytes)
+        with make_whole(node, layout.ring_name(node, ring), nbytes) as segment:
             pass
         return RingFile(self._row, ring, segment)
 

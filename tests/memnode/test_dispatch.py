@@ -5,9 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from memnode.dispatch import NOTICE_AFTER_S, NOTICE_S, QUEUE_MAX
 from memnode.flow import ALONE_MIB, FIRST_MIB, LEAST_MIB, RECENT_MAX, UNSENT_NBYTES_MAX
-from memnode.node import HOUSEKEEPING_S
+from memnode.node import HOUSEKEEPING_S, NOTICE_AFTER_S, NOTICE_S, QUEUE_MAX
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe

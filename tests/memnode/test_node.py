@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
-from memnode.node import SILENT_S, Node
+from memnode.node import Node
+from memnode.sessions import SILENT_S
 from smbox.memory.journal import Writer
 from smbox.memory.layout import FORMAT, STRIPE_NBYTES, slot_name
 from smbox.memory.segment import listing

@@ -1,83 +1,85 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import pytest
-
-from memnode.sessions import EXPIRY_S, Sessions
-from smbox.errors import LimitError
-
-A, B = (0, b"a"), (0, b"b")
-ONE, TWO = (1, 0), (2, 0)
+from memnode.node import Node
+from memnode.sessions import EXPIRY_S
+from smbox.wire.messages import Empty
+from smbox.wire.ops import Op
+from smbox.wire.status import Status
 
 
-@pytest.fixture
-def sessions():
-    return Sessions()
+def is_known(peer) -> bool:
+    return peer.ask(Op.PING, body=Empty()).status is Status.OK
 
 
-def begin(sessions, connection, key, *, now_s=0.0):
-    """Do what the node does at a HELLO; returns the channel, and those that it replaced."""
-    replaced = sessions.replaced_by(connection, key)
-    for former in replaced:
-        sessions.end(former)
-    channel = SimpleNamespace(connection=connection, key=key, heard_s=now_s)
-    sessions.begin(channel)
-    return channel, replaced
+def come_back(bench, peer, **fields):
+    """Say HELLO for the peer's channel on another connection."""
+    again = bench.peer(hello=False)
+    again.client_id, again.generation = peer.client_id, peer.generation
+    return again, again.hello(**fields)
 
 
-def test_a_channel_that_comes_back_replaces_its_former_connection(sessions):
-    first, replaced = begin(sessions, A, ONE)
-    assert replaced == []
-    second, replaced = begin(sessions, B, ONE)
-    assert replaced == [first]
-    assert sessions.by_connection == {B: second}
+def test_a_channel_that_comes_back_replaces_its_former_connection(bench, peer):
+    again, reply = come_back(bench, peer)
+    assert reply.body.resumed
+    assert is_known(again)
+    assert not is_known(peer)
+    assert bench.node.facts()["sessions"] == 1
 
 
-def test_another_hello_on_a_connection_replaces_its_session(sessions):
-    first, _ = begin(sessions, A, ONE)
-    second, _ = begin(sessions, B, TWO)
-    third, replaced = begin(sessions, A, TWO)
-    assert replaced == [first, second]
-    assert sessions.by_connection == {A: third}
+def test_another_hello_on_a_connection_replaces_its_session(bench, peer):
+    other = bench.peer()
+    peer.client_id, peer.generation = other.client_id, other.generation
+    assert peer.hello().body.resumed
+    assert bench.node.facts()["sessions"] == 1
+    assert bench.node.facts()["channels"] == 2
+    assert is_known(peer)
+    assert not is_known(other)
 
 
-def test_channels_of_a_client_are_sessions_of_their_own(sessions):
-    first, _ = begin(sessions, A, (1, 0))
-    second, _ = begin(sessions, B, (1, 1))
-    sessions.end(first)
-    assert sessions.by_connection == {B: second}
+def test_channels_of_a_client_are_sessions_of_their_own(bench, peer):
+    other, reply = come_back(bench, peer, channel=1)
+    assert not reply.body.resumed
+    assert peer.ask(Op.BYE, body=Empty()).status is Status.OK
+    assert is_known(other)
 
 
-def test_there_are_only_so_many_sessions():
-    sessions = Sessions(sessions_max=1)
-    first, _ = begin(sessions, A, ONE)
-    with pytest.raises(LimitError):
-        sessions.replaced_by(B, TWO)
-    assert sessions.by_connection == {A: first}
-    begin(sessions, B, ONE)  # it replaces itself
+def test_who_comes_back_takes_no_other_place(bench):
+    bench.node = Node(bench.memory, now_s=0.0, sessions_max=1)
+    peer = bench.peer()
+    assert bench.peer(hello=False).hello().status is Status.LIMIT
+    assert is_known(peer)
+    assert come_back(bench, peer)[1].status is Status.OK
 
 
-def test_silent_channels_expire_and_speaking_ones_do_not(sessions):
-    first, _ = begin(sessions, A, ONE)
-    second, _ = begin(sessions, B, TWO)
-    first.heard_s = 200.0
-    assert sessions.expired(now_s=EXPIRY_S - 1) == []
-    assert sessions.expired(now_s=EXPIRY_S) == [(TWO, second)]
-    assert sessions.expired(now_s=200.0 + EXPIRY_S) == [(ONE, first), (TWO, second)]
+def test_silent_channels_expire_and_speaking_ones_do_not(bench, peer):
+    other = bench.peer()
+    bench.tick(after_s=200.0)
+    assert is_known(peer)
+    bench.tick(after_s=EXPIRY_S - 201.0)
+    assert bench.node.facts()["sessions"] == 2
+    bench.tick(after_s=1.0)
+    assert not is_known(other)
+    assert is_known(peer)
 
 
-def test_the_silence_of_a_channel_goes_on_without_its_connection(sessions):
-    first, _ = begin(sessions, A, ONE, now_s=100.0)
-    sessions.end(first)
-    assert sessions.expired(now_s=99.0 + EXPIRY_S) == []
-    assert sessions.expired(now_s=100.0 + EXPIRY_S) == [(ONE, None)]
-    sessions.forget(ONE)
-    sessions.forget(ONE)
-    assert sessions.expired(now_s=100.0 + EXPIRY_S) == []
+def test_the_silence_of_a_channel_goes_on_without_its_connection(bench, peer):
+    bench.tick(after_s=100.0)
+    assert is_known(peer)
+    other = bench.peer()
+    peer.client_id, other.client_id = other.client_id, peer.client_id
+    assert peer.hello(generation=2).body.resumed  # its own channel has no connection now
+    bench.tick(after_s=EXPIRY_S - 1.0)
+    assert bench.node.facts()["channels"] == 2
+    assert is_known(peer)
+    bench.tick(after_s=1.0)
+    assert bench.node.facts()["channels"] == 1
 
 
-def test_channels_of_an_earlier_run_expire_unless_they_come_back(sessions):
-    sessions.expect([ONE, TWO], now_s=0.0)
-    begin(sessions, A, ONE, now_s=100.0)
-    assert sessions.expired(now_s=EXPIRY_S) == [(TWO, None)]
+def test_channels_of_an_earlier_run_expire_unless_they_come_back(bench, peer):
+    bench.peer()
+    bench.restart()
+    bench.now_s += 100.0
+    assert peer.hello().body.resumed
+    bench.tick(after_s=EXPIRY_S - 100.0)
+    assert bench.node.facts()["channels"] == 1
+    assert is_known(peer)

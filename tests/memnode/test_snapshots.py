@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from memnode.context import HELD_S
 from memnode.reads import SLICE_NBYTES
-from memnode.sessions import HELD_S
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands

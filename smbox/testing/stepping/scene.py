@@ -46,7 +46,7 @@ def scene(case: Case) -> Iterator[str]:
         if case.has_channel:
             row = memory.channels.claim(*CLIENT)
             if case.answer_nbytes:
-                Rings(node, row).ring_for(1, 1, case.answer_nbytes)
+                Rings(row).ring_for(1, 1, case.answer_nbytes)
         memory.close(keep=True)
         yield node
     finally:
@@ -133,7 +133,7 @@ def _channel(case: Case, memory: NodeMemory) -> tuple[int, list[object]]:
     if not case.answer_nbytes:
         block = row.block()
         return block.address, [block, row]
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     block = rings.ring_for(1, 1, case.answer_nbytes).block
     return block.address, [block, rings]
 
@@ -202,12 +202,11 @@ def compare(case: Case, state: State, memory: NodeMemory, commits: int) -> None:
         return
     row = memory.channels.claim(*CLIENT)
     assert row.applied == commits, f"applied is {row.applied} after {commits} commits"
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     for number, wanted in enumerate(state.answers, 1):
         answer = rings.answers(number) if wanted is not None else None
         found_bytes = None if answer is None else answer.tobytes()
         assert found_bytes == wanted, f"the answer of number {number} is wrong"
-    rings.close()
 
 
 def slot_of(contents: dict[str, bytes]) -> bytes:

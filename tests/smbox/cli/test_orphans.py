@@ -146,7 +146,7 @@ def killed_in_its_stop(node: str, after: int) -> bool:
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
-        Rings(node, memory.channels.claim(7, 0)).ring_for(1, 1, 8)
+        Rings(memory.channels.claim(7, 0)).ring_for(1, 1, 8)
         unlink, done = superblock.unlink, []
 
         def counted(name: str) -> None:

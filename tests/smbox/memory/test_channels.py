@@ -68,27 +68,25 @@ def test_a_number_of_another_serial_is_not_taken(memory, row):
 
 
 def test_a_ring_answers_what_it_still_has_after_a_restart_too(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     for number in (5, 6):
         answered(memory, region, rings, number, 3)
-    for found in (rings, Rings(memory.name, row)):
+    for found in (rings, Rings(row)):
         assert found.answers(5).tolist() == [0, 0, 0]
         assert found.answers(6).tolist() == [1, 1, 1]
         assert found.answers(7) is None
         assert found.answers(5 + Ring.ENTRIES) is None
-        found.close()
 
 
 def test_a_ring_is_as_large_as_its_answers_need(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     small = memory.used_nbytes()
     answered(memory, region, rings, 1, 8)
     assert memory.used_nbytes() - small < 16 * 1024
-    rings.close()
 
 
 def test_a_smaller_ring_answers_until_its_numbers_are_acknowledged(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     answered(memory, region, rings, 1, 8)
     answered(memory, region, rings, 2, STRIPE_NBYTES)
     assert len(rings_of(memory.name, row.serial)) == 2
@@ -98,11 +96,10 @@ def test_a_smaller_ring_answers_until_its_numbers_are_acknowledged(memory, regio
     answered(memory, region, rings, 2 + Ring.ENTRIES, 8)
     assert len(rings_of(memory.name, row.serial)) == 1
     assert rings.answers(1) is None
-    rings.close()
 
 
 def test_answers_of_whole_stripes_lie_side_by_side(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     for number, nbytes in ((4, STRIPE_NBYTES), (5, 3), (6, STRIPE_NBYTES)):
         rings.ring_for(number, 1, STRIPE_NBYTES)
         answered(memory, region, rings, number, nbytes)
@@ -111,22 +108,19 @@ def test_answers_of_whole_stripes_lie_side_by_side(memory, region, row):
     assert rings.answers(4, 3) is None  # a gap behind 5
     assert rings.answers(3, 2) is None  # 3 had none
     assert rings.answers(4 + Ring.ENTRIES, 2) is None
-    rings.close()
 
 
 def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     for number in (Ring.ENTRIES, Ring.ENTRIES + 1):
         answered(memory, region, rings, number, 64)
     assert rings.answers(Ring.ENTRIES).size == rings.answers(Ring.ENTRIES + 1).size == 64
     assert rings.answers(Ring.ENTRIES, 2) is None
-    rings.close()
 
 
 def test_a_channels_rings_go_with_it(memory, region, row):
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     answered(memory, region, rings, 1, 8)
-    rings.close()
     memory.channels.release(row)
     assert rings_of(memory.name, row.serial) == []
     assert listing(building_name(memory.name, 0)[:-16]) == []

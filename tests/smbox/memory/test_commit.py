@@ -54,7 +54,7 @@ def test_a_range_over_two_stripes_is_a_commit_of_each(memory, region):
 
 def test_numbers_and_answers_are_left_in_the_channel(memory, region):
     row = memory.channels.claim(5, 0)
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     ring = rings.ring_for(1, 2, STRIPE_NBYTES)
     before = region.data.tobytes()
     commit(
@@ -74,7 +74,6 @@ def test_numbers_and_answers_are_left_in_the_channel(memory, region):
     assert row.applied == 3
     assert rings.answers(1, 2).tobytes() == before
     assert rings.answers(3) is None
-    rings.close()
 
 
 def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, region, other):

@@ -57,7 +57,7 @@ def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatc
 def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, is_forgotten):
     """A stopped process may hold the stripe of a killed node's commit, over restarts."""
     row = memory.channels.claim(5, 0)
-    rings = Rings(memory.name, row)
+    rings = Rings(row)
     ring = rings.ring_for(1, 1, 8)
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
     with (
@@ -79,7 +79,6 @@ def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, i
     holder.close()
     assert sweep(memory, slot_id)
     assert region.array().tolist() == [6, 7]
-    rings.close()
     if not is_forgotten:
         memory.channels.release(row)
     assert rings_of(memory.name, row.serial) == []
@@ -100,7 +99,7 @@ def test_a_damaged_slot_stops_no_start(memory, region, restart, caplog, word, va
 
 def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
     row = memory.channels.claim(5, 0)
-    ring = Rings(memory.name, row).ring_for(1, 1, 8)
+    ring = Rings(row).ring_for(1, 1, 8)
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
     with journal.attach_slot(memory.name, slot_id) as slot:
         words = slot.words(0, Slot.WORDS)
