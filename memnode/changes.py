@@ -1,12 +1,19 @@
-"""Changes: PUT, ACCUMULATE, ELASTIC, FETCH, FROM, UPDATE and BATCH.
+"""Changes: PUT, ACCUMULATE, ELASTIC, FETCH, FROM, UPDATE and BATCH, each exactly once.
 
-Each ends in one native call, stripe by stripe (or item by item) with consecutive numbers; each
-of these is a commit of its own.
+The rules are those of docs/protocol.md, "Numbers". A change takes consecutive numbers, one for
+each stripe or item, and each of these is a commit of its own; all of them are one native call.
+Those up to the channel's ``applied`` are done; the next one is committed; a later one is a gap,
+which node.py tells. So a request may be run any number of times: it goes on where it was, and
+answers out of the channel's ring.
+
+A narrow exchange is answered with its operand, moved: computed by the commit's kernel from the
+ring's old bytes and the operand, so that a repeated request gets the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,14 +25,13 @@ from memnode.checks import (
     check_range,
     check_siblings,
     check_source,
-    check_span,
+    check_whole,
     terms_of,
 )
 from memnode.context import Channel, Context
-from memnode.numbers import check_numbers, numbered
-from smbox.errors import RemoteProtocolError, SmboxError
+from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.memory import orders
-from smbox.memory.commit import run_orders
+from smbox.memory.commit import moved, run_orders
 from smbox.memory.kernels import (
     KERNELS,
     OPTIMIZERS,
@@ -37,10 +43,10 @@ from smbox.memory.kernels import (
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
-from smbox.wire.codec import Request
-from smbox.wire.header import Buffer
+from smbox.wire.codec import Reply, Request, refuse, reply_to
+from smbox.wire.header import Buffer, unpack_scale
 from smbox.wire.operands import Item
-from smbox.wire.ops import ANSWERS, carried_nbytes, count, unit_of
+from smbox.wire.ops import ANSWERS, Op, carried_nbytes, count, unit_of
 
 _NOTHING: Final = orders.Back.NOTHING  # to look a member up in its class takes longer
 _OLD: Final = orders.Back.OLD
@@ -61,60 +67,63 @@ class Change(NamedTuple):
     parameters: NDArray[np.float64] | None = None
 
 
-@numbered
-def change(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """PUT, ACCUMULATE, ELASTIC, FETCH: the operand travels with the request."""
-    found = _checked(context, request, unit_of(request.op), request.payload)
-    _commit(context, channel, request, done, found)
+def change(context: Context, channel: Channel, request: Request) -> Reply:
+    """Commit what is not applied yet of a change, and answer all of it.
 
-
-@numbered
-def take(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """FROM: the operand is another region's contents, each stripe as between two commits."""
-    found = _checked(context, request, unit_of(request.op), b"")
-    address = operands.unpack_address(request.payload)
-    source = context.registry.locate(address)
-    begin = address - source.address
-    check_source(found.region.spec, source.spec, begin, request.nbytes)
-    operand = np.empty(request.nbytes, np.uint8)
-    context.reader.read(source, begin, begin + request.nbytes, operand)
-    _commit(context, channel, request, done, found._replace(source=operand))
-
-
-@numbered
-def update(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """UPDATE: one step of a server-side optimizer, parameters and state in one commit."""
-    region = context.registry.locate(request.address)
-    first, nbytes = request.address - region.address, request.nbytes
-    check_range(first, nbytes, region.nbytes)
-    check_span(region.spec, first, nbytes)
-    check_operand(request.operand, region.spec)
+    Raises:
+        StripeBusy: another writer holds a stripe; what was committed until then counts.
+    """
+    answers = request.op in ANSWERS
     try:
-        code = OptimizerCode(request.kernel)
-    except ValueError as error:
-        raise RemoteProtocolError("no such optimizer", kernel=request.kernel) from error
-    wanted = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
-    siblings = tuple(context.registry.beginning_at(address) for address in wanted.siblings)
-    check_siblings(code, region, siblings)
-    own = wanted.parameters[: len(OPTIMIZERS[code].parameters)]
-    check_parameters(code, own)
-    parameters = np.zeros(PARAMETERS_MAX)
-    parameters[: len(own)] = own
-    gradient = np.frombuffer(wanted.gradient, np.uint8)
-    terms = region, code, first, first + nbytes, 1, gradient, request.operand
-    found = Change(*terms, orders.Back.NOTHING, siblings, parameters)
-    _commit(context, channel, request, done, found)
+        if request.number < 1 or request.numbers < 1:
+            raise RemoteProtocolError("a change takes numbers", op=request.op.name)
+        done = channel.row.applied + 1 - request.number
+        if done >= request.numbers:
+            context.metrics.duplicates += request.numbers
+        elif request.op is Op.BATCH:
+            _commit_items(context, channel, request, done)
+        else:
+            _commit_range(context, channel, request, done)
+        return reply_to(request, _answer(channel, request) if answers else b"")
+    except SmboxError as error:  # what is applied gives its answers all the same
+        parts = _parts(channel, request) if answers and request.number > 0 else ()
+        old = b"".join(part.data for part in parts)
+        return refuse(request, error, applied=channel.row.applied, old=old)
 
 
-@numbered
-def batch(context: Context, channel: Channel, request: Request, done: int) -> None:
-    """BATCH: commit the items that are not done, up to the first that is refused."""
-    check_numbers(request, len(request.items))
-    items = request.items[done:]
-    changes, refusal = _checked_items(context, items)
-    answering = [min(item.nbytes, STRIPE_NBYTES) for item in items if item.op in ANSWERS]
+def _commit_range(context: Context, channel: Channel, request: Request, done: int) -> None:
+    """Commit the stripes of a range that are not done."""
+    if request.op is Op.UPDATE:
+        found = _step(context, request)
+    elif request.op is Op.FROM:
+        found = _from(context, request)
+    else:
+        found = _checked(context, request, unit_of(request.op), request.payload)
+    first, limit, writer = found.first, found.limit, context.memory.writer
+    _check_numbers(request, count(first, limit, STRIPE_NBYTES))
+    block = channel.block
+    if found.back:
+        answer_nbytes = min(limit - first, STRIPE_NBYTES)
+        block = channel.rings.ring_for(request.number, request.numbers, answer_nbytes).block
+    at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
+    _write(writer.order, 0, found, block, request.number, at)
+    run_orders(writer, writer.order, [(found.region, *found.siblings)], limit - first)
+
+
+def _commit_items(context: Context, channel: Channel, request: Request, done: int) -> None:
+    """Commit the items of a BATCH that are not done, up to the first that is refused."""
+    _check_numbers(request, len(request.items))
+    changes: list[Change] = []
+    refusal: SmboxError | None = None
+    for item in request.items[done:]:
+        try:
+            changes.append(_checked(context, item, STRIPE_NBYTES, item.source))
+        except SmboxError as error:
+            refusal = error
+            break
+    answering = [found.limit - found.first for found in changes if found.back]
     row = channel.block
-    if any(answering):
+    if answering:
         row = channel.rings.ring_for(request.number, request.numbers, max(answering)).block
     block = orders.Block(len(changes) * orders.ORDER_NBYTES)
     for place, found in enumerate(changes):
@@ -125,17 +134,18 @@ def batch(context: Context, channel: Channel, request: Request, done: int) -> No
         raise refusal
 
 
-def _checked_items(
-    context: Context, items: Sequence[Item]
-) -> tuple[list[Change], SmboxError | None]:
-    """Check items up to the first that may not run; return the others, and its error."""
-    changes: list[Change] = []
-    for item in items:
-        try:
-            changes.append(_checked(context, item, STRIPE_NBYTES, item.source))
-        except SmboxError as error:
-            return changes, error
-    return changes, None
+def _check_numbers(request: Request, wanted: int) -> None:
+    """Check that a change takes as many numbers as it has stripes or items.
+
+    Raises:
+        RemoteProtocolError: it does not.
+    """
+    if request.numbers != wanted:
+        raise RemoteProtocolError(
+            "a change takes a number for each stripe it touches, or each item",
+            numbers=request.numbers,
+            wanted=wanted,
+        )
 
 
 def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer) -> Change:
@@ -156,18 +166,39 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     return Change(region, code, first, first + nbytes, scale, array, asked.operand, back)
 
 
-def _commit(
-    context: Context, channel: Channel, request: Request, done: int, found: Change
-) -> None:
-    first, limit, writer = found.first, found.limit, context.memory.writer
-    check_numbers(request, count(first, limit, STRIPE_NBYTES))
-    block = channel.block
-    if found.back:
-        answer_nbytes = min(limit - first, STRIPE_NBYTES)
-        block = channel.rings.ring_for(request.number, request.numbers, answer_nbytes).block
-    at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
-    _write(writer.order, 0, found, block, request.number, at)
-    run_orders(writer, writer.order, [(found.region, *found.siblings)], limit - first)
+def _from(context: Context, request: Request) -> Change:
+    """Check a FROM: the operand is another region, each stripe as between two commits."""
+    found = _checked(context, request, unit_of(request.op), b"")
+    address = operands.unpack_address(request.payload)
+    source = context.registry.locate(address)
+    begin = address - source.address
+    check_source(found.region.spec, source.spec, begin, request.nbytes)
+    operand = np.empty(request.nbytes, np.uint8)
+    context.reader.read(source, begin, begin + request.nbytes, operand)
+    return found._replace(source=operand)
+
+
+def _step(context: Context, request: Request) -> Change:
+    """Check an UPDATE: a step of an optimizer, parameters and state in one commit."""
+    region = context.registry.locate(request.address)
+    first, nbytes = request.address - region.address, request.nbytes
+    check_range(first, nbytes, region.nbytes)
+    check_whole(region.spec, first, nbytes)
+    check_operand(request.operand, region.spec)
+    try:
+        code = OptimizerCode(request.kernel)
+    except ValueError as error:
+        raise RemoteProtocolError("no such optimizer", kernel=request.kernel) from error
+    wanted = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
+    siblings = tuple(context.registry.beginning_at(address) for address in wanted.siblings)
+    check_siblings(code, region, siblings)
+    own = wanted.parameters[: len(OPTIMIZERS[code].parameters)]
+    check_parameters(code, own)
+    parameters = np.zeros(PARAMETERS_MAX)
+    parameters[: len(own)] = own
+    gradient = np.frombuffer(wanted.gradient, np.uint8)
+    terms = region, code, first, first + nbytes, 1, gradient, request.operand
+    return Change(*terms, _NOTHING, siblings, parameters)
 
 
 def _write(
@@ -205,3 +236,52 @@ def _write(
         number,
         at,
     )
+
+
+def _answer(channel: Channel, request: Request) -> Buffer:
+    """Return the answer: out of the ring itself, if it lies there in one piece.
+
+    There it stays until the client has it. A copy is the node's until it is sent.
+    """
+    if not request.items and not _is_moved(request):
+        whole = channel.rings.answers(request.number, request.numbers)
+        if whole is not None:
+            return whole.data
+    parts = list(_parts(channel, request))
+    if not parts:
+        return b""
+    copied = np.concatenate(parts)
+    channel.unsent.add(copied)
+    return copied.data
+
+
+def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
+    """Give the answers of those commits of a change that are applied, one by one.
+
+    Raises:
+        SessionExpiredError: one is kept no longer.
+    """
+    at = 0  # byte of the payload: of a narrow exchange, whose answer is as long
+    done = min(request.numbers, channel.row.applied + 1 - request.number)
+    numbers = range(request.number, request.number + done)
+    changes: Iterable[Request | Item] = request.items or repeat(request)
+    for number, one in zip(numbers, changes, strict=False):
+        if one.op not in ANSWERS:
+            continue
+        part = channel.rings.answers(number, 1)
+        if part is None:
+            raise SessionExpiredError(
+                "the answer of this change is kept no longer", number=number, outcome="unknown"
+            )
+        if _is_moved(one):
+            limit = at + part.size // 2
+            source = one.source if isinstance(one, Item) else one.payload[at:limit]
+            x, rate = np.frombuffer(source, np.uint8), unpack_scale(one.scale, "f")
+            part = moved(part, x, rate, one.operand)
+        yield part
+        at += part.size
+
+
+def _is_moved(one: Request | Item) -> bool:
+    """Tell whether the operand, moved, is the answer: of a narrow exchange."""
+    return one.op is Op.ELASTIC and one.operand != 0

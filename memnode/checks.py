@@ -69,28 +69,37 @@ def check_range(
         )
 
 
+def check_whole(spec: RegionSpec, first: int, nbytes: int) -> None:
+    """Check that a range of a region's data begins and ends at elements.
+
+    Raises:
+        LayoutMismatchError: it cuts one.
+    """
+    itemsize = spec.dtype.itemsize
+    if first % itemsize or nbytes % itemsize:
+        raise LayoutMismatchError(
+            "the range cuts an element", name=spec.name, first=first, nbytes=nbytes
+        )
+
+
 def check_span(spec: RegionSpec, first: int, nbytes: int) -> None:
     """Check a byte range of a region's data that lies at the node already, of any length.
 
     Raises:
         AddressRangeError: it leaves the region.
-        LayoutMismatchError: it is empty, or cuts an element.
+        RemoteProtocolError: it is empty.
+        LayoutMismatchError: it cuts an element.
     """
-    itemsize = spec.dtype.itemsize
-    if nbytes > 0:
-        check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
-    if nbytes <= 0 or first % itemsize or nbytes % itemsize:
-        raise LayoutMismatchError(
-            "the range is empty or cuts an element", name=spec.name, first=first, nbytes=nbytes
-        )
+    check_range(first, nbytes, spec.nbytes, unit=spec.nbytes)
+    check_whole(spec, first, nbytes)
 
 
 def check_source(spec: RegionSpec, source: RegionSpec, begin: int, nbytes: int) -> None:
     """Check that a range of another region is the operand of one of ``spec``.
 
     Raises:
-        LayoutMismatchError: it is of another dtype, is empty, or cuts an element.
-        AddressRangeError: it leaves its region.
+        LayoutMismatchError: it is of another dtype.
+        SmboxError: as ``check_span``.
     """
     if source.dtype != spec.dtype:
         raise LayoutMismatchError(
@@ -129,26 +138,29 @@ def check_siblings(
         )
 
 
-def check_operand(operand: int, spec: RegionSpec, *places: int) -> None:
+def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 0) -> None:
     """Check that elements of the operand's type may travel to or from a region.
 
     Args:
         operand: its dtype code; 0: the region's type.
         spec: the region.
-        places: bytes of the region's data at which the elements are cut.
+        first: byte of the region's data at which the range, or row 0, begins.
+        nbytes: of the range, or of a row.
 
     Raises:
-        LayoutMismatchError: they may not: only those of a float32 region may be narrower.
+        LayoutMismatchError: they may not: only those of a float32 region may be narrower, and
+            only whole ones.
     """
-    if operand and spec.dtype.name != "float32":
+    if not operand:
+        return
+    if spec.dtype.name != "float32":
         raise LayoutMismatchError(
             "only a float32 region takes narrower operands",
             name=spec.name,
             dtype=spec.dtype.name,
             operand=dtypes.by_code(operand).name,
         )
-    if operand and any(place % spec.dtype.itemsize for place in places):
-        raise LayoutMismatchError("the range cuts an element", name=spec.name, places=places)
+    check_whole(spec, first, nbytes)
 
 
 def check_places(
@@ -160,8 +172,7 @@ def check_places(
         AddressRangeError: they do not.
         LayoutMismatchError: they cut elements.
     """
-    if first % spec.dtype.itemsize or row_nbytes % spec.dtype.itemsize:
-        raise LayoutMismatchError("a row cuts an element", name=spec.name, nbytes=row_nbytes)
+    check_whole(spec, first, row_nbytes)
     rows = (spec.nbytes - first) // row_nbytes
     low, high = int(places.min()), int(places.max())
     if first < 0 or low < 0 or high >= rows:
@@ -179,11 +190,7 @@ def check_elements(code: KernelCode, spec: RegionSpec, first: int, nbytes: int) 
         LayoutMismatchError: the range cuts an element.
         ConfigError: the kernel does not fit the region.
     """
-    itemsize = spec.dtype.itemsize
-    if first % itemsize or nbytes % itemsize:
-        raise LayoutMismatchError(
-            "the range cuts an element", first=first, nbytes=nbytes, itemsize=itemsize
-        )
+    check_whole(spec, first, nbytes)
     if code in _BARRIER_KERNELS and (spec.kind != RegionKind.BARRIER or nbytes != spec.nbytes):
         raise ConfigError("this kernel runs on a whole barrier", kernel=code.name)
 

@@ -25,7 +25,7 @@ from smbox.wire.messages import (
     Regions,
     StatsReply,
 )
-from smbox.wire.ops import Op
+from smbox.wire.ops import CHANGES, Op
 
 WAITS_MAX: Final = 64
 """Waits that one connection may have under way."""
@@ -175,11 +175,5 @@ HANDLERS: Final[dict[Op, Handler]] = {
     Op.DOT: reads.dot,
     Op.WAIT: wait,
     Op.SNAPSHOT: reads.snapshot,
-    Op.PUT: changes.change,
-    Op.ACCUMULATE: changes.change,
-    Op.ELASTIC: changes.change,
-    Op.FETCH: changes.change,
-    Op.FROM: changes.take,
-    Op.UPDATE: changes.update,
-    Op.BATCH: changes.batch,
+    **dict.fromkeys(CHANGES, changes.change),
 }

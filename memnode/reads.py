@@ -34,7 +34,7 @@ SLICE_NBYTES: Final = 8 << 20
 def get(context: Context, channel: Channel, request: Request) -> Reply:
     """Copy a range, each stripe as between two commits."""
     region, first, limit = _range(context, request)
-    check_operand(request.operand, region.spec, first, limit)
+    check_operand(request.operand, region.spec, first, request.nbytes)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read(region, first, limit, out, operand=request.operand)
     return _copied(channel, request, out)
@@ -47,7 +47,7 @@ def gather(context: Context, channel: Channel, request: Request) -> Reply:
     places = np.frombuffer(wanted.places, np.int64)
     first = request.address - region.address
     check_places(region.spec, first, places, wanted.row_nbytes)
-    check_operand(request.operand, region.spec, first, wanted.row_nbytes)
+    check_operand(request.operand, region.spec)
     out = np.empty(carried_nbytes(request.nbytes, request.operand), np.uint8)
     context.reader.read_rows(
         region, first, places, wanted.row_nbytes, out, operand=request.operand

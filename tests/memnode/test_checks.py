@@ -96,7 +96,7 @@ def test_scales():
         (12, 8, AddressRangeError),
         (2, 4, LayoutMismatchError),
         (4, 2, LayoutMismatchError),
-        (4, 0, LayoutMismatchError),
+        (4, 0, RemoteProtocolError),
     ],
 )
 def test_spans(first, nbytes, error):
