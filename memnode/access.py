@@ -20,7 +20,7 @@ import zmq
 from zmq.utils import z85
 
 from memnode.registry import Registry
-from smbox.errors import AccessDeniedError, RegionNotFoundError
+from smbox.errors import AccessDeniedError
 from smbox.keys import CLIENTS, Authorised, Role, read_clients, today
 from smbox.memory.channels import ChannelKey
 from smbox.wire import operands
@@ -134,7 +134,7 @@ def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
     needed = NEEDED[request.op]
     if request.op is Op.CREATE:
         body = cast("Create", request.body)
-        is_there = body.exist_ok and _exists(registry, body)
+        is_there = body.exist_ok and registry.find(body.kind, body.name) is not None
         return Role.READ if is_there or _is_scratch(registry, body) else needed
     if request.op is Op.FREE:
         own = registry.owns(cast("Free", request.body).address, key[0])
@@ -144,15 +144,8 @@ def _needed(registry: Registry, key: ChannelKey, request: Request) -> Role:
 
 def _is_scratch(registry: Registry, body: Create) -> bool:
     """Tell whether a CREATE makes memory that only its client sees, whatever it is called."""
-    return body.scratch and not body.publish and not _exists(registry, body)
-
-
-def _exists(registry: Registry, body: Create) -> bool:
-    try:
-        registry.by_name(body.kind, body.name)
-    except RegionNotFoundError:
-        return False
-    return True
+    is_there = registry.find(body.kind, body.name) is not None
+    return body.scratch and not body.publish and not is_there
 
 
 def _names(registry: Registry, key: ChannelKey, request: Request) -> Iterator[str]:

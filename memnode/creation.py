@@ -6,6 +6,7 @@ copy goes on with it. Where none comes, a region with a name is made all the sam
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from dataclasses import dataclass
@@ -40,14 +41,14 @@ class Build:
         building: its memory.
         create: what was asked for.
         owner: the channel that asked.
-        limit_s: None while its CREATE is run again and again; after its channel lost the
-            connection: until when a region without a name is made on.
+        limit_s: until when a region without a name is made on, once its channel has lost the
+            connection; until then its CREATE is run again and again.
     """
 
     building: Building
     create: Create
     owner: ChannelKey
-    limit_s: float | None = None
+    limit_s: float = math.inf
 
 
 class Builds:
@@ -67,9 +68,9 @@ class Builds:
     def resume(self, create: Create, owner: ChannelKey) -> Build | None:
         """Return what this CREATE, or an earlier copy that was cut off, has begun."""
         for build in self.under_way:
-            is_ours = build.owner == owner or build.limit_s is not None
+            is_ours = build.owner == owner or build.limit_s < math.inf
             if is_ours and build.create.token == create.token:
-                build.limit_s = None
+                build.limit_s = math.inf
                 return build
         return None
 
@@ -116,24 +117,21 @@ class Builds:
     def detach(self, owner: ChannelKey, *, now_s: float) -> None:
         """Make the builds of a channel go on by themselves: it has lost its connection."""
         for build in self.under_way:
-            if build.owner == owner and build.limit_s is None:
+            if build.owner == owner and build.limit_s == math.inf:
                 build.limit_s = now_s + UNCLAIMED_S
 
     def step_detached(self, *, now_s: float) -> None:
         """Do a slice of each detached one; what nobody will find is given up."""
-        for build in self.under_way.copy():
-            if build.limit_s is None:
-                continue
+        for build in [each for each in self.under_way if each.limit_s < math.inf]:
             if not build.create.publish and now_s >= build.limit_s:
                 self._give_up(build)
                 continue
             try:
                 region = self.step(build)
+                if region is not None and not build.create.publish:
+                    self._registry.free(region.address)
             except Exception as error:  # noqa: BLE001 -- nobody is there to be told
                 _LOG.info("a region that was begun is given up: %s", error)
-                continue
-            if region is not None and not build.create.publish:
-                self._registry.free(region.address)
 
     def release(self, owner: ChannelKey | None = None) -> None:
         """Give up what a channel began that is gone; None: what all have begun."""
@@ -189,9 +187,7 @@ def check_init(dtype: DType, init: float | None) -> None:
     """
     if init is None or dtype.kind == "float":
         return
-    low, high = 0, 1
-    if dtype.kind != "bool":
-        limits = np.iinfo(dtype.numpy)
-        low, high = int(limits.min), int(limits.max)
-    if not math.isfinite(init) or int(init) != init or not low <= init <= high:
-        raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)
+    with contextlib.suppress(ValueError, OverflowError):  # of NaN, and of what is too large
+        if np.asarray(int(init), dtype.numpy) == init:
+            return
+    raise ConfigError("init is no value of this type", init=init, dtype=dtype.name)

@@ -74,6 +74,11 @@ _NOW_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 class Listener:
     """A bound ROUTER socket.
 
+    Attributes:
+        address: where it listens, with the port that it got.
+        is_open: its clients need not show that they share the host: they come with keys, or
+            from other hosts.
+
     Args:
         context: of ZeroMQ.
         bind: where to listen.
@@ -88,6 +93,7 @@ class Listener:
     ) -> None:
         self.bind = bind
         self._asks_keys = keys is not None
+        self.is_open = self._asks_keys or not bind.is_private
         if bind.scheme == "ipc":
             check_free(bind.host, bind.address)
         self.socket = context.socket(zmq.ROUTER)

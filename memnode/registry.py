@@ -13,7 +13,6 @@ from smbox.errors import (
     RegionExistsError,
     RegionFreedError,
     RegionNotFoundError,
-    RemoteError,
 )
 from smbox.memory.channels import ChannelKey
 from smbox.memory.layout import RegionState, align
@@ -77,13 +76,17 @@ class Registry:
             raise AddressRangeError("no region begins at this address", address=address)
         return region
 
+    def find(self, kind: int, name: str) -> MappedRegion | None:
+        """Return the live region of a name, if there is one."""
+        return self._names.get((kind, name))
+
     def by_name(self, kind: int, name: str) -> MappedRegion:
         """Return the live region of a name.
 
         Raises:
             RegionNotFoundError: there is none (yet).
         """
-        region = self._names.get((kind, name))
+        region = self.find(kind, name)
         if region is None:
             raise RegionNotFoundError("no region has this name", name=name)
         return region
@@ -166,21 +169,16 @@ class Registry:
             RegionFreedError: the address was a region's once.
             AddressRangeError: it never was.
         """
-        region = self.locate(address)
-        owner, _ = self._unpublished.get(region.address, (None, False))
-        if owner is None or owner[0] != client_id:
+        if not self.owns(address, client_id):
             raise AccessDeniedError(
                 "only a client's own region that is not published takes copies", address=address
             )
-        return region
+        return self.locate(address)
 
     def owns(self, address: int, client_id: int) -> bool:
-        """Tell whether ``address`` lies in a client's own region that is not published."""
-        try:
-            self.owned_by(address, client_id)
-        except RemoteError:
-            return False
-        return True
+        """Tell whether a client has made this region and not published it; raises as above."""
+        made = self._unpublished.get(self.locate(address).address)
+        return made is not None and made[0][0] == client_id
 
     def drop_unpublished(self, owner: ChannelKey, *, only_scratch: bool = False) -> None:
         """Free what a channel made and did not publish, or of that what goes as it resumes."""

@@ -8,14 +8,15 @@ import math
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 import zmq
 
 from memnode.access import Access, ZapHandler
-from memnode.config import Bind, NodeConfig
+from memnode.config import NodeConfig
 from memnode.context import Connection
 from memnode.listener import Listener
 from memnode.node import Node, Outgoing
@@ -68,27 +69,27 @@ class NodeServer:
         _raise_file_limit()
         with ExitStack() as stack:
             stack.enter_context(self._wakeup.catching_signals())
-            memory = self._own(stack)
+            memory, self._node = self._own(stack)
+            keep = True
             try:
                 yield
-            except BaseException:
-                self._let_go(memory, keep=True)
-                raise
-            self._let_go(memory, keep=self.config.keep)
+                keep = self.config.keep
+            finally:
+                self._node.close()
+                memory.close(keep=keep)
 
     def run(self) -> None:
         """Serve until a signal comes or the parent ends."""
         node = self._node
         assert node is not None, "run belongs inside opened"
-        wanted = int(zmq.POLLIN)
-        sources: list[tuple[zmq.Socket[bytes] | int, int]]
-        sources = [(fd, wanted) for fd in self._wakeup.fds]
-        sources += [(listener.socket, wanted) for listener in self._listeners]
-        if self._zap is not None:
-            sources.append((self._zap.socket, wanted))
-        indices: dict[object, int] = {
-            listener.socket: index for index, listener in enumerate(self._listeners)
+        takers: dict[zmq.Socket[bytes] | int, Callable[[], object]] = {
+            fd: partial(self._wakeup.hear, fd) for fd in self._wakeup.fds
         }
+        for index, listener in enumerate(self._listeners):
+            takers[listener.socket] = partial(self._take, node, index)
+        if (zap := self._zap) is not None:
+            takers[zap.socket] = lambda: zap.answer(time.monotonic())
+        sources = [(source, int(zmq.POLLIN)) for source in takers]
         looked_s, patience_s = -math.inf, 0.0
         while not self._wakeup.is_over:
             now_s = time.monotonic()
@@ -97,14 +98,9 @@ class NodeServer:
                 looked_s, patience_s = now_s, node.patience_s
             # A Poller, which would do the same, adds a sixth to a small request's way in here.
             for source, _ in zmq.zmq_poll(sources, int(patience_s * 1000)):
-                if source in indices:  # one each: to ask for a second that is not
-                    self._take(node, indices[source])  # there costs more than a poll
-                elif source in self._wakeup.fds:
-                    self._wakeup.hear(source)
-                elif self._zap is not None:
-                    self._zap.answer(time.monotonic())
+                takers[source]()  # one message each: to ask for a second costs more than a poll
 
-    def _own(self, stack: ExitStack) -> NodeMemory:
+    def _own(self, stack: ExitStack) -> tuple[NodeMemory, Node]:
         """Settle the name, take the memory and the addresses.
 
         A port must be taken before it can be a name. Else the memory comes first, so that a
@@ -119,30 +115,18 @@ class NodeServer:
         try:
             if not self._listeners:
                 self._listen(stack)
-            self._node = Node(
+            listeners = enumerate(self._listeners)
+            return memory, Node(
                 memory,
                 now_s=time.monotonic(),
-                open_binds=self._open_binds(),
+                open_binds=frozenset(index for index, each in listeners if each.is_open),
                 access=self._access,
                 is_connected=self._is_connected,
                 wake=self._wakeup.ring,
             )
         except BaseException:
-            self._close_node()
             memory.abandon()
             raise
-        return memory
-
-    def _open_binds(self) -> frozenset[int]:
-        """Return the listeners whose clients need not show that they share the host."""
-        return frozenset(
-            index
-            for index, bind in enumerate(self.config.binds)
-            if not bind.is_private or self._asks_keys(bind)
-        )
-
-    def _asks_keys(self, bind: Bind) -> bool:
-        return self.config.keys is not None and bind.scheme == "tcp"
 
     def _is_connected(self, connection: Connection) -> bool:
         index, peer = connection
@@ -183,25 +167,17 @@ class NodeServer:
             self._zap = ZapHandler(context, self._access, time.monotonic())
             stack.callback(self._zap.close)
         for bind in self.config.binds:
-            listener = Listener(context, bind, keys if self._asks_keys(bind) else None)
+            asked = keys if bind.scheme == "tcp" else None
+            listener = Listener(context, bind, asked)
             stack.callback(listener.close)
             self._listeners.append(listener)
             self.addresses.append(listener.address)
-            if not bind.is_private and not self._asks_keys(bind):
+            if not bind.is_private and asked is None:
                 _LOG.warning(
                     "INSECURE: anybody who reaches %s may read and write all memory of this"
                     " node; nothing is encrypted",
                     listener.address,
                 )
-
-    def _let_go(self, memory: NodeMemory, *, keep: bool) -> None:
-        self._close_node()
-        memory.close(keep=keep)
-
-    def _close_node(self) -> None:
-        if self._node is not None:
-            self._node.close()
-            self._node = None
 
     def _memory_nbytes(self, name: str) -> int:
         if self.config.memory_nbytes is not None:
