@@ -104,7 +104,7 @@ def _commit_range(context: Context, channel: Channel, request: Request, done: in
     block = channel.block
     if found.back:
         answer_nbytes = min(limit - first, STRIPE_NBYTES)
-        block = channel.rings.ring_for(request.number, request.numbers, answer_nbytes).block
+        block = channel.answers.block_for(answer_nbytes)
     at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
     _write(writer.order, 0, found, block, request.number, at)
     run_orders(writer, writer.order, [(found.region, *found.siblings)], limit - first)
@@ -124,7 +124,7 @@ def _commit_items(context: Context, channel: Channel, request: Request, done: in
     answering = [found.limit - found.first for found in changes if found.back]
     row = channel.block
     if answering:
-        row = channel.rings.ring_for(request.number, request.numbers, max(answering)).block
+        row = channel.answers.block_for(max(answering))
     block = orders.Block(len(changes) * orders.ORDER_NBYTES)
     for place, found in enumerate(changes):
         _write(block, place, found, row, request.number + done + place, found.first)
@@ -244,7 +244,7 @@ def _answer(channel: Channel, request: Request) -> Buffer:
     There it stays until the client has it. A copy is the node's until it is sent.
     """
     if not request.items and not _is_moved(request):
-        whole = channel.rings.answers(request.number, request.numbers)
+        whole = channel.answers.find(request.number, request.numbers)
         if whole is not None:
             return whole.data
     parts = list(_parts(channel, request))
@@ -268,7 +268,7 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
     for number, one in zip(numbers, changes, strict=False):
         if one.op not in ANSWERS:
             continue
-        part = channel.rings.answers(number, 1)
+        part = channel.answers.find(number, 1)
         if part is None:
             raise SessionExpiredError(
                 "the answer of this change is kept no longer", number=number, outcome="unknown"

@@ -14,7 +14,7 @@ from memnode.access import Access
 from memnode.creation import Builds
 from memnode.flow import Unsent
 from memnode.registry import Registry
-from smbox.memory.channels import ChannelRow, Rings
+from smbox.memory.channels import Answers, ChannelRow
 from smbox.memory.commit import StripeBusy
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
@@ -124,9 +124,9 @@ class Channel:
         self.block = self.row.block()
 
     @cached_property
-    def rings(self) -> Rings:
+    def answers(self) -> Answers:
         """The old bytes that changes of the channel answered."""
-        return Rings(self.row)
+        return Answers(self.row)
 
     @property
     def is_answered(self) -> bool:

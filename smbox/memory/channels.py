@@ -143,9 +143,11 @@ class ChannelTable:
             self._unlink(ring)
 
     def let_go(self, ring: int) -> None:
-        """Keep a ring no longer; one whose channel is forgotten goes."""
+        """Keep a ring no longer; it goes, unless a channel has its answers in it."""
         self.kept_rings.discard(ring)
-        if ring and all(row.serial != layout.ring_serial(ring) for row in self.rows()):
+        serial = layout.ring_serial(ring)
+        is_known = any(row.serial == serial for row in self.rows())
+        if ring and not (is_known and rings_of(self._node, serial)[-1] == ring):
             self._unlink(ring)
 
     def _unlink(self, ring: int) -> None:
@@ -173,33 +175,41 @@ class ChannelTable:
         self.segment.close()
 
 
-class RingFile:
+class Answers:
     """The old bytes of a channel's last answers, as long as they may be asked for again.
 
+    They lie in a ring, which is made for the first of them. A longer answer gets a larger ring,
+    to which the others move.
+
     Attributes:
-        id: the ring's.
-        last: the highest number that may have an answer here.
-        entry_nbytes: the longest answer that it holds.
-        block: the channel with this ring, for the native library.
+        ring: id of the ring; 0: there is none yet.
 
     Args:
-        row: whose answers they are.
-        ring: id of the ring.
-        segment: its segment.
+        row: the channel's.
     """
 
-    def __init__(self, row: ChannelRow, ring: int, segment: Segment) -> None:
-        self.id = ring
-        self.last = row.applied
-        self.entry_nbytes = layout.ring_entry_nbytes(ring)
-        self._segment = segment
-        self._heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS).reshape(
-            Ring.ENTRIES, Ring.HEAD_WORDS
-        )
-        base = orders.address_of(segment.bytes)
-        self.block = row.block(ring, base, Ring.OLD_OFFSET, self.entry_nbytes)
+    def __init__(self, row: ChannelRow) -> None:
+        self.ring = self._entry_nbytes = 0
+        self._row = row
+        self._block = row.block()
+        self._heads = np.zeros((Ring.ENTRIES, Ring.HEAD_WORDS), np.uint64)
+        self._old = np.zeros(0, np.uint8)
+        for ring in rings_of(row.node, row.serial):  # a kill may leave a smaller one, too
+            self._use(ring, Segment.attach(layout.ring_name(row.node, ring)))
 
-    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
+    def block_for(self, nbytes: int) -> orders.Block:
+        """Return the channel with its ring, for changes with answers of up to ``nbytes`` each.
+
+        Raises:
+            OutOfMemoryError: no room for a larger ring; nothing changed.
+        """
+        if self.ring in self._row.kept_rings:
+            nbytes = max(nbytes, 2 * self._entry_nbytes)  # another ring than that
+        if self._entry_nbytes < nbytes:
+            self._grow(1 << max(nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length())
+        return self._block
+
+    def find(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
         """View what ``count`` changes from ``number`` on answered, one behind the other.
 
         The bytes stay until the client sends changes that follow the acknowledgement of these.
@@ -212,67 +222,42 @@ class RingFile:
             return None
         for ahead in range(count):
             head = self._heads[entry + ahead]
-            if nbytes != ahead * self.entry_nbytes or head[Ring.NUMBER] != number + ahead:
+            if nbytes != ahead * self._entry_nbytes or head[Ring.NUMBER] != number + ahead:
                 return None
             nbytes += int(head[Ring.ANSWER_NBYTES])
-        begin = Ring.OLD_OFFSET + entry * self.entry_nbytes
-        return self._segment.bytes[begin : begin + nbytes]
+        begin = entry * self._entry_nbytes
+        return self._old[begin : begin + nbytes]
 
-    def remove(self, kept: set[int]) -> None:
-        """Remove the ring's memory, unless it is kept; what is being sent of it stays."""
-        if self.id not in kept:
-            self._segment.unlink()
-        self._segment.close()
+    def _grow(self, entry_nbytes: int) -> None:
+        row, former = self._row, self._entry_nbytes
+        ring = layout.ring_id(row.serial, entry_nbytes)
+        name = layout.ring_name(row.node, ring)
+        with make_whole(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
+            heads, old = _parts_of(segment, entry_nbytes)
+            heads[:] = self._heads
+            entries = old.reshape(Ring.ENTRIES, entry_nbytes)
+            entries[:, :former] = self._old.reshape(Ring.ENTRIES, former)
+        self._use(ring, segment)
+
+    def _use(self, ring: int, segment: Segment) -> None:
+        """Use a larger ring, which has all answers; what is sent of the former one stays."""
+        row, former = self._row, self.ring
+        self.ring = ring
+        self._entry_nbytes = layout.ring_entry_nbytes(ring)
+        self._heads, self._old = _parts_of(segment, self._entry_nbytes)
+        base = orders.address_of(segment.bytes)
+        self._block = row.block(ring, base, Ring.OLD_OFFSET, self._entry_nbytes)
+        if former not in {0, *row.kept_rings}:
+            unlink(layout.ring_name(row.node, former))
 
 
-class Rings:
-    """The rings of one channel: the one in use last, and smaller ones not yet acknowledged.
-
-    Args:
-        row: the channel's.
-    """
-
-    def __init__(self, row: ChannelRow) -> None:
-        self._row = row
-        self._rings = [
-            RingFile(row, ring, Segment.attach(layout.ring_name(row.node, ring)))
-            for ring in rings_of(row.node, row.serial)
-        ]
-
-    def ring_for(self, number: int, count: int, answer_nbytes: int) -> RingFile:
-        """Return a ring for the answers of ``count`` changes from ``number`` on, each so long.
-
-        Rings whose answers are all acknowledged go.
-
-        Raises:
-            OutOfMemoryError: no room for a larger ring; nothing changed.
-        """
-        last = self._rings[-1] if self._rings else None
-        if last is not None and last.id in self._row.kept_rings:
-            answer_nbytes = max(answer_nbytes, 2 * last.entry_nbytes)  # another ring than that
-        if last is None or last.entry_nbytes < answer_nbytes:
-            self._rings.append(self._make(answer_nbytes))
-        ring = self._rings[-1]
-        ring.last = max(ring.last, number + count - 1)
-        while len(self._rings) > 1 and self._rings[0].last + Ring.ENTRIES < number:
-            self._rings.pop(0).remove(self._row.kept_rings)
-        return ring
-
-    def answers(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
-        """View answers; see ``RingFile.answers``."""
-        for ring in reversed(self._rings):
-            found = ring.answers(number, count)
-            if found is not None:
-                return found
-        return None
-
-    def _make(self, answer_nbytes: int) -> RingFile:
-        entry_nbytes = 1 << max(answer_nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length()
-        ring = layout.ring_id(self._row.serial, entry_nbytes)
-        node, nbytes = self._row.node, layout.ring_nbytes(entry_nbytes)
-        with make_whole(node, layout.ring_name(node, ring), nbytes) as segment:
-            pass
-        return RingFile(self._row, ring, segment)
+def _parts_of(
+    segment: Segment, entry_nbytes: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """View the heads of a ring's entries, a row each, and the bytes of all entries."""
+    heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS)
+    limit = Ring.OLD_OFFSET + Ring.ENTRIES * entry_nbytes
+    return heads.reshape(Ring.ENTRIES, -1), segment.bytes[Ring.OLD_OFFSET : limit]
 
 
 def rings_of(node: str, serial: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from smbox import dtypes
 from smbox.memory import journal, orders
-from smbox.memory.channels import Rings
+from smbox.memory.channels import Answers
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import PREFIX, RegionHeader, Slot, SlotState, Stripe
@@ -46,7 +46,7 @@ def scene(case: Case) -> Iterator[str]:
         if case.has_channel:
             row = memory.channels.claim(*CLIENT)
             if case.answer_nbytes:
-                Rings(row).ring_for(1, 1, case.answer_nbytes)
+                Answers(row).block_for(case.answer_nbytes)
         memory.close(keep=True)
         yield node
     finally:
@@ -133,9 +133,9 @@ def _channel(case: Case, memory: NodeMemory) -> tuple[int, list[object]]:
     if not case.answer_nbytes:
         block = row.block()
         return block.address, [block, row]
-    rings = Rings(row)
-    block = rings.ring_for(1, 1, case.answer_nbytes).block
-    return block.address, [block, rings]
+    answers = Answers(row)
+    block = answers.block_for(case.answer_nbytes)
+    return block.address, [block, answers]
 
 
 def _regions(memory: NodeMemory) -> list[MappedRegion]:
@@ -202,9 +202,9 @@ def compare(case: Case, state: State, memory: NodeMemory, commits: int) -> None:
         return
     row = memory.channels.claim(*CLIENT)
     assert row.applied == commits, f"applied is {row.applied} after {commits} commits"
-    rings = Rings(row)
+    answers = Answers(row)
     for number, wanted in enumerate(state.answers, 1):
-        answer = rings.answers(number) if wanted is not None else None
+        answer = answers.find(number) if wanted is not None else None
         found_bytes = None if answer is None else answer.tobytes()
         assert found_bytes == wanted, f"the answer of number {number} is wrong"
 

@@ -14,7 +14,7 @@ import pytest
 
 from smbox.cli import orphans
 from smbox.memory import layout, process, segment, superblock
-from smbox.memory.channels import Rings
+from smbox.memory.channels import Answers
 from smbox.memory.journal import Writer
 from smbox.memory.layout import LockByte, Superblock
 from smbox.memory.locks import LockFile
@@ -146,7 +146,7 @@ def killed_in_its_stop(node: str, after: int) -> bool:
     child = os.fork()
     if child == 0:
         memory = NodeMemory.open(node, 64 << 20)
-        Rings(memory.channels.claim(7, 0)).ring_for(1, 1, 8)
+        Answers(memory.channels.claim(7, 0)).block_for(8)
         unlink, done = superblock.unlink, []
 
         def counted(name: str) -> None:

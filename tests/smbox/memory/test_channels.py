@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from smbox.errors import LimitError
-from smbox.memory.channels import ChannelTable, Rings, rings_of
+from smbox.memory.channels import Answers, ChannelTable, rings_of
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import CHANNEL_ROWS, STRIPE_NBYTES, Channel, Ring, building_name
+from smbox.memory.layout import (
+    CHANNEL_ROWS,
+    STRIPE_NBYTES,
+    Channel,
+    Ring,
+    building_name,
+    ring_name,
+)
 from smbox.memory.orders import Back
 from smbox.memory.segment import listing
 from smbox.testing.regions import commit
@@ -24,10 +33,10 @@ def region(make):
     return make(np.zeros(3 * STRIPE_NBYTES, np.uint8))
 
 
-def answered(memory, region, rings, number: int, nbytes: int) -> None:
+def answered(memory, region, answers, number: int, nbytes: int) -> None:
     """Add one, and leave what was there as the answer of a number."""
-    ring, one = rings.ring_for(number, 1, nbytes), np.ones(nbytes, np.uint8)
-    how = {"back": Back.OLD, "channel": ring.block, "number": number}
+    block, one = answers.block_for(nbytes), np.ones(nbytes, np.uint8)
+    how = {"back": Back.OLD, "channel": block, "number": number}
     commit(memory.writer, (region,), KernelCode.SUM, 0, nbytes, one, **how)
 
 
@@ -68,59 +77,78 @@ def test_a_number_of_another_serial_is_not_taken(memory, row):
 
 
 def test_a_ring_answers_what_it_still_has_after_a_restart_too(memory, region, row):
-    rings = Rings(row)
+    answers = Answers(row)
     for number in (5, 6):
-        answered(memory, region, rings, number, 3)
-    for found in (rings, Rings(row)):
-        assert found.answers(5).tolist() == [0, 0, 0]
-        assert found.answers(6).tolist() == [1, 1, 1]
-        assert found.answers(7) is None
-        assert found.answers(5 + Ring.ENTRIES) is None
+        answered(memory, region, answers, number, 3)
+    for found in (answers, Answers(row)):
+        assert found.find(5).tolist() == [0, 0, 0]
+        assert found.find(6).tolist() == [1, 1, 1]
+        assert found.find(7) is None
+        assert found.find(5 + Ring.ENTRIES) is None
 
 
 def test_a_ring_is_as_large_as_its_answers_need(memory, region, row):
-    rings = Rings(row)
+    answers = Answers(row)
     small = memory.used_nbytes()
-    answered(memory, region, rings, 1, 8)
+    answered(memory, region, answers, 1, 8)
     assert memory.used_nbytes() - small < 16 * 1024
 
 
-def test_a_smaller_ring_answers_until_its_numbers_are_acknowledged(memory, region, row):
-    rings = Rings(row)
-    answered(memory, region, rings, 1, 8)
-    answered(memory, region, rings, 2, STRIPE_NBYTES)
-    assert len(rings_of(memory.name, row.serial)) == 2
-    assert rings.answers(1).size == 8
-    assert rings.answers(2).size == STRIPE_NBYTES
-    assert rings.answers(1, 2) is None  # of two rings: they do not lie side by side
-    answered(memory, region, rings, 2 + Ring.ENTRIES, 8)
+def test_a_larger_ring_has_the_answers_of_the_former_one(memory, region, row):
+    answers = Answers(row)
+    answered(memory, region, answers, 1, 8)
+    sent = answers.find(1)
+    answered(memory, region, answers, 2, STRIPE_NBYTES)
     assert len(rings_of(memory.name, row.serial)) == 1
-    assert rings.answers(1) is None
+    assert sent.tolist() == [0] * 8
+    for found in (answers, Answers(row)):
+        assert found.find(1).tolist() == [0] * 8
+        assert found.find(2).tolist() == [1] * 8 + [0] * (STRIPE_NBYTES - 8)
+        assert found.find(1, 2) is None  # they do not lie side by side
+    answered(memory, region, answers, 1 + Ring.ENTRIES, 8)
+    assert answers.find(1) is None
+
+
+def test_a_smaller_ring_that_a_kill_left_goes(memory, region, row):
+    answers = Answers(row)
+    answered(memory, region, answers, 1, 8)
+    (small,) = rings_of(memory.name, row.serial)
+    left = f"/dev/shm/{ring_name(memory.name, small)}"
+    with open(left, "rb") as file:
+        contents = file.read()
+    answered(memory, region, answers, 2, STRIPE_NBYTES)
+    with open(left, "xb") as file:
+        file.write(contents)
+    os.chmod(left, 0o600)
+    found = Answers(row)
+    assert found.ring == answers.ring
+    assert rings_of(memory.name, row.serial) == [answers.ring]
+    assert found.find(1).tolist() == [0] * 8
 
 
 def test_answers_of_whole_stripes_lie_side_by_side(memory, region, row):
-    rings = Rings(row)
+    answers = Answers(row)
     for number, nbytes in ((4, STRIPE_NBYTES), (5, 3), (6, STRIPE_NBYTES)):
-        rings.ring_for(number, 1, STRIPE_NBYTES)
-        answered(memory, region, rings, number, nbytes)
-    both = rings.answers(4, 2)
+        answers.block_for(STRIPE_NBYTES)
+        answered(memory, region, answers, number, nbytes)
+    both = answers.find(4, 2)
     assert both.tobytes() == bytes(STRIPE_NBYTES) + b"\1\1\1"
-    assert rings.answers(4, 3) is None  # a gap behind 5
-    assert rings.answers(3, 2) is None  # 3 had none
-    assert rings.answers(4 + Ring.ENTRIES, 2) is None
+    assert answers.find(4, 3) is None  # a gap behind 5
+    assert answers.find(3, 2) is None  # 3 had none
+    assert answers.find(4 + Ring.ENTRIES, 2) is None
 
 
 def test_answers_at_the_end_of_a_ring_do_not_lie_side_by_side(memory, region, row):
-    rings = Rings(row)
+    answers = Answers(row)
     for number in (Ring.ENTRIES, Ring.ENTRIES + 1):
-        answered(memory, region, rings, number, 64)
-    assert rings.answers(Ring.ENTRIES).size == rings.answers(Ring.ENTRIES + 1).size == 64
-    assert rings.answers(Ring.ENTRIES, 2) is None
+        answered(memory, region, answers, number, 64)
+    assert answers.find(Ring.ENTRIES).size == answers.find(Ring.ENTRIES + 1).size == 64
+    assert answers.find(Ring.ENTRIES, 2) is None
 
 
 def test_a_channels_rings_go_with_it(memory, region, row):
-    rings = Rings(row)
-    answered(memory, region, rings, 1, 8)
+    answers = Answers(row)
+    answered(memory, region, answers, 1, 8)
     memory.channels.release(row)
     assert rings_of(memory.name, row.serial) == []
     assert listing(building_name(memory.name, 0)[:-16]) == []

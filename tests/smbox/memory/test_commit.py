@@ -7,7 +7,7 @@ import pytest
 
 from smbox.errors import LayoutMismatchError, RegionFreedError
 from smbox.memory import commit as commits, orders
-from smbox.memory.channels import Rings
+from smbox.memory.channels import Answers
 from smbox.memory.commit import StripeBusy
 from smbox.memory.kernels import KernelCode, OptimizerCode
 from smbox.memory.layout import (
@@ -54,8 +54,8 @@ def test_a_range_over_two_stripes_is_a_commit_of_each(memory, region):
 
 def test_numbers_and_answers_are_left_in_the_channel(memory, region):
     row = memory.channels.claim(5, 0)
-    rings = Rings(row)
-    ring = rings.ring_for(1, 2, STRIPE_NBYTES)
+    answers = Answers(row)
+    block = answers.block_for(STRIPE_NBYTES)
     before = region.data.tobytes()
     commit(
         memory.writer,
@@ -66,14 +66,14 @@ def test_numbers_and_answers_are_left_in_the_channel(memory, region):
         twos(COUNT),
         1.0,
         back=Back.OLD,
-        channel=ring.block,
+        channel=block,
         number=1,
     )
     plain = row.block()
     commit(memory.writer, (region,), SUM, 0, 4, twos(1), 1.0, channel=plain, number=3)
     assert row.applied == 3
-    assert rings.answers(1, 2).tobytes() == before
-    assert rings.answers(3) is None
+    assert answers.find(1, 2).tobytes() == before
+    assert answers.find(3) is None
 
 
 def test_a_held_stripe_is_busy_and_the_call_goes_on_behind_what_is_done(memory, region, other):

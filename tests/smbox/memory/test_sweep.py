@@ -1,4 +1,4 @@
-"""The node's sweep of dead writers' slots: at rest, held, damaged, and with rings."""
+"""The node's sweep of dead writers' slots: at rest, held, damaged, and with answers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import pytest
 
 from smbox.errors import SegmentError
 from smbox.memory import journal
-from smbox.memory.channels import Rings, rings_of
+from smbox.memory.channels import Answers, rings_of
 from smbox.memory.commit import sweep_slot
 from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
-from smbox.memory.layout import Ring, Slot, SlotState, Stripe, ring_name, slot_name
+from smbox.memory.layout import (
+    STRIPE_NBYTES,
+    Ring,
+    Slot,
+    SlotState,
+    Stripe,
+    ring_name,
+    slot_name,
+)
 from smbox.memory.locks import LockFile
 from smbox.memory.segment import Segment, unlink
 from smbox.testing.dead_writer import GARBAGE, leave_open
@@ -57,31 +65,31 @@ def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatc
 def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, is_forgotten):
     """A stopped process may hold the stripe of a killed node's commit, over restarts."""
     row = memory.channels.claim(5, 0)
-    rings = Rings(row)
-    ring = rings.ring_for(1, 1, 8)
+    answers = Answers(row)
+    answers.block_for(8)
+    ring = answers.ring
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
     with (
         journal.attach_slot(memory.name, slot_id) as slot,
-        Segment.attach(ring_name(memory.name, ring.id)) as kept,
+        Segment.attach(ring_name(memory.name, ring)) as kept,
     ):
         kept.bytes[Ring.OLD_OFFSET : Ring.OLD_OFFSET + 8] = np.array([6, 7], "f4").view("u1")
         words = slot.words(0, Slot.WORDS)
-        words[Slot.RING], words[Slot.RING_OFFSET] = ring.id, Ring.OLD_OFFSET
+        words[Slot.RING], words[Slot.RING_OFFSET] = ring, Ring.OLD_OFFSET
     holder = LockFile(memory.name)
     assert holder.try_lock(region.lock_byte(0))
     assert not sweep(memory, slot_id)
     if is_forgotten:
         memory.channels.release(row)
     else:
-        assert rings.ring_for(1, 1, 8).id != ring.id
-        rings.ring_for(9 + Ring.ENTRIES, 1, 8)
-    assert ring.id in rings_of(memory.name, row.serial)
+        answers.block_for(8)
+        assert answers.ring != ring
+        answers.block_for(STRIPE_NBYTES)
+    assert ring in rings_of(memory.name, row.serial)
     holder.close()
     assert sweep(memory, slot_id)
     assert region.array().tolist() == [6, 7]
-    if not is_forgotten:
-        memory.channels.release(row)
-    assert rings_of(memory.name, row.serial) == []
+    assert rings_of(memory.name, row.serial) == ([] if is_forgotten else [answers.ring])
 
 
 @pytest.mark.parametrize(
@@ -99,11 +107,12 @@ def test_a_damaged_slot_stops_no_start(memory, region, restart, caplog, word, va
 
 def test_a_ring_that_is_cut_short_undoes_nothing(memory, region):
     row = memory.channels.claim(5, 0)
-    ring = Rings(row).ring_for(1, 1, 8)
+    answers = Answers(row)
+    answers.block_for(8)
     slot_id = leave_open(region, first=0, limit=8, channel=(row.index + 1, row.serial, 1))
     with journal.attach_slot(memory.name, slot_id) as slot:
         words = slot.words(0, Slot.WORDS)
-        words[Slot.RING], words[Slot.RING_OFFSET] = ring.id, 1 << 40
+        words[Slot.RING], words[Slot.RING_OFFSET] = answers.ring, 1 << 40
     with pytest.raises(SegmentError, match="ring"):
         commit(memory.writer, (region,), KernelCode.SUM, 0, 8, np.ones(8, np.uint8), 1.0)
     assert (region.data == GARBAGE).all()
