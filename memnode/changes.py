@@ -23,8 +23,8 @@ from memnode.checks import (
     check_elements,
     check_operand,
     check_range,
-    check_siblings,
     check_source,
+    check_step,
     check_whole,
     terms_of,
 )
@@ -32,14 +32,7 @@ from memnode.context import Channel, Context
 from smbox.errors import RemoteProtocolError, SessionExpiredError, SmboxError
 from smbox.memory import orders
 from smbox.memory.commit import moved, run_orders
-from smbox.memory.kernels import (
-    KERNELS,
-    OPTIMIZERS,
-    PARAMETERS_MAX,
-    KernelCode,
-    OptimizerCode,
-    check_parameters,
-)
+from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.wire import operands
@@ -185,20 +178,12 @@ def _step(context: Context, request: Request) -> Change:
     check_range(first, nbytes, region.nbytes)
     check_whole(region.spec, first, nbytes)
     check_operand(request.operand, region.spec)
-    try:
-        code = OptimizerCode(request.kernel)
-    except ValueError as error:
-        raise RemoteProtocolError("no such optimizer", kernel=request.kernel) from error
     wanted = operands.unpack_update(request.payload, carried_nbytes(nbytes, request.operand))
     siblings = tuple(context.registry.beginning_at(address) for address in wanted.siblings)
-    check_siblings(code, region, siblings)
-    own = wanted.parameters[: len(OPTIMIZERS[code].parameters)]
-    check_parameters(code, own)
-    parameters = np.zeros(PARAMETERS_MAX)
-    parameters[: len(own)] = own
+    code = check_step(request.kernel, region, siblings, wanted.parameters)
     gradient = np.frombuffer(wanted.gradient, np.uint8)
     terms = region, code, first, first + nbytes, 1, gradient, request.operand
-    return Change(*terms, _NOTHING, siblings, parameters)
+    return Change(*terms, _NOTHING, siblings, np.array(wanted.parameters))
 
 
 def _write(

@@ -19,7 +19,14 @@ from smbox.errors import (
     LayoutMismatchError,
     RemoteProtocolError,
 )
-from smbox.memory.kernels import KERNELS, OPTIMIZERS, KernelCode, OptimizerCode, native_scale
+from smbox.memory.kernels import (
+    KERNELS,
+    OPTIMIZERS,
+    KernelCode,
+    OptimizerCode,
+    check_parameters,
+    native_scale,
+)
 from smbox.memory.layout import Consistency, RegionKind
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.region_header import RegionSpec
@@ -111,20 +118,34 @@ def check_source(spec: RegionSpec, source: RegionSpec, begin: int, nbytes: int) 
     check_span(source, begin, nbytes)
 
 
-def check_siblings(
-    code: OptimizerCode, region: MappedRegion, siblings: Sequence[MappedRegion]
-) -> None:
-    """Check that the siblings can hold the optimizer's state.
+def check_step(
+    kernel: int,
+    region: MappedRegion,
+    siblings: Sequence[MappedRegion],
+    parameters: Sequence[float],
+) -> OptimizerCode:
+    """Check a step of a server-side optimizer: its parameters, and that its state fits.
+
+    Args:
+        kernel: number of the optimizer.
+        region: the parameters.
+        siblings: its state.
+        parameters: the numbers of the step; the optimizer uses the first few.
 
     Raises:
-        LayoutMismatchError: they cannot.
+        RemoteProtocolError: there is no such optimizer.
+        ConfigError: a number is out of range.
+        LayoutMismatchError: the siblings cannot hold the state.
     """
-    wanted = OPTIMIZERS[code].states
-    own = region.spec
+    if kernel not in set(OptimizerCode):
+        raise RemoteProtocolError("no such optimizer", kernel=kernel)
+    code = OptimizerCode(kernel)
+    wanted, own = OPTIMIZERS[code], region.spec
+    check_parameters(code, parameters[: len(wanted.parameters)])
     layouts = {(each.spec.dtype, each.spec.shape, each.spec.consistency) for each in siblings}
     distinct = {region.address, *(each.address for each in siblings)}
     if (
-        len(siblings) != len(wanted)
+        len(siblings) != len(wanted.states)
         or layouts != {(own.dtype, own.shape, Consistency.STRIPE)}
         or own.consistency != Consistency.STRIPE
         or own.dtype.kind != "float"
@@ -132,10 +153,11 @@ def check_siblings(
     ):
         raise LayoutMismatchError(
             f"{code.name} needs one region of the parameters' dtype and shape, of consistency"
-            f" 'stripe', for each of: {', '.join(wanted)}",
+            f" 'stripe', for each of: {', '.join(wanted.states)}",
             region=own.name,
             siblings=[each.spec.name for each in siblings],
         )
+    return code
 
 
 def check_operand(operand: int, spec: RegionSpec, first: int = 0, nbytes: int = 0) -> None:
