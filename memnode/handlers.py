@@ -6,13 +6,14 @@ requests that are done at once, CREATE and WAIT.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from memnode import changes, creation, reads
 from memnode.context import Channel, Connection, Context, Handler, Park
-from memnode.registry import Registry, describe
-from smbox.errors import LimitError, RemoteError, RequestTimeoutError
+from memnode.registry import describe
+from smbox.errors import LimitError, RequestTimeoutError, SmboxError
 from smbox.memory.mapped import MappedRegion
 from smbox.wire.codec import Reply, Request, refuse, reply_to
 from smbox.wire.messages import (
@@ -105,14 +106,13 @@ def wait(context: Context, channel: Channel, request: Request) -> Reply | None:
     Raises:
         LimitError: the channel has ``WAITS_MAX`` waits already; nothing changed.
     """
-    version = context.registry.locate(request.address).version()
-    if version >= request.version:
-        return reply_to(request, version=version)
-    if request.request not in channel.waits and len(channel.waits) >= WAITS_MAX:
-        raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
-    channel.waits[request.request] = request, context.now_s + request.nbytes / 1000
-    context.pending[channel.connection] = channel
-    return None
+    reply = _reached(context, {}, request)
+    if reply is None:
+        if request.request not in channel.waits and len(channel.waits) >= WAITS_MAX:
+            raise LimitError("too many waits of one connection", waits_max=WAITS_MAX)
+        channel.waits[request.request] = request, context.now_s + request.nbytes / 1000
+        context.pending[channel.connection] = channel
+    return reply
 
 
 def end_waits(
@@ -122,37 +122,31 @@ def end_waits(
 
     Each region is looked at once, however many wait for it.
     """
-    versions: dict[int, int | RemoteError] = {}
+    versions: dict[int, int] = {}
     for channel in channels:
         for key, (request, deadline_s) in list(channel.waits.items()):
-            if request.address not in versions:
-                versions[request.address] = _version_at(context.registry, request.address)
-            is_late = context.now_s >= deadline_s
-            reply = _end_of_wait(request, versions[request.address], is_late=is_late)
+            try:
+                reply = _reached(context, versions, request, deadline_s)
+            except SmboxError as error:  # its region was freed, or it is late
+                reply = refuse(request, error)
             if reply is not None:
                 del channel.waits[key]
                 yield channel.connection, reply
 
 
-def _version_at(registry: Registry, address: int) -> int | RemoteError:
-    try:
-        return registry.locate(address).version()
-    except RemoteError as freed:
-        return freed
-
-
-def _end_of_wait(request: Request, found: int | RemoteError, *, is_late: bool) -> Reply | None:
-    if isinstance(found, RemoteError):
-        return refuse(request, found)
-    if found >= request.version:
-        return reply_to(request, version=found)
-    if not is_late:
-        return None
-    timeout_s = request.nbytes / 1000
-    late = RequestTimeoutError(
-        "the version was not reached", timeout_s=timeout_s, version=found
-    )
-    return refuse(request, late)
+def _reached(
+    context: Context, versions: dict[int, int], request: Request, deadline_s: float = math.inf
+) -> Reply | None:
+    """Answer a WAIT if its version is reached, by ``versions`` or by a look that goes there."""
+    address = request.address
+    if address not in versions:
+        versions[address] = context.registry.locate(address).version()
+    if versions[address] >= request.version:
+        return reply_to(request, version=versions[address])
+    if context.now_s >= deadline_s:
+        facts = {"timeout_s": request.nbytes / 1000, "version": versions[address]}
+        raise RequestTimeoutError("the version was not reached", **facts)
+    return None
 
 
 def stats(context: Context, _channel: Channel, request: Request) -> Reply:

@@ -52,8 +52,8 @@ class ChannelRow:
     @property
     def key(self) -> ChannelKey:
         """Whose it is: the 128-bit id of the client, and its number of the channel."""
-        client_id = int(self.words[Channel.CLIENT_HIGH]) << 64
-        return client_id | int(self.words[Channel.CLIENT_LOW]), self.channel
+        client_id = self.words[Channel.CLIENT_LOW : Channel.CLIENT_HIGH + 1].tobytes()
+        return int.from_bytes(client_id, "little"), self.channel
 
     def block(
         self, ring: int = 0, base: int = 0, offset: int = 0, entry_nbytes: int = 0
