@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from memnode.access import Access
 from memnode.creation import Builds
@@ -16,10 +16,8 @@ from memnode.flow import Unsent
 from memnode.registry import Registry
 from smbox.memory.channels import Answers, ChannelRow
 from smbox.memory.commit import StripeBusy
-from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion
 from smbox.memory.node_memory import NodeMemory
-from smbox.memory.reading import Hold, Reader
+from smbox.memory.reading import Reader
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import Hello
 from smbox.wire.ops import Op
@@ -28,10 +26,6 @@ from smbox.wire.status import Status
 Connection = tuple[int, bytes]
 """Index of the listening socket, and ZeroMQ's id of the peer there."""
 
-HELD_S: Final = 5.0
-"""How long stripes are kept while another one is waited for; then others have their turn. A
-client that has given up does not say so at once."""
-
 
 class Park(Enum):
     """Why a request is not answered yet; it is run again as it is."""
@@ -39,48 +33,6 @@ class Park(Enum):
     BUSY = 1  # another writer holds a stripe, or makes the region of the same name
     UNSENT = 2  # too many answers of the channel are still being sent: ``wake`` is called
     SLICE = 3  # one slice of its work is done; the next one can be done at once
-
-
-class Snapshot:
-    """What a SNAPSHOT in the making holds.
-
-    Attributes:
-        done: bytes that are copied.
-
-    Args:
-        region: what is copied.
-        first: first byte of its data that is wanted.
-        limit: byte behind the last.
-        now_s: monotonic seconds.
-
-    Raises:
-        ConfigError: the region has no locks.
-    """
-
-    def __init__(self, region: MappedRegion, first: int, limit: int, now_s: float) -> None:
-        self.done = 0
-        self._locks = LockFile(region.node)
-        self._hold = Hold(region, self._locks, first, limit)
-        self._limit_s = now_s + HELD_S
-
-    def hold(self, now_s: float) -> None:
-        """Hold all stripes.
-
-        Raises:
-            StripeBusy: another writer holds a stripe; those before it stay held, for a while.
-            RegionFreedError: the region was freed.
-        """
-        try:
-            self._hold.take()
-        except StripeBusy:
-            if now_s >= self._limit_s:
-                self._hold.release()
-                self._limit_s = now_s + HELD_S
-            raise
-
-    def end(self) -> None:
-        """Release the stripes."""
-        self._locks.close()
 
 
 @dataclass(eq=False)
@@ -102,7 +54,7 @@ class Channel:
         busy: of the last try that met a held stripe: which one.
         notice_s: when its client is told so, in monotonic seconds.
         waits: its WAITs under way by the request's id, each with its deadline.
-        snapshot: the copy that its SNAPSHOT has begun.
+        copying: what its SNAPSHOT has begun, and goes on with; closed, it lets all go.
     """
 
     connection: Connection
@@ -117,7 +69,7 @@ class Channel:
     busy: StripeBusy | None = None
     notice_s: float = 0.0
     waits: dict[int, tuple[Request, float]] = field(default_factory=dict)
-    snapshot: Snapshot | None = None
+    copying: Generator[Park, None, None] | None = None
 
     def __post_init__(self) -> None:
         self.key = self.row.key
@@ -139,18 +91,13 @@ class Channel:
         if request.op is not Op.WAIT:  # its version is one that it waits for
             self.acknowledged = max(self.acknowledged, request.version)
 
-    def end_snapshot(self) -> None:
-        """Release the stripes that a snapshot holds, if one was begun."""
-        if self.snapshot is not None:
-            self.snapshot.end()
-            self.snapshot = None
-
     def close(self) -> None:
         """Discard, unexecuted, what is queued, and give up what was begun."""
         self.queue.clear()
         self.waits.clear()
         self.unsent.close()
-        self.end_snapshot()
+        if self.copying is not None:
+            self.copying.close()
 
 
 @dataclass(slots=True)

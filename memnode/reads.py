@@ -11,24 +11,31 @@ stands in the channel, and goes with it.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import closing
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memnode.checks import check_operand, check_places, check_range, check_source, check_span
-from memnode.context import Channel, Context, Park, Snapshot
+from memnode.context import Channel, Context, Park
 from smbox.errors import ConfigError
 from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
+from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.reading import stamp_of
+from smbox.memory.reading import Hold, stamp_of
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
 from smbox.wire.ops import carried_nbytes, cut, unit_of
 
 SLICE_NBYTES: Final = 8 << 20
+
+HELD_S: Final = 5.0
+"""How long stripes are kept while another one is waited for; then others have their turn. A
+client that has given up does not say so at once."""
 
 
 def get(context: Context, channel: Channel, request: Request) -> Reply:
@@ -92,37 +99,47 @@ def snapshot(context: Context, channel: Channel, request: Request) -> Reply | Pa
     It takes no number: repeated, it copies again, and the client reads the copy only when it
     has been answered.
     """
-    try:
-        is_whole = _copy_slice(context, channel, request)
-    except StripeBusy:
-        raise
-    except BaseException:
-        channel.end_snapshot()
-        raise
-    if not is_whole:
-        return Park.SLICE
-    channel.end_snapshot()
-    return reply_to(request)
+    copying = channel.copying or _copying(context, channel, request)
+    channel.copying = None  # and it stays so if this ends it
+    park = next(copying, None)
+    if park is None:
+        return reply_to(request)
+    channel.copying = copying
+    return park
 
 
-def _copy_slice(context: Context, channel: Channel, request: Request) -> bool:
-    """Do one slice; both regions are looked up each time, for they may be freed meanwhile."""
+def _copying(
+    context: Context, channel: Channel, request: Request
+) -> Generator[Park, None, None]:
+    """Copy a slice between two yields; closed before its end, it lets all stripes go."""
+    nbytes, address = request.nbytes, operands.unpack_address(request.payload)
     region = context.registry.locate(request.address)
-    first, nbytes = request.address - region.address, request.nbytes
+    first = request.address - region.address
     check_span(region.spec, first, nbytes)
-    address = operands.unpack_address(request.payload)
-    target = context.registry.owned_by(address, channel.key[0])
-    begin = address - target.address
-    check_span(target.spec, begin, nbytes)
-    begun = channel.snapshot
-    if begun is None:
-        begun = channel.snapshot = Snapshot(region, first, first + nbytes, context.now_s)
-    begun.hold(context.now_s)
-    done, limit = begun.done, min(begun.done + SLICE_NBYTES, nbytes)
-    out = target.data[begin + done : begin + limit]
-    np.copyto(out, region.data[first + done : first + limit])
-    begun.done = limit
-    return limit == nbytes
+    with closing(LockFile(region.node)) as locks:
+        hold = Hold(region, locks, first, first + nbytes)
+        done, limit_s = 0, context.now_s + HELD_S
+        while True:
+            context.registry.locate(request.address)  # either may be freed meanwhile
+            target = context.registry.owned_by(address, channel.key[0])
+            begin = address - target.address
+            check_span(target.spec, begin, nbytes)
+            try:
+                hold.take()
+            except StripeBusy as busy:
+                channel.busy = busy
+                if context.now_s >= limit_s:
+                    hold.release()
+                    limit_s = context.now_s + HELD_S
+                yield Park.BUSY
+                continue
+            limit = min(done + SLICE_NBYTES, nbytes)
+            out = target.data[begin + done : begin + limit]
+            np.copyto(out, region.data[first + done : first + limit])
+            done = limit
+            if done == nbytes:
+                return
+            yield Park.SLICE
 
 
 def _range(context: Context, request: Request) -> tuple[MappedRegion, int, int]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memnode.context import HELD_S
-from memnode.reads import SLICE_NBYTES
+from memnode.reads import HELD_S, SLICE_NBYTES
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.wire import operands
