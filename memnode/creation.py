@@ -100,11 +100,18 @@ class Builds:
 
         Raises:
             OutOfMemoryError: somebody else took the room; nothing is left.
+            SmboxError: as ``Registry.existing``: another region was published under this name
+                meanwhile; nothing is left.
         """
-        create = build.create
+        create, spec = build.create, build.building.spec
         try:
             if not build.building.step():
                 return None
+            if create.publish:
+                winner = self._registry.existing(spec, exist_ok=create.exist_ok)
+                if winner is not None:
+                    self._give_up(build)
+                    return winner
             region = self._registry.finish(
                 build.building, build.owner, publish=create.publish, scratch=create.scratch
             )

@@ -13,7 +13,7 @@ from smbox.errors import ConfigError, LimitError
 from smbox.memory.layout import RegionKind
 from smbox.memory.mapped import SLICE_NBYTES
 from smbox.memory.segment import listing
-from smbox.wire.messages import Create, Empty, Free, Publish
+from smbox.wire.messages import Attach, Create, Empty, Free, Publish
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -106,6 +106,23 @@ def test_a_creator_that_leaves_blocks_nobody(bench):
     assert two.reply().body.created
     assert building(bench) == []
     assert len(bench.memory.regions) == 1
+
+
+@pytest.mark.parametrize("exist_ok", [False, True])
+def test_a_name_that_was_published_while_a_region_was_made_is_taken(bench, exist_ok):
+    slow, quick = bench.peer(), bench.peer()
+    filled = quick.create("w", LARGE, publish=False).body.address
+    slow.begin(Op.CREATE, body=large(exist_ok=exist_ok))
+    assert bench.waiting(slow)
+    assert quick.ask(Op.PUBLISH, body=Publish(address=filled)).body.created
+    reply = slow.reply()
+    if exist_ok:
+        assert (reply.body.address, reply.body.created) == (filled, False)
+    else:
+        assert reply.status is Status.REGION_EXISTS
+    assert list(bench.memory.regions) == [filled]
+    assert building(bench) == []
+    assert quick.ask(Op.ATTACH, body=Attach(name="w")).body.address == filled
 
 
 @pytest.mark.parametrize("publish", [True, False])
