@@ -100,10 +100,6 @@ class Kernel:
     has_operand: bool = True
 
 
-_SMALL: Final = 1e-30
-_LARGE: Final = 1e30
-"""Scales between these round to a float32 without over- or underflow."""
-
 _DOUBLE_NBYTES: Final = 8
 
 _ALL: Final = frozenset[Kind](("bool", "int", "uint", "float"))
@@ -175,8 +171,6 @@ def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
 def _float_scale(dtype: DType, scale: Scale) -> Any:
     factor = math.ldexp(scale, 0)  # float() would also read a text
     compute = np.float64 if dtype.itemsize == _DOUBLE_NBYTES else np.float32
-    if _SMALL < abs(factor) < _LARGE:
-        return compute(factor)
     with np.errstate(over="ignore", under="ignore"):
         rounded = compute(factor)
     if not math.isfinite(rounded):

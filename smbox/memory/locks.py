@@ -16,12 +16,9 @@ from typing import Final
 from smbox.memory import layout
 from smbox.memory.segment import DIRECTORY, open_own
 
-_F_OFD_GETLK: Final = 36
-_F_OFD_SETLK: Final = 37
 # struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
 _FLOCK: Final = struct.Struct("hh4xqqi4x")
 assert _FLOCK.size == 32
-
 
 _OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
@@ -50,7 +47,7 @@ class LockFile:
         """Lock one byte if nobody else holds it; True if this file holds it now."""
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         try:
-            fcntl.fcntl(self.fd, _F_OFD_SETLK, request)
+            fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
         except BlockingIOError:
             return False
         return True
@@ -58,12 +55,12 @@ class LockFile:
     def unlock(self, byte: int, count: int = 1) -> None:
         """Release ``count`` bytes from ``byte``."""
         request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, count, 0)
-        fcntl.fcntl(self.fd, _F_OFD_SETLK, request)
+        fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
 
     def is_held(self, byte: int) -> bool:
         """Tell whether another open file holds this byte."""
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-        answer = fcntl.fcntl(self.fd, _F_OFD_GETLK, request)
+        answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def is_in_place(self) -> bool:

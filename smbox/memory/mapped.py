@@ -148,8 +148,7 @@ class Building:
         self.spec = spec
         self._node = node
         self._address = address
-        self._init = init
-        self._fills = init is not None and any(_element(spec, init).tobytes())  # -0.0 is no 0
+        self._element = None if init is None else _element(spec, init)
         self._next = 0
         name = layout.building_name(node, address)
         self._segment = Segment.create_sparse(name, nbytes)
@@ -163,8 +162,8 @@ class Building:
         first = self._next
         limit = min(first + SLICE_NBYTES, self._segment.nbytes)
         self._segment.allocate(first, limit - first)
-        if self._fills:
-            self._fill(first, limit)
+        if self._element is not None:
+            self._fill(first, limit, self._element)
         self._next = limit
         return limit == self._segment.nbytes
 
@@ -184,15 +183,16 @@ class Building:
         self._segment.unlink()
         self._segment.close()
 
-    def _fill(self, first: int, limit: int) -> None:
+    def _fill(self, first: int, limit: int, element: NDArray[Any]) -> None:
         begin = layout.data_offset(self.spec.nbytes)
         first = max(first, begin)
         limit = min(limit, begin + self.spec.nbytes)
         if first < limit:
-            view = self._segment.bytes[first:limit].view(self.spec.dtype.numpy)
-            np.copyto(view, _element(self.spec, self._init))
+            np.copyto(self._segment.bytes[first:limit].view(element.dtype), element)
 
 
-def _element(spec: RegionSpec, value: float | None) -> NDArray[Any]:
-    number = value if value is None or spec.dtype.kind != "float" else float(value)
-    return np.asarray(number, dtype=spec.dtype.numpy)
+def _element(spec: RegionSpec, init: float) -> NDArray[Any] | None:
+    """Return what every element begins with; None: zeros, which a new segment has."""
+    number = float(init) if spec.dtype.kind == "float" else init
+    element: NDArray[Any] = np.asarray(number, dtype=spec.dtype.numpy)
+    return element if any(element.tobytes()) else None  # -0.0 is no 0
