@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
-from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
+from smbox.memory.segment import Segment, Word, attach_or_make, listing, make_whole, unlink
 
 ChannelKey = tuple[int, int]
 """Client id as a number, and the client's number of the channel."""
@@ -86,13 +86,8 @@ class ChannelTable:
     @classmethod
     def open(cls, node: str) -> Self:
         """Map the table of a node, or make it."""
-        name = layout.channels_name(node)
-        try:
-            segment = Segment.attach(name)
-        except NoSegmentError:
-            with make_whole(node, name, CHANNEL_ROWS * Channel.NBYTES) as segment:
-                pass
-        return cls(node, segment)
+        name, nbytes = layout.channels_name(node), CHANNEL_ROWS * Channel.NBYTES
+        return cls(node, attach_or_make(node, name, nbytes))
 
     def _row(self, index: int) -> ChannelRow:
         return ChannelRow(self._node, index, self._rows[index], self.kept_rings)

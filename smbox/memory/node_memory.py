@@ -14,7 +14,7 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import NoSegmentError, Segment, listing, make_whole, size, unlink
+from smbox.memory.segment import Segment, attach_or_make, listing, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
@@ -41,7 +41,7 @@ class NodeMemory:
     def __init__(self, name: str, superblock: OwnedSuperblock) -> None:
         self.name = name
         self.superblock = superblock
-        self.cookie = _make_cookie(name)
+        self.cookie = _cookie_of(name)
         self.channels = ChannelTable.open(name)
         self.regions: dict[int, MappedRegion] = {}
         self._damaged: set[int] = set()  # slots of which was logged that they are
@@ -186,24 +186,21 @@ def _remove(region: MappedRegion) -> None:
     region.close()
 
 
-def _make_cookie(name: str) -> bytes:
+def _cookie_of(name: str) -> bytes:
     """Return the node's nonce; a restarted node keeps it, for its clients know it.
 
     Raises:
         SegmentError: it is damaged.
     """
-    try:
-        with Segment.attach(layout.cookie_name(name)) as segment:
-            if segment.nbytes != COOKIE_NBYTES:
-                raise SegmentError(
-                    f"segment {segment.name} is damaged: it has not {COOKIE_NBYTES} bytes;"
-                    " remove it: the node makes another",
-                    nbytes=segment.nbytes,
-                )
-            return segment.bytes.tobytes()
-    except NoSegmentError:
-        pass
-    cookie = secrets.token_bytes(COOKIE_NBYTES)
-    with make_whole(name, layout.cookie_name(name), COOKIE_NBYTES) as segment:
-        segment.bytes[:] = list(cookie)
-    return cookie
+
+    def fill(segment: Segment) -> None:
+        segment.bytes[:] = list(secrets.token_bytes(COOKIE_NBYTES))
+
+    with attach_or_make(name, layout.cookie_name(name), COOKIE_NBYTES, fill) as segment:
+        if segment.nbytes != COOKIE_NBYTES:
+            raise SegmentError(
+                f"segment {segment.name} is damaged: it has not {COOKIE_NBYTES} bytes;"
+                " remove it: the node makes another",
+                nbytes=segment.nbytes,
+            )
+        return segment.bytes.tobytes()

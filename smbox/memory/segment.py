@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
@@ -185,14 +185,9 @@ class Word:
 
 @contextmanager
 def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
-    """Make a segment that gets its name when the block has filled it; zeros where it has not.
+    """Make a segment of a node, of ``nbytes`` zeros, and name it when the block has filled it.
 
     Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
-
-    Args:
-        node: whose segment it will be.
-        name: of the segment.
-        nbytes: its size.
 
     Raises:
         OutOfMemoryError, SegmentError: as ``Segment.create``; nothing is left.
@@ -204,6 +199,18 @@ def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
     except BaseException:
         segment.unlink()
         raise
+
+
+def attach_or_make(
+    node: str, name: str, nbytes: int, fill: Callable[[Segment], object] = lambda _: None
+) -> Segment:
+    """Map a segment of a node, or make it and have it filled: raises as these do."""
+    try:
+        return Segment.attach(name)
+    except NoSegmentError:
+        with make_whole(node, name, nbytes) as segment:
+            fill(segment)
+        return segment
 
 
 def open_own(name: str, flags: int = 0) -> int:

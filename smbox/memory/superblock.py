@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
-from smbox.memory.segment import NoSegmentError, Segment, Word, listing, make_whole, unlink
+from smbox.memory.segment import NoSegmentError, Segment, Word, attach_or_make, listing, unlink
 
 _LOG = logging.getLogger(__name__)
 
@@ -205,10 +206,9 @@ def _take_lock(node: str) -> LockFile:
 
 
 def _open_or_make(node: str, node_id: int) -> Segment:
-    try:
-        segment = Segment.attach(layout.node_name(node))
-    except NoSegmentError:
-        return _make(node, node_id)
+    """Map the superblock of a node, or make it; refuse one that is another's."""
+    fill = partial(_fill, node_id=node_id)
+    segment = attach_or_make(node, layout.node_name(node), Superblock.NBYTES, fill)
     words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
         raise SegmentError(f"{segment.name} is no superblock of smbox; remove or rename it")
@@ -231,16 +231,14 @@ def _open_or_make(node: str, node_id: int) -> Segment:
     return segment
 
 
-def _make(node: str, node_id: int) -> Segment:
-    with make_whole(node, layout.node_name(node), Superblock.NBYTES) as segment:
-        words = segment.words(0, Superblock.WORDS)
-        words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
-        words[Superblock.FORMAT] = layout.FORMAT
-        words[Superblock.NODE_ID] = node_id
-        words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
-        first = layout.FIRST_OFFSET_UNIT * (1 + secrets.randbelow(layout.FIRST_OFFSETS))
-        words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
-        words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1] = np.frombuffer(
-            secrets.token_bytes(16), np.uint64
-        )
-    return segment
+def _fill(segment: Segment, node_id: int) -> None:
+    words = segment.words(0, Superblock.WORDS)
+    words[Superblock.MAGIC] = Superblock.MAGIC_VALUE
+    words[Superblock.FORMAT] = layout.FORMAT
+    words[Superblock.NODE_ID] = node_id
+    words[Superblock.STRIPE_NBYTES] = layout.STRIPE_NBYTES
+    first = layout.FIRST_OFFSET_UNIT * (1 + secrets.randbelow(layout.FIRST_OFFSETS))
+    words[Superblock.FIRST_OFFSET] = words[Superblock.HIGH_WATER] = first
+    words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1] = np.frombuffer(
+        secrets.token_bytes(16), np.uint64
+    )
