@@ -157,11 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.nodes is not None:
             return _serve_group(options)
         return _serve(config_of(options), as_json=options.json)
-    except StartError as error:
-        print(f"memnode: {error}", file=sys.stderr)
-        return error.status
     except SmboxError as error:
         print(f"memnode: {error}", file=sys.stderr)
+        if isinstance(error, StartError):
+            return error.status
         return next(status for kind, status in EXITS if isinstance(error, kind))
     except Exception:  # noqa: BLE001 -- the last resort, so that the exit code tells
         _LOG.exception("the node failed; its memory stays in place")
@@ -180,16 +179,11 @@ def _serve(config: NodeConfig, *, as_json: bool) -> int:
 
 def _serve_group(options: argparse.Namespace) -> int:
     config = config_of(options)
-    group = NodeGroup(
-        members(config, options.nodes), options.log_level, parent_pid=options.parent_pid
-    )
+    nodes = members(config, options.nodes)
+    group = NodeGroup(nodes, options.log_level, parent_pid=options.parent_pid)
     with group.opened():
-        line = ready_line(
-            group.addresses,
-            config.name or "group",
-            as_json=options.json,
-            address=",".join(group.addresses),
-        )
+        name, together = config.name or "group", ",".join(group.addresses)
+        line = ready_line(group.addresses, name, as_json=options.json, address=together)
         print(line, flush=True)
         status = group.run()
     return EXIT_CLEAN if status is None else max(status, EXIT_FAILED)

@@ -98,11 +98,12 @@ class Registry:
             RegionExistsError: another region has the name.
             LayoutMismatchError: it has, and another layout.
         """
-        mine = self._of_token(spec)
-        if mine is not None:
-            return mine
-        region = self._names.get(_key(spec))
-        return None if region is None else _answer_with(region, spec, exist_ok=exist_ok)
+        named = self._names.get(_key(spec))
+        unnamed = (self._memory.regions[address] for address in self._unpublished)
+        for region in (named, *unnamed):  # one that an earlier copy of the CREATE made
+            if region is not None and spec.token and region.spec.token == spec.token:
+                return region
+        return None if named is None else _answer_with(named, spec, exist_ok=exist_ok)
 
     def begin(self, spec: RegionSpec, init: float | None) -> Building:
         """Begin to make a region.
@@ -212,15 +213,6 @@ class Registry:
         self._located = (0, 0, None)
         self._addresses.remove(region.address)
         self._memory.free(region)
-
-    def _of_token(self, spec: RegionSpec) -> MappedRegion | None:
-        """Find the region that an earlier copy of this CREATE made."""
-        named = self._names.get(_key(spec))
-        unnamed = (self._memory.regions[address] for address in self._unpublished)
-        for region in (named, *unnamed):
-            if region is not None and spec.token and region.spec.token == spec.token:
-                return region
-        return None
 
 
 def describe(region: MappedRegion, *, created: bool = False) -> RegionBody:

@@ -100,14 +100,8 @@ def take_node_lock(node: str) -> LockFile | None:
         SegmentError: the lock file may not be made or opened.
     """
     while True:
-        locks = LockFile(node, create=True)
-        try:
-            is_locked = locks.try_lock(layout.LockByte.NODE)
-            if is_locked and locks.is_in_place():
-                return locks
-        except BaseException:
-            locks.close()
-            raise
-        locks.close()
-        if not is_locked:
+        locks = LockFile(node, create=True)  # one that is not returned is forgotten
+        if not locks.try_lock(layout.LockByte.NODE):
             return None
+        if locks.is_in_place():
+            return locks
