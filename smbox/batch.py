@@ -12,7 +12,7 @@ from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation
+from smbox.paths.work import Changes, Operation
 from smbox.region import Region
 from smbox.verbs import Extent
 
@@ -62,11 +62,11 @@ class Batch:
     def _add(self, operation: Operation) -> None:
         if self._is_over:
             raise ConfigError("the batch has been sent; begin another one")
-        shares = verbs.shares_of(operation)
-        for piece, _ in shares:
-            self._paths.data(piece.info)  # all of a change or nothing: no node is lost
-        for _, share in shares:
-            self._operations.extend(requests.cut(share))
+        shares = [share for _, share in operation.shares()]
+        for share in shares:
+            self._paths.data(share.info)  # all of a change or nothing: no node is lost
+        for share in shares:
+            self._operations.extend(share.stripes())
 
     def __len__(self) -> int:
         """Count the commits collected so far."""
@@ -79,9 +79,8 @@ class Batch:
         """Send and wait; raises the first failure, or RequestTimeoutError with a handle."""
         self._is_over = True
         if kind is None and len(self):
-            work = self._paths.data().batch(self._operations)
-            handle = Handle("batch", work, requests.nothing, self._paths.timeout_s)
-            handle.finish(self._timeout_s)
+            changes = Changes("batch", None, self._operations)
+            requests.finish(self._paths, changes, self._timeout_s)
 
 
 def _extent(region: Region) -> Extent:

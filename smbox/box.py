@@ -18,6 +18,7 @@ from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
 from smbox.paths import requests
+from smbox.paths.readings import Reading
 from smbox.paths.work import NodeInfo, Operation
 from smbox.region import Region
 from smbox.sync import Counter
@@ -109,7 +110,7 @@ class Box(Directory):
         info, first, wait_s = requests.locate(self._paths, address, source.size, timeout_s)
         limit = first + source.size
         operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        requests.change(self._paths, operation, wait_s)
+        requests.finish(self._paths, operation, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
@@ -122,7 +123,7 @@ class Box(Directory):
         size = operator.index(nbytes)
         info, first, wait_s = requests.locate(self._paths, address, size, timeout_s)
         out = np.empty(size, np.uint8)
-        requests.read(self._paths, info, first, first + size, out, wait_s)
+        requests.finish(self._paths, Reading(info, first, first + size, out), wait_s)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:

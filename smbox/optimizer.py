@@ -77,11 +77,11 @@ class Optimizer:
             lr: step size of this step; None: the one given at the beginning.
             timeout_s: see region.py.
         """
-        requests.change(self._paths, self._step(gradient, lr), timeout_s)
+        requests.finish(self._paths, self._step(gradient, lr), timeout_s)
 
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
         """Begin a ``step``; the gradient is untouchable until it is done."""
-        return requests.change_nb(self._paths, self._step(gradient, lr), requests.nothing)
+        return requests.begin(self._paths, self._step(gradient, lr), requests.nothing)
 
     def _step(self, gradient: Any, lr: float | None) -> Operation:
         info = self.region.info

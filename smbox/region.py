@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from smbox import signalling, verbs
 from smbox.address import GlobalAddress, Part
-from smbox.array import output_array
 from smbox.errors import ConfigError
 from smbox.handle import Handle
 from smbox.paths import requests
@@ -37,7 +36,7 @@ from smbox.paths.work import Piece, RegionInfo
 from smbox.rows import Rows
 from smbox.sync import Counter
 from smbox.vector import Vector
-from smbox.verbs import Extent, operand_of
+from smbox.verbs import Extent
 
 
 class Region(Vector):
@@ -146,7 +145,7 @@ class Region(Vector):
         """
         operation = verbs.put(self.extent, x)
         if signal is None:
-            requests.change(self._paths, operation, timeout_s)
+            requests.finish(self._paths, operation, timeout_s)
         else:
             signalling.put(self._paths, operation, signal, timeout_s)
 
@@ -166,33 +165,14 @@ class Region(Vector):
                 the wire it is made at the node, and needs as much memory as the region.
             timeout_s: see the module.
         """
-        if out is None:
-            array = out = np.empty(self.shape, self.dtype)
-        else:
-            array = output_array(out, self.dtype, self.shape, may_be_narrower=not snapshot)
-        operand = 0 if array.dtype is self.dtype else operand_of(self.info.dtype, array)
-        requests.read(
-            self._paths,
-            self.info,
-            self._first,
-            self._limit,
-            array,
-            timeout_s,
-            operand,
-            snapshot,
-        )
+        out, reading = verbs.get(self.extent, out, is_snapshot=snapshot)
+        requests.finish(self._paths, reading, timeout_s)
         return out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
-        if out is None:
-            array = out = np.empty(self.shape, self.dtype)
-        else:
-            array = output_array(out, self.dtype, self.shape, may_be_narrower=not snapshot)
-        operand, span = operand_of(self.info.dtype, array), (self._first, self._limit)
-        return requests.read_nb(
-            self._paths, self.info, *span, array, lambda: out, operand, snapshot
-        )
+        out, reading = verbs.get(self.extent, out, is_snapshot=snapshot)
+        return requests.begin(self._paths, reading, lambda: out)
 
     def accumulate(
         self,
@@ -213,7 +193,7 @@ class Region(Vector):
             timeout_s: see the module.
         """
         operation = verbs.accumulate(self.extent, x, scale, op, out)
-        requests.change(self._paths, operation, timeout_s)
+        requests.finish(self._paths, operation, timeout_s)
         return out
 
     def accumulate_nb(
@@ -221,7 +201,7 @@ class Region(Vector):
     ) -> Handle[Any]:
         """Begin an ``accumulate``."""
         operation = verbs.accumulate(self.extent, x, scale, op, out)
-        return requests.change_nb(self._paths, operation, lambda: out)
+        return requests.begin(self._paths, operation, lambda: out)
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
@@ -243,20 +223,20 @@ class Region(Vector):
             ``delta`` (None without one).
         """
         operation = verbs.elastic(self.extent, x, moving_rate, delta)
-        requests.change(self._paths, operation, timeout_s)
+        requests.finish(self._paths, operation, timeout_s)
         return delta
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Begin an ``elastic``."""
         operation = verbs.elastic(self.extent, x, moving_rate, delta)
-        return requests.change_nb(self._paths, operation, lambda: delta)
+        return requests.begin(self._paths, operation, lambda: delta)
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
         old = np.empty(self.shape, self.dtype)
-        requests.change(self._paths, verbs.fetch(self.extent, x, op, scale, old), timeout_s)
+        requests.finish(self._paths, verbs.fetch(self.extent, x, op, scale, old), timeout_s)
         return old
 
     def fetch_and_op_nb(
@@ -265,7 +245,7 @@ class Region(Vector):
         """Begin a ``fetch_and_op``."""
         old = np.empty(self.shape, self.dtype)
         operation = verbs.fetch(self.extent, x, op, scale, old)
-        return requests.change_nb(self._paths, operation, lambda: old)
+        return requests.begin(self._paths, operation, lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the whole region's version is at least ``version``; return it."""

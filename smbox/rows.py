@@ -28,7 +28,9 @@ from smbox.memory.kernels import (
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Bytes, Operation, RegionInfo, RowsWanted
+from smbox.paths.readings import RowsReading
+from smbox.paths.sinks import Bytes
+from smbox.paths.work import Changes, Operation, RegionInfo
 from smbox.verbs import Extent, operand_of
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.ops import cut
@@ -77,46 +79,40 @@ class Rows:
         Returns:
             ``out`` (filled), or a new array, ``[shape]``.
         """
-        self._paths.seconds(timeout_s)  # before anything is begun
-        return self._get(out).finish(timeout_s)
+        out, reading = self._reading(out)
+        requests.finish(self._paths, reading, timeout_s)
+        return out
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
         """Begin a ``get``."""
-        return self._get(out).begin()
+        out, reading = self._reading(out)
+        return requests.begin(self._paths, reading, lambda: out)
 
-    def _get(self, out: Any) -> Handle[Any]:
+    def _reading(self, out: Any) -> tuple[Any, RowsReading]:
+        """Describe a ``get``; return also what it fills."""
         if out is None:
-            array = np.empty(self.shape, self.dtype)
+            array = out = np.empty(self.shape, self.dtype)
         else:
             array = output_array(out, self.dtype, self.shape, may_be_narrower=True)
-        result = array if out is None else out
-        info = self._extent.info
-        data = self._paths.data(info)
-        if self._places.size:
-            rows = as_bytes(array).reshape(self._places.size, -1)
-            order = np.argsort(self._places, kind="stable")
-            places, operand = self._places[order], operand_of(info.dtype, array)
-            first, row_nbytes = self._extent.first, self._row_nbytes
-            wanted = RowsWanted(first, row_nbytes, places, order, rows, operand)
-            work = data.gather(info, wanted)
-        else:
-            work = data.wait_version(info, 0)
-        return Handle("get", work, lambda: result, self._paths.timeout_s)
+        info, places = self._extent.info, self._places
+        order = np.argsort(places, kind="stable")
+        rows = as_bytes(array).reshape(places.size, -1) if places.size else as_bytes(array)
+        span, operand = (self._extent.first, self._row_nbytes), operand_of(info.dtype, array)
+        return out, RowsReading(info, *span, places[order], order, rows, operand)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
         """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays.
 
         Of float32, they may be of float16 or bfloat16: they are widened before they are sent.
         """
-        self._paths.seconds(timeout_s)  # before anything is begun
-        self._put(values).finish(timeout_s)
+        requests.finish(self._paths, self._putting(values), timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
         """Begin a ``put``; the values are copied."""
-        return self._put(values).begin()
+        return requests.begin(self._paths, self._putting(values), requests.nothing)
 
-    def _put(self, values: Any) -> Handle[None]:
-        return self._change("put", KernelCode.SCATTER_PUT, KernelCode.REPLACE, values, 1)
+    def _putting(self, values: Any) -> Changes:
+        return self._changes("put", KernelCode.SCATTER_PUT, KernelCode.REPLACE, values, 1)
 
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
@@ -125,30 +121,26 @@ class Rows:
 
         They may be narrower, as of ``put``.
         """
-        self._paths.seconds(timeout_s)  # before anything is begun
-        self._accumulate(values, scale).finish(timeout_s)
+        requests.finish(self._paths, self._adding(values, scale), timeout_s)
 
     def accumulate_nb(self, values: Any, scale: float = 1.0) -> Handle[None]:
         """Begin an ``accumulate``; the values are copied."""
-        return self._accumulate(values, scale).begin()
+        return requests.begin(self._paths, self._adding(values, scale), requests.nothing)
 
-    def _accumulate(self, values: Any, scale: float) -> Handle[None]:
+    def _adding(self, values: Any, scale: float) -> Changes:
         scale_of(KernelCode.SUM, self._extent.info.dtype, scale)
-        return self._change("accumulate", KernelCode.SCATTER_SUM, KernelCode.SUM, values, scale)
+        kernels = KernelCode.SCATTER_SUM, KernelCode.SUM
+        return self._changes("accumulate", *kernels, values, scale)
 
-    def _change(
+    def _changes(
         self, op: str, kernel: KernelCode, plain: KernelCode, values: Any, scale: float
-    ) -> Handle[None]:
+    ) -> Changes:
         array = source_array(values, self.dtype, self.shape, may_be_narrower=True)
-        info = self._extent.info
-        data = self._paths.data(info)
+        items: list[Operation] = []
         if self._places.size:
             table = array.reshape(self._places.size, -1).astype(self.dtype)
-            change = RowChange(op, kernel, plain, scale, self._places, table)
-            work = data.batch(self._items(change))
-        else:
-            work = data.wait_version(info, 0)
-        return Handle(op, work, requests.nothing, self._paths.timeout_s)
+            items = self._items(RowChange(op, kernel, plain, scale, self._places, table))
+        return Changes(op, self._extent.info, items)
 
     def _items(self, change: RowChange) -> list[Operation]:
         """Cut a change into commits; each node's are of the rows that lie there."""

@@ -12,15 +12,15 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from msgspec.structs import astuple
 
 from smbox.combining import InTurn
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation
+from smbox.paths.work import Operation, Signalled
 from smbox.sync import INT64, Counter
-from smbox.work import Work
 
 
 def put(
@@ -37,7 +37,7 @@ def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Han
     A put and its signal in turn are waited for; what fails raises what a put raises.
     """
     if signal is None:
-        return requests.change_nb(paths, operation, requests.nothing)
+        return requests.begin(paths, operation, requests.nothing)
     handle = _put(paths, operation, signal)
     if isinstance(handle.work, InTurn):
         handle.finish()
@@ -48,9 +48,10 @@ def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Han
 def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
     """Describe a put, and a signal that is begun once it has succeeded."""
     is_together = _checked(signal).info.node_uuid == operation.info.node_uuid
-    work: Work
     if is_together and operation.first < operation.limit:
-        work = paths.data(operation.info).signalled(operation, _operation(signal))
+        work = requests.work_of(
+            paths, Signalled(*astuple(operation), signal=_operation(signal))
+        )
     else:
         change = partial(requests.work_of, signal.paths, _operation(signal))
         work = InTurn(requests.work_of(paths, operation), change)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
+from msgspec.structs import astuple
 
 from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
@@ -19,7 +20,8 @@ from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Operation, Piece
+from smbox.paths.readings import Product
+from smbox.paths.work import Copying, Operation, Piece
 from smbox.verbs import Extent, kernel_of
 from smbox.wire.ops import count
 
@@ -60,13 +62,14 @@ class Vector:
             LayoutMismatchError: another dtype or size; nothing was sent.
             ConfigError: the two do not lie on the same nodes; nothing was sent.
         """
-        self._from(source, scale, op).finish(timeout_s)
+        requests.finish(self._paths, self._copying(source, scale, op), timeout_s)
 
     def accumulate_from_nb(
         self, source: Vector, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
         """Begin an ``accumulate_from``."""
-        return self._from(source, scale, op).begin()
+        copying = self._copying(source, scale, op)
+        return requests.begin(self._paths, copying, requests.nothing)
 
     def scale(self, factor: float, *, timeout_s: float | None = None) -> None:
         """Multiply the contents by ``factor``; atomic by stripe, not of bools.
@@ -75,11 +78,11 @@ class Vector:
             factor: rounded to the region's type; whole in a region of integers, which wraps.
             timeout_s: see ``smbox.region``.
         """
-        requests.change(self._paths, self._scaled(factor), timeout_s)
+        requests.finish(self._paths, self._scaled(factor), timeout_s)
 
     def scale_nb(self, factor: float) -> Handle[None]:
         """Begin a ``scale``."""
-        return requests.change_nb(self._paths, self._scaled(factor), requests.nothing)
+        return requests.begin(self._paths, self._scaled(factor), requests.nothing)
 
     def dot(self, other: Vector, *, timeout_s: float | None = None) -> float:
         """Sum the products of these elements and another region's, in float64, at the node.
@@ -96,31 +99,29 @@ class Vector:
             LayoutMismatchError: another dtype or size; nothing was sent.
             ConfigError: no floats, or not on the same nodes; nothing was sent.
         """
-        return self._dot(other).finish(timeout_s)
+        product, total = self._product(other)
+        requests.finish(self._paths, product, timeout_s)
+        return total()
 
     def dot_nb(self, other: Vector) -> Handle[float]:
         """Begin a ``dot``."""
-        return self._dot(other).begin()
+        return requests.begin(self._paths, *self._product(other))
 
-    def _from(self, source: Vector, scale: float, op: str) -> Handle[None]:
-        extent, other, paths = self.extent, _extent(source), self._paths
+    def _copying(self, source: Vector, scale: float, op: str) -> Copying:
+        extent, other = self.extent, _extent(source)
         kernel = kernel_of(extent.info, op, scale)
         for piece, beside in _beside(extent, other):
             _check_apart(piece, beside)
-        data = paths.data(extent.info)
-        if extent.first < extent.limit:
-            operation = _without_operand(extent, "accumulate_from", kernel, scale)
-            work = data.change_from(operation, other.info, other.first)
-        else:
-            work = data.wait_version(extent.info, 0)
-        return Handle("accumulate_from", work, requests.nothing, paths.timeout_s)
+        operation = _without_operand(extent, "accumulate_from", kernel, scale)
+        return Copying(*astuple(operation), other=other.info, other_first=other.first)
 
     def _scaled(self, factor: float) -> Operation:
         scale_of(KernelCode.SCALE, self.extent.info.dtype, factor)
         return _without_operand(self.extent, "scale", KernelCode.SCALE, factor)
 
-    def _dot(self, other: Vector) -> Handle[float]:
-        extent, source, paths = self.extent, _extent(other), self._paths
+    def _product(self, other: Vector) -> tuple[Product, Callable[[], float]]:
+        """Describe a product of two regions; return also what adds its sums."""
+        extent, source = self.extent, _extent(other)
         pieces = [piece for piece, _ in _beside(extent, source)]
         if extent.info.dtype.kind != "float":
             raise ConfigError(
@@ -130,16 +131,13 @@ class Vector:
             )
         ends = np.cumsum([count(each.first, each.limit, STRIPE_NBYTES) for each in pieces])
         sums = np.zeros(ends[-1])
-        data, span = paths.data(extent.info), (extent.first, extent.limit)
-        if extent.first < extent.limit:
-            work = data.dot(extent.info, span, source.info, source.first, sums)
-        else:
-            work = data.wait_version(extent.info, 0)
+        span = extent.first, extent.limit
+        product = Product(extent.info, *span, source.info, source.first, sums)
 
-        def result() -> float:
+        def total() -> float:
             return _total(_total(part.tolist()) for part in np.split(sums, ends[:-1]))
 
-        return Handle("dot", work, result, paths.timeout_s)
+        return product, total
 
 
 def _extent(source: object) -> Extent:
@@ -150,8 +148,7 @@ def _extent(source: object) -> Extent:
 
 
 def _without_operand(extent: Extent, op: str, kernel: KernelCode, scale: float) -> Operation:
-    info, _, _, first, limit = extent
-    return Operation(info, op, kernel, scale, first, limit, NOTHING)
+    return Operation(extent.info, op, kernel, scale, extent.first, extent.limit, NOTHING)
 
 
 def _check_apart(piece: Piece, source: Piece) -> None:

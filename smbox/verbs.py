@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from smbox import dtypes
@@ -13,9 +14,10 @@ from smbox.array import as_bytes, output_array, source_array
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode, scale_of
-from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
-from smbox.paths.work import Operation, Piece, RegionInfo, Sink
-from smbox.wire.ops import carried_nbytes
+from smbox.memory.layout import Consistency
+from smbox.paths.readings import Reading, Snapshot
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, Sink, SumSink
+from smbox.paths.work import Operation, RegionInfo
 
 KERNEL_OF: Final = {
     "sum": KernelCode.SUM,
@@ -28,11 +30,9 @@ KERNEL_OF: Final = {
 
 _REPLACE: Final = KernelCode.REPLACE  # to look a member up in its class takes longer
 _ELASTIC: Final = KernelCode.ELASTIC
-_new: Final = partial(tuple.__new__, Operation)
-"""Makes an Operation of all its fields, in a third of the time of the class itself."""
 
 
-class Extent(NamedTuple):
+class Extent(Struct, frozen=True, eq=False):
     """A region, or a slice of one along axis 0.
 
     Attributes:
@@ -52,10 +52,10 @@ class Extent(NamedTuple):
 
 def put(extent: Extent, x: Any) -> Operation:
     """Check and describe a ``put``."""
-    info, dtype, shape, first, limit = extent
-    array = source_array(x, dtype, shape, may_be_narrower=True)
+    info, dtype = extent.info, extent.dtype
+    array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
-    return _new((info, "put", _REPLACE, 1, first, limit, array, operand, None, (), ()))
+    return Operation(info, "put", _REPLACE, 1, extent.first, extent.limit, array, operand)
 
 
 def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
@@ -70,18 +70,18 @@ def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -
         raise ConfigError("out must not share memory with x", region=extent.info.name)
     factor = scale_of(KernelCode.SUM, extent.info.dtype, scale)
     line = operation.source.reshape(-1)
-    return operation._replace(sink=SumSink(extent.first, line, factor, sums.reshape(-1)))
+    return replace(operation, sink=SumSink(extent.first, line, factor, sums.reshape(-1)))
 
 
 def _combine(
     extent: Extent, x: Any, scale: float, op: str, sink: Sink | None = None
 ) -> Operation:
-    info, dtype, shape, first, limit = extent
+    info, dtype, span = extent.info, extent.dtype, (extent.first, extent.limit)
     kernel = kernel_of(info, op, scale)
-    array = source_array(x, dtype, shape, may_be_narrower=True)
+    array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
     name = "accumulate" if sink is None else "fetch_and_op"
-    return _new((info, name, kernel, scale, first, limit, array, operand, sink, (), ()))
+    return Operation(info, name, kernel, scale, *span, array, operand, sink)
 
 
 def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> Operation:
@@ -91,7 +91,7 @@ def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> O
 
 def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation:
     """Check and describe an ``elastic``."""
-    info, dtype, shape, first, limit = extent
+    info, dtype, shape, first = extent.info, extent.dtype, extent.shape, extent.first
     rate = scale_of(_ELASTIC, info.dtype, moving_rate)
     sink: MoveSink | DeltaSink
     if delta is None:
@@ -105,35 +105,28 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
             raise ConfigError("delta must not share memory with x", region=info.name)
         sink = DeltaSink(first, array.reshape(-1), rate, out.reshape(-1))
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
-    return _new(
-        (info, "elastic", _ELASTIC, moving_rate, first, limit, array, operand, sink, (), ())
+    return Operation(
+        info, "elastic", _ELASTIC, moving_rate, first, extent.limit, array, operand, sink
     )
 
 
-def shares_of(operation: Operation) -> list[tuple[Piece, Operation]]:
-    """Return what a change is to each region of one node that its region consists of."""
-    span = operation.first, operation.limit
-    pieces = operation.info.pieces(*span)
-    if pieces[0].info is operation.info:
-        return [(pieces[0], operation)]
-    states = [state.pieces(*span) for state in operation.states]
-    return [
-        (piece, _share(operation, piece, tuple(beside[at].info for beside in states)))
-        for at, piece in enumerate(pieces)
-    ]
+def get(extent: Extent, out: Any, *, is_snapshot: bool) -> tuple[Any, Reading | Snapshot]:
+    """Check and describe a ``get``; return also what it fills, a new array where none is given.
 
-
-def _share(operation: Operation, piece: Piece, states: tuple[RegionInfo, ...]) -> Operation:
-    begin, sink, operand = piece.begin - operation.first, operation.sink, operation.operand
-    limit, source = begin + piece.nbytes, as_bytes(operation.source)
-    return operation._replace(
-        info=piece.info,
-        first=piece.first,
-        limit=piece.limit,
-        source=source[carried_nbytes(begin, operand) : carried_nbytes(limit, operand)],
-        sink=None if sink is None else sink.part(begin, limit, piece.first),
-        states=states,
-    )
+    Raises:
+        ConfigError: a snapshot of a region without locks.
+    """
+    info, dtype, first, limit = extent.info, extent.dtype, extent.first, extent.limit
+    if out is None:
+        array = out = np.empty(extent.shape, dtype)
+    else:
+        array = output_array(out, dtype, extent.shape, may_be_narrower=not is_snapshot)
+    if is_snapshot and first < limit:
+        if info.consistency == Consistency.NONE:
+            raise ConfigError("a region without locks has no snapshots", region=info.name)
+        return out, Snapshot(info, first, limit, as_bytes(array))
+    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
+    return out, Reading(info, first, limit, array, operand)
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from smbox.client.transfer import ChannelWork
+from smbox.client.transfer import Transfer
 from smbox.errors import RemoteError
 from smbox.testing.script_node import ScriptNode
 from smbox.testing.welcome import welcome
@@ -38,7 +38,7 @@ class Story:
     def __init__(self) -> None:
         self.script = ScriptNode()
         self.names: list[str] = []
-        self.works: dict[str, ChannelWork] = {}
+        self.works: dict[str, Transfer] = {}
         self.copies: dict[str, Request] = {}  # as last sent
 
     def connect(self, *words: str) -> None:

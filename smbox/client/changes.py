@@ -5,33 +5,29 @@ docs/protocol.md says what each request means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from smbox.array import as_bytes
 from smbox.client.channel import Channel
-from smbox.client.message import Message
-from smbox.client.transfer import ChannelWork
+from smbox.client.transfer import Message, Transfer
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Back
-from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo
+from smbox.paths.sinks import Bytes
+from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import NO_SCALE, REQUEST_NBYTES_MAX, Buffer, pack_scale
-from smbox.wire.ops import Op, carried_nbytes
+from smbox.wire.ops import Op
 
 _CHANGES: Final[dict[int, Op]] = {
     KernelCode.REPLACE: Op.PUT,
     KernelCode.SCATTER_PUT: Op.PUT,
     KernelCode.ELASTIC: Op.ELASTIC,
 }
-
-Payload = Callable[[int, int], Buffer]
-"""Makes the second frame of the request for ``[first, limit)``."""
 
 
 def op_of(operation: Operation) -> Op:
@@ -56,45 +52,48 @@ def scale_of(operation: Operation) -> bytes:
     return pack_scale(operation.scale if kind == "float" else int(operation.scale), kind[0])
 
 
-class Change(ChannelWork):
+class Change(Transfer):
     """A change of a range of a region's data: a number for every stripe.
 
     Args:
         channel: of the thread that begins it.
-        operation: what is done.
-        op: of the requests.
-        payload: of each request.
+        wanted: what is done; its source is not copied.
+        op: of its requests; None: as the operation says.
     """
 
     is_change = True
 
-    def __init__(
-        self,
-        channel: Channel,
-        operation: Operation,
-        op: Op,
-        payload: Payload,
-    ) -> None:
-        super().__init__(channel, operation.first, operation.limit)
-        self._operation = operation
-        self._op = op
-        self._address = int(operation.info.address)
-        self._scale = scale_of(operation)
-        self._payload = payload
-        self._sink = operation.sink
+    def __init__(self, channel: Channel, wanted: Operation, op: Op | None = None) -> None:
+        super().__init__(channel, wanted.first, wanted.limit)
+        self._end = wanted.limit
+        self._operation = wanted
+        self._op = op or op_of(wanted)
+        self._scale = scale_of(wanted)
+        self._source = as_bytes(wanted.source).data
+        self._sink = wanted.sink
+
+    def payload(self, first: int, limit: int) -> Buffer:
+        """Make the second frame of the request for ``[first, limit)``."""
+        operation, part = self._operation, self._source
+        if (first, limit) != (self.first, self._end):
+            part = operation.operand_of(first, limit).data
+        if not operation.states:
+            return part
+        states = [int(state.address) for state in operation.states]
+        return operands.pack_update(states, operation.parameters, part)
 
     def next_message(self) -> Message:
         """Cut the next request."""
         first, op, operation = self.cut, self._op, self._operation
-        limit = ops.end_of(op, first, self.limit)
+        limit = ops.end_of(op, first, self._end)
         return Message(
             op,
-            address=self._address + first,
+            address=int(operation.info.address) + first,
             nbytes=limit - first,
             kernel=operation.kernel,
             scale=self._scale,
             operand=operation.operand,
-            payload=self._payload(first, limit),
+            payload=self.payload(first, limit),
             numbers=ops.count(first, limit, STRIPE_NBYTES),
             limit=limit,
         )
@@ -117,61 +116,61 @@ class Change(ChannelWork):
         return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
 
 
-class Signalled(ChannelWork):
+class FromChange(Change):
+    """A change whose operand is another region's bytes."""
+
+    def __init__(self, channel: Channel, wanted: Copying) -> None:
+        super().__init__(channel, wanted, Op.FROM)
+        self._ahead = int(wanted.other.address) + wanted.other_first - wanted.first
+
+    def payload(self, first: int, limit: int) -> Buffer:  # noqa: ARG002 - as long as the change
+        """Name the operand."""
+        return operands.pack_address(self._ahead + first)
+
+
+class SignalledChange(Change):
     """The requests of a change and, as its last unit, that of a counter's change.
 
     All are sent without waiting for replies. The node executes them in order, and what follows
     a refused change in flight is a GAP there (docs/protocol.md, "Numbers"): so the signal is
     never applied without all of the change.
-
-    Args:
-        channel: of the thread that begins it.
-        change: of a range, without a sink.
-        signal: of a counter, one request.
     """
 
-    is_change = True
-
-    def __init__(self, channel: Channel, change: Change, signal: Change) -> None:
-        super().__init__(channel, change.first, change.limit + 1)
-        self._change = change
-        self._signal = signal
+    def __init__(self, channel: Channel, wanted: Signalled) -> None:
+        super().__init__(channel, wanted)
+        self._signal = Change(channel, wanted.signal)
+        self.limit += 1
 
     def next_message(self) -> Message:
         """Cut the next request."""
-        if self.cut < self._change.limit:
-            self._change.cut = self.cut
-            return self._change.next_message()
+        if self.cut < self._end:
+            return super().next_message()
         message = self._signal.next_message()
         message.limit = self.limit
         return message
 
-    def end_of(self, message: Message, done: int) -> int:
-        """Return the byte behind the first ``done`` stripes of a request of the change."""
-        return self._change.end_of(message, done)
-
     def ranges_done(self) -> list[ByteRange]:
         """List the range of the change that is certainly done."""
-        limit = min(self.at, self._change.limit)
+        limit = min(self.at, self._end)
         return [(self.first, limit)] if limit > self.first else []
 
 
-class Batch(ChannelWork):
+class Batch(Transfer):
     """Changes in order, many in each request; the first refusal is raised, the others run.
 
     Units are items. A request ends at a refused item; what follows it is cut anew.
 
     Args:
         channel: of the thread that begins it.
-        operations: each within one stripe.
+        wanted: what is done.
     """
 
     is_change = True
 
-    def __init__(self, channel: Channel, operations: Sequence[Operation]) -> None:
-        super().__init__(channel, 0, len(operations))
-        self._operations = operations
-        self._packed = [_packed(operation) for operation in operations]
+    def __init__(self, channel: Channel, wanted: Changes) -> None:
+        super().__init__(channel, wanted.first, wanted.limit)
+        self._operations = wanted.operations
+        self._packed = [_packed(operation) for operation in wanted.operations]
         self._taken = 0  # items whose old bytes are handed on
         self._refusals: set[int] = set()
         self._first_error: SmboxError | None = None
@@ -244,35 +243,6 @@ def _old_bytes(payload: Buffer, nbytes: int) -> Bytes:
             "old bytes and range differ", given=len(payload), nbytes=nbytes
         )
     return np.frombuffer(payload, np.uint8)
-
-
-def change_of(channel: Channel, operation: Operation) -> Change:
-    """Describe a change of a range; its source is not copied."""
-    source, operand = as_bytes(operation.source).data, operation.operand
-    span = operation.first, operation.limit
-    states = [int(state.address) for state in operation.states]
-    is_whole = not states and KERNELS[KernelCode(operation.kernel)].is_whole
-
-    def payload(first: int, limit: int) -> Buffer:
-        part = source
-        if not is_whole and (first, limit) != span:
-            ahead, end = first - span[0], limit - span[0]
-            part = part[carried_nbytes(ahead, operand) : carried_nbytes(end, operand)]
-        return operands.pack_update(states, operation.parameters, part) if states else part
-
-    return Change(channel, operation, op_of(operation), payload)
-
-
-def change_from(
-    channel: Channel, operation: Operation, source: RegionInfo, source_first: int
-) -> Change:
-    """Describe a change whose operand is another region's bytes."""
-    ahead = int(source.address) + source_first - operation.first
-
-    def payload(first: int, _limit: int) -> bytes:
-        return operands.pack_address(ahead + first)
-
-    return Change(channel, operation, Op.FROM, payload)
 
 
 def _packed(operation: Operation) -> operands.Item:

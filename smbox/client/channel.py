@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from smbox.client.connection import Connection, Transport
 from smbox.client.flight import Flight
-from smbox.client.message import Transfer
+from smbox.client.transfer import Transfer
 from smbox.config import WINDOW_MAX
 from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
 from smbox.paths.threads import Half
@@ -37,11 +37,10 @@ LOOK_S: Final = 0.002
 HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
-class Channel(Half):
+class Channel(Half[Transfer]):
     """What a thread has of a path over messages.
 
     Attributes:
-        answered: how many of its requests have been answered.
         flight: what is under way, and what the node said about itself last.
 
     Args:
@@ -50,7 +49,6 @@ class Channel(Half):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.answered = 0
         self._connection = connection
         self.flight = Flight()
         self._parked: dict[str, Any] = {}  # of the stripe that the oldest request waits for
@@ -82,36 +80,46 @@ class Channel(Half):
                 return False
             time.sleep(HANDOVER_S)  # or a thread that waits for the lock never gets it
 
-    def leave(self, transfer: Transfer) -> bool:
+    def leave(self, transfer: Transfer) -> None:
         """Let a transfer's caller go: nothing more is sent, and its arrays are not read.
 
-        Returns:
-            False: memory of some caller may still be read, RELEASE_S after this began.
+        It waits for RELEASE_S at most, and notes whether its array is free then.
         """
-        transfer.leave()
+        transfer.left()
+        transfer.is_array_free = False
         if self._is_inside():
-            return False  # a signal handler inside a pass, which has the socket in hand
+            return  # a signal handler inside a pass, which has the socket in hand
         with self._entered():
             if any(message.transfer is transfer for message in self.flight.messages):
                 self._connection.lose()
             if transfer in self.flight.waiting:
                 self.flight.waiting.remove(transfer)
-        return self.release()
+        transfer.is_array_free = self._release()
 
-    def release(self) -> bool:
+    def told(self, transfer: Transfer) -> None:
+        """Note that somebody was told what a transfer failed with; waits as ``leave``."""
+        super().told(transfer)
+        transfer.is_array_free = self._release()
+
+    def move(self, deadline_s: float) -> None:
+        """Move all that is under way until the deadline, and hear what the node says."""
+        endless = Transfer(self, 0, 1)
+        endless.is_begun = True
+        self.drive(endless, deadline_s)
+
+    def _release(self) -> bool:
         """Wait until the connections that were left read no caller's memory, or harmlessly.
 
         Harmlessly: the node has acknowledged a later generation.
         """
         limit_s = time.monotonic() + RELEASE_S
-        look = Transfer.endless()  # to see what the node says meanwhile
         while True:
             with self._entered():
                 if self._connection.is_released():
                     return True
             if time.monotonic() >= limit_s:
                 return False
-            self.drive(look, time.monotonic() + LOOK_S)
+            self.move(time.monotonic() + LOOK_S)
             time.sleep(HANDOVER_S)
 
     def _drive_all(self, deadline_s: float) -> bool:
@@ -231,7 +239,7 @@ class Channel(Half):
         elif not is_next:
             connection.lose()  # the reply to something before it was lost
         else:
-            self.answered += 1
+            self.moves += 1
             self._parked = {}
             flight.answer(message, reply)
             transfer = message.transfer

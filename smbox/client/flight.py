@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable
 
-from smbox.client.message import Message, Transfer
+from smbox.client.transfer import Message, Transfer
 from smbox.errors import RemoteProtocolError, SessionExpiredError
 from smbox.wire.codec import Reply
 from smbox.wire.messages import Welcome

@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 
 from smbox.client.channel import Channel
-from smbox.client.message import Message
 from smbox.client.reads import Read
+from smbox.client.transfer import Message
 from smbox.errors import RemoteProtocolError
 from smbox.memory.layout import Consistency
 from smbox.memory.reading import CHANGING
-from smbox.paths.work import ByteRange, Bytes, RegionInfo
+from smbox.paths.readings import Reading
+from smbox.paths.work import ByteRange, RegionInfo
 from smbox.wire import ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX, Buffer
@@ -44,19 +45,17 @@ class Restless:
         self._lend_from_nbytes = lend_from_nbytes
         self._left: dict[int, int] = {}  # by address: reads that are still to be of copies
 
-    def lends(self, info: RegionInfo, nbytes: int) -> bool:
-        """Tell whether so many bytes of a region are read without a copy."""
+    def lends(self, reading: Reading) -> bool:
+        """Tell whether what is read now goes without a copy; the path asks before each read."""
+        info, nbytes = reading.info, reading.limit - reading.first
+        left = self._left.pop(int(info.address), 0)
+        if left > 1:
+            self._left[int(info.address)] = left - 1
         return (
-            self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
+            not (left or reading.operand)
+            and self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
             and info.consistency == Consistency.STRIPE  # others have no stamps
-            and int(info.address) not in self._left
         )
-
-    def note_copied(self, info: RegionInfo) -> None:
-        """Learn that a read of a region was of copies."""
-        left = self._left.pop(int(info.address), 1) - 1
-        if left:
-            self._left[int(info.address)] = left
 
     def note_torn(self, info: RegionInfo, torn: int, count: int) -> None:
         """Learn that ``torn`` of ``count`` pieces had to be read again."""
@@ -73,16 +72,9 @@ class LongRead(Read):
 
     has_ranges = False  # before the look at the stamps no byte is certain
 
-    def __init__(
-        self,
-        channel: Channel,
-        info: RegionInfo,
-        span: ByteRange,
-        out: Bytes,
-        restless: Restless,
-    ) -> None:
-        super().__init__(channel, info, span, out)
-        self._info = info
+    def __init__(self, channel: Channel, wanted: Reading, restless: Restless) -> None:
+        super().__init__(channel, wanted)
+        self._info = wanted.info
         self._end = self.limit
         self._restless = restless
         self._stamps: dict[int, int] = {}  # by first byte of a piece

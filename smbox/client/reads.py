@@ -7,12 +7,13 @@ from typing import Final
 
 import numpy as np
 
+from smbox.array import as_bytes
+from smbox.client.calls import Call
 from smbox.client.channel import Channel
-from smbox.client.message import Message
-from smbox.client.transfer import Call, ChannelWork
+from smbox.client.transfer import Message, Transfer
 from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
+from smbox.paths.readings import Product, Reading, RowsReading, Snapshot
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
 from smbox.wire.header import Buffer
@@ -26,16 +27,19 @@ _COPIED: Final = 2
 """Units of a snapshot before the bytes of its copy."""
 
 
-class Read(ChannelWork):
-    """A read of a range into an array: copies at the node."""
+class Read(Transfer):
+    """A read of a range into an array: copies at the node.
 
-    def __init__(
-        self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes, operand: int = 0
-    ) -> None:
-        super().__init__(channel, *span)
-        self._address = int(info.address)
-        self._out = out
-        self._operand = operand
+    Args:
+        channel: of the thread that begins it.
+        wanted: what is read.
+    """
+
+    def __init__(self, channel: Channel, wanted: Reading | Snapshot) -> None:
+        super().__init__(channel, wanted.first, wanted.limit)
+        self._address = int(wanted.info.address)
+        self._out = as_bytes(wanted.out)
+        self._operand = wanted.operand
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
@@ -62,14 +66,13 @@ class Read(ChannelWork):
         self._out[begin:end] = np.frombuffer(payload, np.uint8)
 
 
-class Gather(ChannelWork):
+class Gather(Transfer):
     """A read of rows, a portion in one request; units are rows."""
 
     has_ranges = False
 
-    def __init__(self, channel: Channel, info: RegionInfo, wanted: RowsWanted) -> None:
-        super().__init__(channel, 0, wanted.places.size)
-        self._address = int(info.address) + wanted.first
+    def __init__(self, channel: Channel, wanted: RowsReading) -> None:
+        super().__init__(channel, wanted.first, wanted.limit)
         self._wanted = wanted
 
     def next_message(self) -> Message:
@@ -81,7 +84,7 @@ class Gather(ChannelWork):
         nbytes = (limit - first) * wanted.row_nbytes
         return Message(
             Op.GATHER,
-            address=self._address,
+            address=int(wanted.info.address) + wanted.begin,
             nbytes=nbytes,
             operand=wanted.operand,
             payload=payload,
@@ -96,46 +99,37 @@ class Gather(ChannelWork):
         self._wanted.fill(first, limit, found)
 
 
-class Dot(ChannelWork):
-    """The sums of products of two ranges, which the node computes; no element travels.
+class Dot(Transfer):
+    """The sums of products of two ranges, which the node computes; no element travels."""
 
-    Args:
-        channel: of the thread that begins it.
-        info: the region.
-        span: first byte of its data, and the byte behind the last.
-        other: address of the other range.
-        sums: receives one sum for each stripe of the span.
-    """
-
-    def __init__(
-        self, channel: Channel, info: RegionInfo, span: ByteRange, other: int, sums: Sums
-    ) -> None:
-        super().__init__(channel, *span)
-        self._address = int(info.address)
-        self._ahead = other - span[0]
-        self._sums = sums
+    def __init__(self, channel: Channel, wanted: Product) -> None:
+        super().__init__(channel, wanted.first, wanted.limit)
+        self._wanted = wanted
 
     def next_message(self) -> Message:
         """Cut the next request."""
-        first, limit = self.cut, ops.end_of(Op.DOT, self.cut, self.limit)
+        wanted, first = self._wanted, self.cut
+        limit = ops.end_of(Op.DOT, first, self.limit)
+        other = int(wanted.other.address) + wanted.other_first + first - self.first
         return Message(
             Op.DOT,
-            address=self._address + first,
+            address=int(wanted.info.address) + first,
             nbytes=limit - first,
-            payload=operands.pack_address(self._ahead + first),
+            payload=operands.pack_address(other),
             limit=limit,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
         """Store the sums."""
+        sums = self._wanted.sums
         begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
         stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
-        if len(reply.payload) != stripes * self._sums.itemsize:
+        if len(reply.payload) != stripes * sums.itemsize:
             raise RemoteProtocolError("a sum for each stripe expected", stripes=stripes)
-        self._sums[begin : begin + stripes] = np.frombuffer(reply.payload, np.float64)
+        sums[begin : begin + stripes] = np.frombuffer(reply.payload, np.float64)
 
 
-class Snapshot(Read):
+class SnapshotRead(Read):
     """A read of a range at one moment, out of a copy in a scratch region of this client's own.
 
     Units are one to make that region, one for the copy, the bytes of it, and one to free it.
@@ -143,16 +137,15 @@ class Snapshot(Read):
 
     Args:
         channel: of the thread that begins it.
-        info: the region.
-        span: first byte of its data, and the byte behind the last.
-        out: ``u8[nbytes of the span]``.
+        wanted: what is read.
     """
 
     has_ranges = False  # it is of one moment only as a whole
 
-    def __init__(self, channel: Channel, info: RegionInfo, span: ByteRange, out: Bytes) -> None:
-        super().__init__(channel, info, (0, out.size + _COPIED + 1), out)
-        self._source = int(info.address) + span[0]
+    def __init__(self, channel: Channel, wanted: Snapshot) -> None:
+        units = wanted.out.size + _COPIED + 1
+        super().__init__(channel, Reading(wanted.info, 0, units, wanted.out))
+        self._source = int(wanted.info.address) + wanted.first
         self._copy: int | None = None  # its address
         self._last = self.limit - 1
         self._tries = 0
@@ -229,10 +222,10 @@ class Snapshot(Read):
 
     def cancel(self) -> None:
         """End; the copy goes as soon as the channel is used again."""
-        is_open = self.is_begun and not self.is_done and not self.is_left
+        is_open = self.is_begun and not self.is_done
         super().cancel()
         if is_open and self._copy is not None:
-            self._channel.begin(Call(self._channel, Op.FREE, Free(address=self._copy)))
+            self.half.begin(Call(self.half, Op.FREE, Free(address=self._copy)))
 
 
 def _lost_address(error: SmboxError) -> object:

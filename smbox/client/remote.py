@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
-from numpy.typing import NDArray
-
-from smbox.array import as_bytes
-from smbox.client.changes import Batch, Signalled, change_from, change_of
+from smbox.client.calls import Call, VersionWait
+from smbox.client.changes import Batch, Change, FromChange, SignalledChange
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
-from smbox.client.reads import Dot, Gather, Read, Snapshot
-from smbox.client.transfer import Call, VersionWait
+from smbox.client.reads import Dot, Gather, Read, SnapshotRead
+from smbox.client.transfer import Transfer
 from smbox.config import ClientConfig
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.paths.readings import Product, Reading, RowsReading, Snapshot, Wanted
+from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
-from smbox.paths.work import ByteRange, Bytes, Operation, RegionInfo, RowsWanted, Sums
-from smbox.wire import ops
-from smbox.wire.ops import Op
+from smbox.paths.work import Changes, Copying, Operation, RegionInfo, Signalled
+from smbox.wire.ops import Op, count
 from smbox.work import Work
 
 OpenChannel = Callable[[int], Channel]
 """Makes a channel, given its number; nothing is sent yet."""
 
 CONTROL_CHANNEL: Final = 0
+
+_TRANSFERS: Final[dict[type, Callable[[Channel, Any], Transfer]]] = {
+    Operation: Change,
+    Signalled: SignalledChange,
+    Copying: FromChange,
+    Changes: Batch,
+    Reading: Read,
+    Snapshot: SnapshotRead,
+    RowsReading: Gather,
+    Product: Dot,
+}
 
 
 class RemotePath(ThreadedPath[Channel]):
@@ -49,52 +59,17 @@ class RemotePath(ThreadedPath[Channel]):
         self._numbers = itertools.count(CONTROL_CHANNEL + 1)
         self._restless = Restless(config.lend_from_nbytes)
 
-    def read(
-        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
-    ) -> Work:
-        """Describe a read; see LocalPath."""
-        if first == limit:
-            return self.wait_version(info, 0)
-        restless, channel = self._restless, self._half()
-        if not operand and restless.lends(info, limit - first):
-            return LongRead(channel, info, (first, limit), as_bytes(out), restless)
-        restless.note_copied(info)
-        return Read(channel, info, (first, limit), as_bytes(out), operand)
-
-    def change(self, operation: Operation) -> Work:
-        """Describe a change; see LocalPath."""
-        if operation.first == operation.limit:
-            return self.wait_version(operation.info, 0)
-        return change_of(self._half(), operation)
-
-    def signalled(self, operation: Operation, signal: Operation) -> Work:
-        """Describe a change with a signal; see LocalPath."""
+    def start(self, wanted: Wanted) -> Work:
+        """Describe a change or a read; see LocalPath."""
+        if wanted.first == wanted.limit and wanted.info is not None:
+            return self.wait_version(wanted.info, 0)
         channel = self._half()
-        return Signalled(channel, change_of(channel, operation), change_of(channel, signal))
-
-    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Describe a change from another region; see LocalPath."""
-        return change_from(self._half(), operation, source, source_first)
-
-    def batch(self, operations: Sequence[Operation]) -> Work:
-        """Describe many changes; see LocalPath."""
-        return Batch(self._half(), operations)
-
-    def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Describe a read of rows; see LocalPath."""
-        return Gather(self._half(), info, wanted)
-
-    def dot(
-        self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
-    ) -> Work:
-        """Describe a dot product; see LocalPath."""
-        return Dot(self._half(), info, span, int(other.address) + begin, sums)
-
-    def snapshot(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
-        """Describe a read of a range at one moment; see LocalPath."""
-        is_whole = ops.count(first, limit, STRIPE_NBYTES) == 1  # a stripe is of one moment
-        kind = Read if is_whole else Snapshot
-        return kind(self._half(), info, (first, limit), out)
+        if isinstance(wanted, Reading) and self._restless.lends(wanted):
+            return LongRead(channel, wanted, self._restless)
+        kind = _TRANSFERS[type(wanted)]
+        if kind is SnapshotRead and count(wanted.first, wanted.limit, STRIPE_NBYTES) == 1:
+            kind = Read  # a stripe is of one moment
+        return kind(channel, wanted)
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.

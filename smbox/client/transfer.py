@@ -1,37 +1,78 @@
-"""Verbs over the wire that somebody waits for; single requests; and waiting for a version."""
+"""What a channel carries: transfers, which are cut into messages, one request each."""
 
 from __future__ import annotations
 
-import time
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any
 
-from smbox.client.channel import Channel
-from smbox.client.message import Message, Transfer
-from smbox.deadline import left_s
-from smbox.errors import RequestTimeoutError
-from smbox.paths.work import ByteRange, RegionInfo
-from smbox.wire.codec import Reply
-from smbox.wire.messages import Body
-from smbox.wire.ops import Op
-from smbox.work import Work
-
-WAIT_MS: Final = 500
-"""How long one WAIT may be parked: less than the usual patience of a channel (1 s), so that
-a region that does not change is not taken for a node that does not answer."""
-
-POLL_MS: Final = 20
-"""The same for a caller that looks and goes on, and may look again at once."""
-
-VERSION_MAX: Final = (1 << 64) - 1
-"""The largest version that a header can carry; no region ever reaches it."""
+from smbox.errors import SmboxError
+from smbox.paths.threads import Half, ThreadWork
+from smbox.wire.codec import Reply, Request
+from smbox.wire.operands import ITEM_NBYTES
+from smbox.wire.ops import ANSWERS, Op
 
 
-class ChannelWork(Transfer, Work):
-    """A transfer that somebody waits for: ``Work`` over a channel.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Message(Request):
+    """One request of a transfer.
 
     Attributes:
-        is_left: it is over for its caller.
-        has_ranges: its units are bytes of the region, certain as soon as they are answered.
+        limit: where its part of the transfer ends, in the transfer's units.
+        copied_nbytes: of copies at the node: its answer, and what an answered batch brings.
+        copies: how often it was sent.
+        transfer: it; set when it is cut, as is ``first``.
+        first: where its part begins.
+    """
+
+    limit: int
+    copied_nbytes: int = 0
+    copies: int = 0
+    transfer: Transfer = field(init=False)
+    first: int = field(init=False)
+
+    @property
+    def source_nbytes(self) -> int:
+        """Bytes of data that it brings."""
+        return len(self.payload) - ITEM_NBYTES * len(self.items)
+
+    @property
+    def lent_nbytes(self) -> int:
+        """Bytes that it asks for without a copy."""
+        return self.nbytes if self.op is Op.LEND else 0
+
+    @property
+    def fills_ring(self) -> bool:
+        """Whether the node keeps its old bytes, for a copy of the request to ask for."""
+        return self.op in {Op.ELASTIC, Op.FETCH} or (
+            self.op is Op.BATCH and self.copied_nbytes > 0
+        )
+
+    @property
+    def before(self) -> int:
+        """The number given out last before this request."""
+        return self.number - 1 if self.numbers else self.number
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether to know that it was applied is not enough."""
+        return not self.numbers or self.op in ANSWERS
+
+    def done(self, applied: int) -> int:
+        """Count its commits that have happened, by the number applied last."""
+        return max(0, min(self.numbers, applied - self.number + 1))
+
+
+class Transfer(ThreadWork):
+    """A verb over the wire, cut into messages, answered in order.
+
+    All before ``at`` is answered and taken; all before ``cut`` was given to messages. What an
+    interrupt leaves of ``cut``, the channel sets right when it resumes. One that is over is
+    done when its outcome is known for good.
+
+    Attributes:
+        cut: see above.
+        is_array_free: its channel reads its arrays no more, once it is over or has failed.
+        is_change: it has an outcome, and flush tells of its failure.
 
     Args:
         channel: of the thread that begins it.
@@ -39,176 +80,85 @@ class ChannelWork(Transfer, Work):
         limit: behind the last one.
     """
 
-    has_ranges = True
+    is_change = False
 
-    def __init__(self, channel: Channel, first: int, limit: int) -> None:
-        super().__init__(first, limit)
-        self._channel = channel
-        self._is_array_free = True
-        self.is_left = False
-
-    def begin(self) -> None:
-        """Join the channel, which sends what can be sent at once."""
-        self._channel.begin(self)
-
-    def advance(self, deadline_s: float) -> bool:
-        """Drive the channel until this transfer is done; begins it, if need be."""
-        if not self.is_done and not self._channel.drive(self, deadline_s):
-            return False
-        if self.error is not None and not self.is_over:
-            self._channel.seen(self.error)
-            self._is_array_free = self._channel.release()
-            raise self.error
-        return True
-
-    def cancel(self) -> None:
-        """Send nothing more, and read the caller's arrays no more; see ``Work``."""
-        if not self.is_left:
-            self._is_array_free = self._channel.leave(self)
-            self.is_left = True
-
-    def progress(self) -> int:
-        """Return how many replies have come: those before this have their turn."""
-        return self._channel.answered
+    def __init__(self, channel: Half[Any], first: int, limit: int) -> None:
+        super().__init__(channel, first, limit)
+        self.cut = first
+        self.is_done = first >= limit
+        self.is_array_free = True
 
     def outcome(self) -> str:
-        """Tell what is known of the effect; see ``Work``."""
+        """Tell what is known of the effect."""
         if self.at >= self.limit:
             return "all"
         if self.is_change and self.cut > self.at:
             return "unknown"
         return "partial" if self.ranges_done() else "none"
 
-    def ranges_done(self) -> list[ByteRange]:
-        """List the range that is certainly done."""
-        return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
-
     def facts(self) -> dict[str, object]:
-        """Tell for how long the node has been silent, who is in the way, and what is in use."""
-        facts = self._channel.facts()
-        if not self._is_array_free:
+        """Tell what is in the way, and which memory is in use."""
+        facts = super().facts()
+        if not self.is_array_free:
             facts["array"] = "still being read: do not reuse its memory"
         return facts
 
+    # What a subclass says.
 
-class Call(ChannelWork):
-    """One request that is no change.
-
-    Attributes:
-        reply: the node's, when it said yes.
-        copies: how often it was sent, when the reply came.
-
-    Args:
-        channel: of the thread that asks.
-        op: what is asked.
-        body: of a control op.
-        address: as the other fields, of the request's header.
-    """
-
-    def __init__(
-        self,
-        channel: Channel,
-        op: Op,
-        body: Body | None = None,
-        *,
-        address: int = 0,
-        nbytes: int = 0,
-        version: int = 0,
-    ) -> None:
-        super().__init__(channel, 0, 1)
-        self.reply: Reply | None = None
-        self.copies = 0
-        self._asked = op, address, nbytes, version, body
-
-    def next_message(self) -> Message:
-        """Make the request."""
-        op, address, nbytes, version, body = self._asked
-        return Message(op, address=address, nbytes=nbytes, version=version, body=body, limit=1)
+    def next_message(self) -> Message | None:
+        """Make the request that begins at ``cut``; None: not before more is answered."""
+        raise NotImplementedError
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Keep the reply."""
-        self.reply, self.copies = reply, message.copies
+        """Take what the reply brings; a second time, if an interrupt cut the first off."""
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End."""
-        self.copies = message.copies
-        super().refused(message, reply, done)
+        """End, after taking what ``done`` commits brought before the refusal.
 
-    def answer(self, timeout_s: float) -> Reply:
-        """Send the request, and wait for its reply.
-
-        Raises:
-            RequestTimeoutError: none came in time; the request is not sent again.
-            SmboxError: the node said no.
+        It ends first: cut off by an interrupt, the rest must not be sent behind later requests.
         """
-        try:
-            self.advance(time.monotonic() + timeout_s)
-        finally:
-            if not self.is_done:
-                self.cancel()
-        if self.reply is None:
-            name = self._asked[0].name.lower()
-            raise RequestTimeoutError(
-                f"{name} was not answered in time",
-                op=name,
-                timeout_s=timeout_s,
-                outcome="unknown" if self.is_begun else "none",
-                **self.facts(),
-            )
-        return self.reply
+        self.fail(reply.raised())
+        self.settle(message, done)
+        self.rewind(self.at)
 
+    def end_of(self, message: Message, done: int) -> int:
+        """Return the unit behind the first ``done`` commits of a message, but not all."""
+        return message.first + done
 
-class VersionWait(Work):
-    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``.
+    # What the channel does.
 
-    Attributes:
-        found: the version that ended the wait.
-    """
+    def answered(self, message: Message, reply: Reply) -> None:
+        """Take the whole answer of a message, unless it was taken or nobody wants it."""
+        if self.is_done:
+            return
+        if message.limit > self.at and not self.is_over:
+            self.take(message, reply)
+        self.advance_to(message.limit)
 
-    def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:
-        self.found = 0
-        self._channel = channel
-        self._address = int(info.address)
-        self._wanted = version  # any whole number: what a header cannot say is never reached
-        self._slice: Call | None = None
-        self._is_reached = False
+    def settle(self, message: Message, done: int) -> None:
+        """Note that just ``done`` commits of a message happened, and no more ever will."""
+        if done:
+            whole = done == message.numbers
+            self.advance_to(message.limit if whole else self.end_of(message, done))
 
-    def advance(self, deadline_s: float) -> bool:
-        """Wait at the node until the version is there.
+    def advance_to(self, unit: int) -> None:
+        """Note that all before a unit is done."""
+        self.at = max(self.at, unit)
+        self.is_done = self.is_done or self.at >= (self.cut if self.is_over else self.limit)
 
-        Raises:
-            RegionFreedError: the region was freed meanwhile.
-        """
-        while not self._is_reached:
-            call = self._slice
-            if call is None:
-                call = self._slice = self._begin(deadline_s)
-            try:
-                if not call.advance(deadline_s):
-                    return False
-            except RequestTimeoutError:
-                pass  # the node's: the version was not reached within this slice
-            self._slice = None
-            self.found = 0 if call.reply is None else call.reply.version
-            self._is_reached = call.reply is not None and self.found >= self._wanted
-            if time.monotonic() >= deadline_s:
-                break
-        return self._is_reached
+    def rewind(self, unit: int) -> None:
+        """Note that nothing from a unit on is in flight."""
+        self.cut = max(self.at, unit)
+        self.advance_to(self.at)
 
-    def _begin(self, deadline_s: float) -> Call:
-        """Make a slice that ends with the caller's patience: others of the thread follow."""
-        wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
-        version = min(max(self._wanted, 0), VERSION_MAX)
-        return Call(
-            self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version
-        )
+    def left(self) -> None:
+        """Send and take nothing more: the caller has left."""
+        self.is_over = True
+        self.is_done = self.is_done or not self.is_change
+        self.advance_to(self.at)
 
-    def cancel(self) -> None:
-        """Wait no more."""
-        if self._slice is not None:
-            self._slice.cancel()
-            self._slice = None
-
-    def facts(self) -> dict[str, object]:
-        """Tell what was waited for."""
-        return {"wanted": self._wanted}
+    def fail(self, error: SmboxError) -> None:
+        """End with ``error``, unless it has ended."""
+        if not self.is_done:
+            self.error = error
+            self.is_done = True

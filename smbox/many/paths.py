@@ -8,36 +8,21 @@ says what is left then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
-from functools import partial
-from typing import Any, cast
-
-from numpy.typing import NDArray
+from typing import cast
 
 from smbox.address import GlobalAddress
-from smbox.array import as_bytes
 from smbox.deadline import left_s
-from smbox.errors import AddressRangeError, ConfigError, SmboxError
+from smbox.errors import AddressRangeError, SmboxError
 from smbox.many.node import Node, Nodes
 from smbox.many.striping import StripedInfo, home_of
 from smbox.many.work import ManyWork, Share, VersionSum, versions_of
-from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import requests
 from smbox.paths.opening import DataPath, Opened
 from smbox.paths.pair import PathPair
-from smbox.paths.work import (
-    ByteRange,
-    Bytes,
-    Done,
-    Operation,
-    Piece,
-    RegionInfo,
-    RowsWanted,
-    Sums,
-)
-from smbox.verbs import shares_of
-from smbox.wire.ops import carried_nbytes, count
+from smbox.paths.readings import Wanted
+from smbox.paths.sinks import Bytes
+from smbox.paths.work import RegionInfo
 from smbox.work import Work
 
 
@@ -59,7 +44,7 @@ class ManyPaths(PathPair):
     def data(self, info: RegionInfo | None = None) -> DataPath:
         """Return the data path of a region: that of its node, or of all for a striped one."""
         if info is None or isinstance(info, StripedInfo):
-            return cast(DataPath, ManyPath(self.nodes, info))  # with the verbs of the others
+            return cast(DataPath, ManyPath(self.nodes))  # with the verbs of the others
         node = self.at(info.address)
         with node.named():
             return node.paths.data(info)
@@ -101,131 +86,26 @@ class ManyPaths(PathPair):
 
 
 class ManyPath:
-    """The data path of striped regions: each node does its share of a request; see LocalPath.
-
-    There is no ``signalled``: a striped region and a counter never lie in one memory.
+    """The data path of striped regions: each node does its share; see LocalPath.
 
     Args:
         nodes: all, by id.
-        info: the region that it is wanted for; None: several.
     """
 
-    def __init__(self, nodes: Nodes, info: StripedInfo | None) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._info = info
 
     @property
     def transport(self) -> str:
         """How bytes travel: one of LocalPath or RemotePath, or several joined by "+"."""
         return "+".join(sorted({node.box.transport for node in self._nodes.values()}))
 
-    def change(self, operation: Operation) -> Work:
-        """Describe a change; see LocalPath."""
-        return ManyWork(
-            [
-                self._share(piece, partial(requests.work_of, operation=share))
-                for piece, share in shares_of(operation)
-            ]
-        )
-
-    def change_from(self, operation: Operation, source: RegionInfo, source_first: int) -> Work:
-        """Describe a change from another region, whose rows lie beside; see LocalPath."""
-        source_limit = source_first + operation.limit - operation.first
-        shares = shares_of(operation)
-        beside = source.pieces(source_first, source_limit)
-
-        def start(share: Operation, other: Piece, paths: PathPair) -> Work:
-            return paths.data(share.info).change_from(share, other.info, other.first)
-
-        return ManyWork(
-            [
-                self._share(piece, partial(start, share, other))
-                for (piece, share), other in zip(shares, beside, strict=True)
-            ]
-        )
-
-    def read(
-        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int = 0
-    ) -> Work:
-        """Describe a read; see LocalPath."""
-        line = as_bytes(out)
-
-        def start(piece: Piece, paths: PathPair) -> Work:
-            begin = carried_nbytes(piece.begin - first, operand)
-            mine = line[begin : begin + carried_nbytes(piece.nbytes, operand)]
-            span = piece.first, piece.limit
-            return paths.data(piece.info).read(piece.info, *span, mine, operand) or Done(*span)
-
-        return self._each(info.pieces(first, limit), start)
-
-    def gather(self, info: RegionInfo, wanted: RowsWanted) -> Work:
-        """Describe a read of rows, of the nodes that have some of them; see LocalPath."""
-        shares = []
-        for piece in info.pieces(wanted.first, info.nbytes):
-            first_row = (piece.begin - wanted.first) // wanted.row_nbytes
-            limit_row = first_row + piece.nbytes // wanted.row_nbytes
-            at, end = wanted.places.searchsorted([first_row, limit_row]).tolist()
-            if at < end:
-                mine = wanted._replace(
-                    first=piece.first,
-                    places=wanted.places[at:end] - first_row,
-                    order=wanted.order[at:end],
-                )
-                shares.append(self._share(piece, partial(_gather, piece.info, mine)))
-        return ManyWork(shares)
-
-    def dot(
-        self, info: RegionInfo, span: ByteRange, other: RegionInfo, begin: int, sums: Sums
-    ) -> Work:
-        """Describe a dot product; ``sums`` has those of each part in turn; see LocalPath."""
-        pieces = info.pieces(*span)
-        beside = other.pieces(begin, begin + span[1] - span[0])
-        shares, at = [], 0
-
-        def start(piece: Piece, other: Piece, sums: Sums, paths: PathPair) -> Work:
-            span = piece.first, piece.limit
-            return paths.data(piece.info).dot(piece.info, span, other.info, other.first, sums)
-
-        for piece, each in zip(pieces, beside, strict=True):
-            end = at + count(piece.first, piece.limit, STRIPE_NBYTES)
-            begin_dot = partial(start, piece, each, sums[at:end])
-            shares.append(self._share(piece, begin_dot))
-            at = end
-        return ManyWork(shares)
-
-    def snapshot(self, info: RegionInfo, first: int, limit: int, out: Bytes) -> Work:
-        """Describe a read at one moment, of rows of one part; see LocalPath.
-
-        Raises:
-            ConfigError: they lie in several parts.
-        """
-        piece = _only(info, first, limit, "snapshot")
-
-        def start(piece: Piece, paths: PathPair) -> Work:
-            return paths.data(piece.info).snapshot(piece.info, piece.first, piece.limit, out)
-
-        return self._each([piece], start)
-
-    def batch(self, operations: Sequence[Operation]) -> Work:
-        """Describe many changes, of regions of one node each; see LocalPath.
-
-        Those of one node take effect in order. Of several regions no ranges are listed.
-        """
-        whole = [] if self._info is None else self._info.pieces(0, self._info.nbytes)
-        offsets = {piece.info.address.node: piece.offset for piece in whole}
-        by_node: dict[int, list[Operation]] = {}
-        for operation in operations:
-            by_node.setdefault(operation.info.address.node, []).append(operation)
-
-        def start(mine: list[Operation], paths: PathPair) -> Work:
-            return paths.data().batch(mine)
-
-        return ManyWork(
-            [
-                Share(self._nodes[node_id], offsets.get(node_id), partial(start, mine))
-                for node_id, mine in by_node.items()
-            ]
-        )
+    def start(self, wanted: Wanted) -> Work:
+        """Describe a change or a read; see LocalPath."""
+        if wanted.first == wanted.limit and wanted.info is not None:
+            return self.wait_version(cast(StripedInfo, wanted.info), 0)
+        shares = wanted.shares()
+        return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
     def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:
         """Return the sum of the parts' versions; see LocalPath."""
@@ -241,7 +121,7 @@ class ManyPath:
         Raises:
             ConfigError: they lie in several parts.
         """
-        piece = _only(info, first, limit, "local")
+        piece = info.one_piece(first, limit, "local")
         node = self._nodes[piece.info.address.node]
         with node.named():
             return node.paths.data(piece.info).view(piece.info, piece.first, piece.limit)
@@ -258,26 +138,3 @@ class ManyPath:
         if first_error is not None:
             raise first_error
         return True
-
-    def _each(
-        self, pieces: Iterable[Piece], start: Callable[[Piece, PathPair], Work]
-    ) -> ManyWork:
-        return ManyWork([self._share(each, partial(start, each)) for each in pieces])
-
-    def _share(self, piece: Piece, start: Callable[[PathPair], Work]) -> Share:
-        return Share(self._nodes[piece.info.address.node], piece.offset, start)
-
-
-def _gather(info: RegionInfo, wanted: RowsWanted, paths: PathPair) -> Work:
-    return paths.data(info).gather(info, wanted)
-
-
-def _only(info: RegionInfo, first: int, limit: int, wanted: str) -> Piece:
-    piece, *others = info.pieces(first, limit)
-    if others:
-        raise ConfigError(
-            f"{wanted} is of rows of one part: take a slice by region.parts",
-            region=info.name,
-            nodes=[each.info.address.node for each in (piece, *others)],
-        )
-    return piece

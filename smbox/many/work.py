@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from smbox.combining import Part, Together
 from smbox.deadline import look_s
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.many.node import Node, Nodes
+from smbox.many.node import Nodes
 from smbox.many.striping import StripedInfo
-from smbox.paths.pair import PathPair
+from smbox.paths import requests
+from smbox.paths.readings import Wanted
 from smbox.paths.work import ByteRange
 from smbox.work import Work
 
@@ -26,19 +26,18 @@ class Share(Part):
         node: the node.
 
     Args:
-        node: the node.
+        nodes: all, by id.
         offset: byte of the whole region's data where the node's part begins; None: it is of
             several regions, and lists no ranges.
-        start: begins the share on the paths to the node; called once.
+        wanted: the share, of regions of one node.
     """
 
-    def __init__(
-        self, node: Node, offset: int | None, start: Callable[[PathPair], Work]
-    ) -> None:
+    def __init__(self, nodes: Nodes, offset: int | None, wanted: Wanted) -> None:
         super().__init__()
-        self.node = node
+        assert wanted.info is not None
+        self.node = nodes[wanted.info.address.node]
         self._offset = offset
-        self._start = start
+        self._wanted = wanted
         self._is_begun = False
 
     def begin(self) -> None:
@@ -46,7 +45,7 @@ class Share(Part):
         if not self._is_begun:
             self._is_begun = True
             try:
-                self._work = self._start(self.node.paths)
+                self._work = requests.work_of(self.node.paths, self._wanted)
                 self._work.begin()
             except SmboxError as error:
                 self.cancel()
@@ -55,7 +54,7 @@ class Share(Part):
     def outcome(self) -> str:
         """See Work; "all" where it ended well."""
         if self._work is None and self._is_begun and self.error is None:
-            return "unknown"  # an interrupt inside ``start`` leaves no work
+            return "unknown"  # an interrupt of its start leaves no work
         return super().outcome()
 
     def facts(self) -> dict[str, object]:

@@ -135,7 +135,7 @@ def _fill(
     try:
         source = as_bytes(values)
         operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
-        requests.change(paths, operation, answer_s(deadline_s))
+        requests.finish(paths, operation, answer_s(deadline_s))
         wait_s = _answer_s(paths, deadline_s)
         return paths.control().publish(ours, wait_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):

@@ -2,225 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from smbox.errors import SmboxError
+from smbox.errors import ConfigError, SmboxError
 from smbox.memory import commit, orders
 from smbox.memory.kernels import PARAMETERS_MAX
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import ORDER_NBYTES, Block
-from smbox.paths.local_orders import pack, unaliased
-from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.work import ByteRange, Operation, RegionInfo
+from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Back, Block
+from smbox.paths.local_queue import LocalQueue, LocalWork, W, pack
+from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire.ops import cut
 
 
-@dataclass(eq=False)
-class LocalChange(LocalWork):
-    """What is left of a change: one order. It keeps its own place, whatever interrupts it.
+class LocalOrders(LocalWork[W]):
+    """Changes in order, in as few calls as can be; units are changes.
+
+    The first failure is raised when all have ended. An order keeps its own place, whatever
+    interrupts it: it is packed by the first step, and tells how far it is from then on.
+
+    Attributes:
+        is_chain: none follows one that failed.
 
     Args:
-        queue: of the thread that begins it.
-        operation: what is done.
-        done: how many bytes of it are.
-        block: the order: packed by the first step, and true from then on.
-        regions: that the order changes.
-        parameters: of an optimizer, kept as long as the order.
+        queue: of the thread that begins them.
+        wanted: what is done.
+        done: how many bytes of the first one are done.
     """
 
-    queue: LocalQueue
-    operation: Operation
-    done: int = 0
-    block: Block | None = field(default=None, init=False)
-    regions: tuple[MappedRegion, ...] = field(default=(), init=False)
-    parameters: NDArray[np.float64] | None = field(default=None, init=False)
+    is_chain = False
 
-    def step(self, queue: LocalQueue) -> None:
+    def __init__(self, queue: LocalQueue, wanted: W, done: int = 0) -> None:
+        super().__init__(queue, wanted)
+        self._operations = self.operations()
+        self.at, self.limit = 0, len(self._operations)
+        self._ends = [each.first for each in self._operations]  # as long as there is no block
+        self._ends[:1] = [end + done for end in self._ends[:1]]
+        self._block: Block | None = None
+        self._regions: list[tuple[MappedRegion, ...]] = []  # none: it cannot be mapped
+        self._parameters: list[NDArray[np.float64]] = []
+        self._failures: dict[int, SmboxError] = {}  # by place
+
+    def operations(self) -> list[Operation]:
+        """Return the changes that it consists of."""
+        raise NotImplementedError
+
+    def step(self) -> None:
         """Commit what is left."""
-        block = self.block or self._pack(queue)
-        nbytes = self.operation.limit - self.operation.first
-        commit.run_orders(queue.make_writer(), block, [self.regions], nbytes)
+        if self._block is None:
+            self._block = self._pack()
+        while self._pass_ended(self._block) < self.limit:
+            try:
+                self._run(self._block)
+            except SmboxError as error:
+                self._failures[self._pass_ended(self._block)] = error
+        if self._failures:
+            raise self._failures[min(self._failures)]
 
-    def _pack(self, queue: LocalQueue) -> Block:
-        operation = self.operation
-        regions = tuple(map(queue.regions.region, (operation.info, *operation.states)))
-        extents = orders.extents_of([region.block for region in regions])
-        if operation.states:
-            self.parameters = np.zeros(PARAMETERS_MAX)
-            self.parameters[: len(operation.parameters)] = operation.parameters
-        block = Block(ORDER_NBYTES)
-        self.operation = operation = unaliased(regions[0], operation)
-        at = operation.first + self.done
-        pack(block, 0, regions[0], operation, at, extents, self.parameters)
-        self.regions = regions
-        self.block = block
+    def _pack(self) -> Block:
+        """Write the orders; one whose region cannot be mapped fails in its turn."""
+        block = Block(max(1, self.limit) * ORDER_NBYTES)
+        self._regions, self._parameters, self._failures = [], [], {}
+        for place, operation in enumerate(self._operations):
+            try:
+                self._regions.append(self._pack_one(block, place, operation))
+            except SmboxError as error:
+                self._regions.append(())
+                self._failures[place] = error
         return block
 
+    def _pack_one(
+        self, block: Block, place: int, operation: Operation
+    ) -> tuple[MappedRegion, ...]:
+        infos = operation.info, *operation.states
+        regions = tuple(map(self.queue.regions.region, infos))
+        extents, parameters = b"", None
+        if operation.states:
+            extents = orders.extents_of([region.block for region in regions])
+            parameters = np.zeros(PARAMETERS_MAX)
+            parameters[: len(operation.parameters)] = operation.parameters
+            self._parameters.append(parameters)
+        self._operations[place] = operation = unaliased(regions[0], operation)
+        pack(block, place, regions[0], operation, self._ends[place], extents, parameters)
+        return regions
+
+    def _run(self, block: Block) -> None:
+        """Run the orders up to the next one that has no region."""
+        begin = end = self.at
+        nbytes = 0
+        while end < self.limit and self._regions[end]:
+            operation = self._operations[end]
+            nbytes += operation.source.nbytes or operation.limit - operation.first
+            end += 1
+        writer = self.queue.make_writer()
+        commit.run_orders(writer, block, self._regions[begin:end], nbytes, begin)
+
+    def _pass_ended(self, block: Block) -> int:
+        """Pass the orders that have ended, also those of an interrupted call."""
+        while self.at < self.limit:
+            done = block.words[self.at * ORDER_WORDS + ORDER_DONE]
+            if self.at in self._failures:
+                self.at = self.limit if self.is_chain else self.at + 1
+            elif done == self._operations[self.at].limit:
+                self.at += 1
+            else:
+                break
+        return self.at
+
     def ended(self) -> None:
-        """Let go of the order and its regions."""
-        self.done = self._done_nbytes()
-        self.block, self.regions = None, ()
+        """Let go of the orders and their regions."""
+        self._ends = self._done_to()
+        self._block, self._regions, self._parameters = None, [], []
+
+    def _done_to(self) -> list[int]:
+        """Return the byte up to which each change is committed."""
+        if self._block is None:
+            return self._ends
+        return self._block.words[ORDER_DONE::ORDER_WORDS].tolist()
+
+    def progress(self) -> int:
+        """Return a number that grows with the bytes done, and with what is before this."""
+        return super().progress() + sum(self._done_to())
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the range committed so far."""
-        first, done = self.operation.first, self._done_nbytes()
-        return [(first, first + done)] if done else []
-
-    def _done_nbytes(self) -> int:
-        if self.block is None:
-            return self.done
-        return orders.order_outcome(self.block)[0] - self.operation.first
+        """List the ranges that are committed so far, change by change."""
+        ends = zip(self._operations, self._done_to(), strict=False)
+        return [(each.first, end) for each, end in ends if end > each.first]
 
 
-@dataclass(eq=False)
-class LocalSignalled(LocalChange):
-    """A change of a range and, once all of it is committed, that of a counter.
+class LocalChange(LocalOrders[Operation]):
+    """What is left of a change."""
 
-    Args:
-        queue: of the thread that begins it.
-        operation: what is done.
-        signal: the change of the counter.
-    """
+    def operations(self) -> list[Operation]:
+        """Return the change."""
+        return [self.wanted]
 
-    signal: LocalChange = field(kw_only=True)
 
-    def step(self, queue: LocalQueue) -> None:
-        """Commit what is left; an order that is done runs again without effect."""
-        super().step(queue)
-        self.signal.step(queue)
+class LocalBatch(LocalOrders[Changes]):
+    """Many changes; each happens, whatever becomes of the others."""
 
-    def ended(self) -> None:
-        """Let go of both orders."""
-        self.signal.ended()
-        super().ended()
+    def operations(self) -> list[Operation]:
+        """Return the changes."""
+        return [*self.wanted.operations]
+
+
+class LocalSignalled(LocalOrders[Signalled]):
+    """A change of a range and, once all of it is committed, that of a counter."""
+
+    is_chain = True
+
+    def operations(self) -> list[Operation]:
+        """Return both changes."""
+        return [self.wanted, self.wanted.signal]
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range of the change that is committed so far."""
+        return super().ranges_done()[:1]
 
     def outcome(self) -> str:
         """Tell what is known of the effect: "all" with the signal."""
-        return "all" if self.signal.ranges_done() else super().outcome()
+        return "all" if self._done_to()[1] else super().outcome()
 
 
-@dataclass(eq=False)
-class LocalFrom(LocalWork):
-    """A change of a range by another region's bytes, each stripe as between two commits.
+class LocalFrom(LocalWork[Copying]):
+    """A change of a range by another region's bytes, each stripe as between two commits."""
 
-    Args:
-        queue: of the thread that begins it.
-        operation: what is done; its source is empty.
-        source: read.
-        source_first: where in its data the operand begins.
-        done: how many bytes are committed, but for those of ``open``.
-        open: the change of the stripe that was begun last.
-    """
+    _open: LocalChange | None = None
+    """The change of the stripe that was begun last."""
 
-    queue: LocalQueue
-    operation: Operation
-    source: RegionInfo
-    source_first: int
-    done: int = field(default=0, init=False)
-    open: LocalChange | None = field(default=None, init=False)
-
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Read an operand and commit it, stripe by stripe."""
         self._settle()
-        begin = self.operation.first + self.done
-        for first, limit in cut(begin, self.operation.limit, STRIPE_NBYTES):
-            self.open = self._change(queue, first, limit)
-            self.open.step(queue)
+        for first, limit in cut(self.at, self.limit, STRIPE_NBYTES):
+            self._open = self._change(first, limit)
+            self._open.step()
             self._settle()
+
+    def progress(self) -> int:
+        """Return a number that grows with the bytes done, and with what is before this."""
+        self._settle()
+        return super().progress()
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range committed so far."""
         self._settle()
-        first = self.operation.first
-        return [(first, first + self.done)] if self.done else []
+        return super().ranges_done()
 
     def _settle(self) -> None:
         """Note what an interrupted step has committed; its operand is read anew if nothing."""
-        for _, limit in self.open.ranges_done() if self.open is not None else ():
-            self.done = limit - self.operation.first
+        for _, limit in self._open.ranges_done() if self._open is not None else ():
+            self.at = limit
 
-    def _change(self, queue: LocalQueue, first: int, limit: int) -> LocalChange:
+    def _change(self, first: int, limit: int) -> LocalChange:
+        wanted, queue = self.wanted, self.queue
         operand = np.empty(limit - first, np.uint8)
-        source = queue.regions.region(self.source)
-        ahead = self.source_first - self.operation.first
-        queue.reader.read(source, first + ahead, limit + ahead, operand)
-        return LocalChange(
-            queue, self.operation._replace(first=first, limit=limit, source=operand)
-        )
+        other = queue.regions.region(wanted.other)
+        ahead = wanted.other_first - self.first
+        queue.reader.read(other, first + ahead, limit + ahead, operand)
+        part = replace(wanted, first=first, limit=limit, source=operand)
+        return LocalChange(queue, part)
 
 
-class LocalBatch(LocalWork):
-    """Many changes in order, in one call; the first failure is raised when all have ended.
+def unaliased(region: MappedRegion, operation: Operation) -> Operation:
+    """Copy an operand that lies in the region itself: parts of it change before their turn.
 
-    Args:
-        queue: of the thread that begins it.
-        operations: within one stripe each.
+    Raises:
+        ConfigError: an exchange would move it, and write to the region outside a commit.
     """
-
-    def __init__(self, queue: LocalQueue, operations: Sequence[Operation]) -> None:
-        self.queue = queue
-        self._operations = list(operations)
-        self._failed: set[int] = set()
-        self._next = 0
-        self._block = Block(max(1, len(operations)) * ORDER_NBYTES)
-        self._regions = [self._pack(place) for place in range(len(operations))]
-
-    def _pack(self, place: int) -> MappedRegion | SmboxError:
-        """Write an order; return its region, or why there is none: that fails in its turn."""
-        operation = self._operations[place]
-        try:
-            region = self.queue.regions.region(operation.info)
-        except SmboxError as error:
-            return error
-        self._operations[place] = operation = unaliased(region, operation)
-        pack(self._block, place, region, operation, operation.first)
-        return region
-
-    def step(self, queue: LocalQueue) -> None:
-        """Commit what is left."""
-        while self._advance_over_done() < len(self._operations):
-            try:
-                self._run(queue)
-            except SmboxError as error:
-                self._failed.add(self._advance_over_done())
-                self.error = self.error or error
-        if self.error is not None:
-            raise self.error
-
-    def _run(self, queue: LocalQueue) -> None:
-        """Run the orders up to the next one that has no region."""
-        regions: list[tuple[MappedRegion]] = []
-        nbytes = 0
-        for place in range(self._next, len(self._regions)):
-            region = self._regions[place]
-            if not isinstance(region, MappedRegion):
-                if regions:
-                    break
-                raise region
-            regions.append((region,))
-            nbytes += self._operations[place].source.nbytes
-        commit.run_orders(queue.make_writer(), self._block, regions, nbytes, self._next)
-
-    def _advance_over_done(self) -> int:
-        """Pass the orders that are done, also those of an interrupted call."""
-        while self._next < len(self._operations):
-            done = orders.order_outcome(self._block, self._next)[0]
-            is_done = done == self._operations[self._next].limit
-            is_mapped = isinstance(self._regions[self._next], MappedRegion)
-            if self._next not in self._failed and not (is_done and is_mapped):
-                break
-            self._next += 1
-        return self._next
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List the ranges done, change by change."""
-        return [
-            (self._operations[at].first, self._operations[at].limit)
-            for at in range(self._advance_over_done())
-            if at not in self._failed
-        ]
+    if not region.may_hold(operation.source):
+        return operation
+    if operation.sink is not None and operation.sink.back == Back.MOVED:
+        raise ConfigError(
+            "x lies in the region it is exchanged with: exchange a copy, or pass delta=",
+            name=region.spec.name,
+        )
+    return replace(operation, source=operation.source.copy())

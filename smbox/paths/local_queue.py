@@ -9,81 +9,54 @@ from __future__ import annotations
 
 from collections import deque
 from threading import get_ident
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, PeerLostError, SmboxError
 from smbox.memory.commit import SHORT_NBYTES, StripeBusy
 from smbox.memory.journal import Writer
+from smbox.memory.kernels import KernelCode, native_scale
 from smbox.memory.locks import LockFile
-from smbox.memory.orders import ORDER_DONE
+from smbox.memory.mapped import MappedRegion
+from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, write_order
 from smbox.memory.reading import Reader
-from smbox.paths.local_orders import pack
 from smbox.paths.mappings import Mappings
-from smbox.paths.threads import NESTED, Half
-from smbox.paths.work import Operation, RegionInfo
-from smbox.work import Pause, Work
+from smbox.paths.readings import Reading, Wanted
+from smbox.paths.threads import NESTED, Half, ThreadWork
+from smbox.paths.work import Operation
+from smbox.work import Pause
+
+W = TypeVar("W", bound=Wanted)
 
 
-class LocalWork(Work):
-    """One request of a queue; subclasses say what a step is.
+class LocalWork(ThreadWork, Generic[W]):
+    """One request of a queue, of which ``done`` units are done; subclasses say what a step is.
 
     Attributes:
         queue: of the thread that begins it.
-        is_begun: it was tried, or waits for those before it.
-        is_done: it ended, well or not.
-        error: what it failed with.
+        wanted: what it does.
         busy: the stripe that stopped its last step.
     """
 
-    is_begun = False
-    is_done = False
-    error: SmboxError | None = None
-    busy: StripeBusy | None = None
-    queue: LocalQueue
+    def __init__(self, queue: LocalQueue, wanted: W, done: int = 0) -> None:
+        super().__init__(queue, wanted.first, wanted.limit)
+        self.at += done
+        self.queue = queue
+        self.wanted = wanted
+        self.busy: StripeBusy | None = None
 
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Go on as far as possible; StripeBusy where that is not the end.
 
-        Called again after any exception: it continues exactly once.
+        Called under the queue's lock, and again after any exception: it continues exactly once.
         """
         raise NotImplementedError
 
     def progress(self) -> int:
-        """Return how many bytes are done."""
-        return sum(limit - first for first, limit in self.ranges_done())
-
-    def begin(self) -> None:
-        """Try it at once, behind those that were begun before."""
-        if not self.is_begun and not self.queue.run(self):
-            self.queue.rest()
-
-    def outcome(self) -> str:
-        """Tell what is known of the effect; a local request never ends in doubt."""
-        if self.is_done and self.error is None:
-            return "all"
-        return "partial" if self.ranges_done() else "none"
-
-    def facts(self) -> dict[str, object]:
-        """Name the stripe in the way and the process that holds it (0: not known)."""
-        busy = self.queue.busy()
-        return {} if busy is None else busy.facts()
-
-    def advance(self, deadline_s: float) -> bool:
-        """Drive the queue until this request is done; begins it, if need be."""
-        if not self.is_done:
-            pause = Pause()
-            try:
-                while not self.queue.run(self):
-                    if not pause.sleep(deadline_s):
-                        return False
-            finally:
-                self.queue.rest()
-        if self.error is not None:
-            self.queue.seen(self.error)
-            raise self.error
-        return True
+        """Return a number that grows with the units done, and with what is before this."""
+        return super().progress() + self.at
 
     def ended(self) -> None:
         """Give back what is not needed any more; called once, under the queue's lock."""
@@ -91,12 +64,8 @@ class LocalWork(Work):
     def rested(self) -> None:
         """Release what only somebody who waits may keep; called under the queue's lock."""
 
-    def cancel(self) -> None:
-        """Leave the queue; what is committed stays."""
-        self.queue.drop(self)
 
-
-class LocalQueue(Half):
+class LocalQueue(Half[LocalWork[Any]]):
     """One thread's writer and its waiting requests.
 
     Attributes:
@@ -113,7 +82,7 @@ class LocalQueue(Half):
         self.locks = LockFile(regions.node.name)
         self.reader = Reader(self.locks)
         self.writer: Writer | None = None
-        self._works: deque[LocalWork] = deque()
+        self._works: deque[LocalWork[Any]] = deque()
         self._is_closed = False
 
     def make_writer(self) -> Writer:
@@ -122,10 +91,9 @@ class LocalQueue(Half):
         Raises:
             OutOfMemoryError: no room for its journal slot.
         """
-        writer = self.writer
-        if writer is None:
-            writer = self.writer = Writer.create(self.regions.node.name)
-        return writer
+        if self.writer is None:
+            self.writer = Writer.create(self.regions.node.name)
+        return self.writer
 
     def commit(self, operation: Operation) -> int | None:
         """Commit a change by one call of the library; None if it is done, else its bytes done.
@@ -148,18 +116,15 @@ class LocalQueue(Half):
         region, writer = self.regions.mapped(operation.info.address), self.writer
         if region is None or writer is None or self._works:
             return 0
-        source = operation.source
+        source, first = operation.source, operation.first
         if source.base is not None and region.may_hold(source):
             return 0
         order = writer.order
-        nbytes = pack(order, 0, region, operation, operation.first)
+        nbytes = pack(order, 0, region, operation, first)
         run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-        done = run(writer.ref, order.ref, 1)
-        return None if done else order.words[ORDER_DONE] - operation.first
+        return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
 
-    def read(
-        self, info: RegionInfo, first: int, limit: int, out: NDArray[Any], operand: int
-    ) -> int | None:
+    def read(self, reading: Reading) -> int | None:
         """Read by one call, as ``commit`` changes."""
         me = get_ident()
         if self._owner == me and self._lock.locked():
@@ -168,55 +133,32 @@ class LocalQueue(Half):
             self._owner = me
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
-            region, reader = self.regions.mapped(info.address), self.reader
+            region, reader = self.regions.mapped(reading.info.address), self.reader
             left: int | None = 0
             if region is not None and not self._works:
-                done = reader.read_once(region, first, limit, out, operand)
+                first, limit, out = reading.first, reading.limit, reading.out
+                done = reader.read_once(region, first, limit, out, reading.operand)
                 left = None if done else reader.done
             self._owner = 0
         return left
 
-    def run(self, work: LocalWork) -> bool:
-        """Append a request, unless it is begun, and run all as far as they go; True if done."""
-        me = get_ident()
-        if self._owner == me and self._lock.locked():
-            raise ConfigError(NESTED)
-        with self._lock:
-            self._owner = me
-            if self._is_closed:
-                raise PeerLostError("the box was closed", outcome=work.outcome())
-            if not work.is_begun:
-                work.is_begun = True
-                self._works.append(work)
-            if not work.is_done:
-                self._run()
-            self._owner = 0
-        return work.is_done
+    def begin(self, work: LocalWork[Any]) -> None:
+        """Try a request at once, behind those that were begun before."""
+        if not self._run(work):
+            self._rest()
 
-    def rest(self) -> None:
-        """Let others pass until somebody drives the queue again; only the first has begun."""
-        if not self._works or self._is_inside():
-            return
-        with self._entered():
-            if self._works:
-                self._works[0].rested()
-
-    def _drive_all(self, deadline_s: float) -> bool:
+    def drive(self, work: LocalWork[Any], deadline_s: float) -> bool:
+        """Run the queue until a request, begun or not, is done; False at the deadline."""
         pause = Pause()
-        last = self._works[-1] if self._works else None
         try:
-            while last is not None and not self.run(last):
+            while not self._run(work):
                 if not pause.sleep(deadline_s):
                     return False
         finally:
-            self.rest()
+            self._rest()
         return True
 
-    def busy(self) -> StripeBusy | None:
-        """Return what stops the first request of the queue."""
-        return self._works[0].busy if self._works else None
-
-    def drop(self, work: LocalWork) -> None:
+    def leave(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
         if self._is_inside():
             return  # by a finalizer inside another verb: it is dropped with its owner's
@@ -227,6 +169,12 @@ class LocalQueue(Half):
                     self._works.remove(work)
                 cancelled = ConfigError("the request was interrupted; it is cancelled")
                 work.error, work.is_done = cancelled, True
+            work.is_over = True
+
+    def facts(self) -> dict[str, object]:
+        """Name the stripe in the way and the process that holds it (0: not known)."""
+        busy = self._works[0].busy if self._works else None
+        return {} if busy is None else busy.facts()
 
     @property
     def is_idle(self) -> bool:
@@ -255,20 +203,97 @@ class LocalQueue(Half):
             self.writer.abandon()
         self.locks.close()
 
-    def _run(self) -> None:
-        while self._works:
-            work = self._works[0]
-            if not work.is_done:  # else an interrupt came before it could leave
-                try:
-                    work.step(self)
-                except StripeBusy as busy:
-                    work.busy = busy
-                    return
-                except SmboxError as error:
-                    work.rested()
-                    work.error, work.is_done = error, True  # both, or it is tried again
-                work.busy = None
-                work.is_done = True
-            self._unseen = self._unseen or work.error
-            self._works.popleft()
-            work.ended()
+    def _drive_all(self, deadline_s: float) -> bool:
+        return not self._works or self.drive(self._works[-1], deadline_s)
+
+    def _run(self, work: LocalWork[Any]) -> bool:
+        """Append a request, unless it is begun, and run all as far as they go; True if done."""
+        with self._entered():
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome=work.outcome())
+            if not work.is_begun:
+                work.is_begun = True
+                self._works.append(work)
+            while self._works and self._step(self._works[0]):
+                pass
+        return work.is_done
+
+    def _step(self, work: LocalWork[Any]) -> bool:
+        """Move the first request; False where something is in its way."""
+        if not work.is_done:  # else an interrupt came before it could leave
+            try:
+                work.step()
+            except StripeBusy as busy:
+                work.busy = busy
+                return False
+            except SmboxError as error:
+                work.rested()
+                work.error, work.is_done = error, True  # both, or it is tried again
+            work.busy = None
+            work.is_done = True
+        self._unseen = self._unseen or work.error
+        self.moves += 1
+        self._works.popleft()
+        work.ended()
+        return True
+
+    def _rest(self) -> None:
+        """Let others pass until somebody drives the queue again; only the first has begun."""
+        if not self._works or self._is_inside():
+            return
+        with self._entered():
+            if self._works:
+                self._works[0].rested()
+
+
+def pack(
+    block: Block,
+    place: int,
+    region: MappedRegion,
+    operation: Operation,
+    at: int,
+    extents: bytes = b"",
+    parameters: NDArray[np.float64] | None = None,
+) -> int:
+    """Write an operation, kept as long as it may run, as an order; return its range's bytes.
+
+    Args:
+        block: of at least ``place + 1`` orders.
+        place: index of the order.
+        region: that is changed.
+        operation: what is done.
+        at: byte from which on it is still to be done.
+        extents: the region and its siblings; empty: it has none.
+        parameters: an optimizer's, ``f64[4]``.
+    """
+    scale, sink, source, first = (
+        operation.scale,
+        operation.sink,
+        operation.source,
+        operation.first,
+    )
+    limit = operation.limit
+    if scale == 1:
+        scale = region.unit_scale
+    elif type(scale) is not float or type(region.unit_scale) is int:  # C rounds floats
+        scale = native_scale(KernelCode(operation.kernel), region.spec.dtype, scale)
+    address = address_of(source)
+    write_order[type(scale)](
+        block.bytes,
+        place * ORDER_NBYTES,
+        operation.kernel,
+        operation.operand or region.dtype_code,
+        0 if sink is None else sink.back,
+        extents or region.extents,
+        first,
+        limit,
+        address,
+        source.nbytes,
+        scale,
+        0 if parameters is None else address_of(parameters),
+        0 if sink is None else sink.address(first, address),
+        0,
+        0,
+        at,
+    )
+    return limit - first

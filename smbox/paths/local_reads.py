@@ -4,122 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Hold
-from smbox.paths.local_queue import LocalQueue, LocalWork
-from smbox.paths.work import ByteRange, Bytes, RegionInfo, RowsWanted, Sums
+from smbox.paths.local_queue import LocalWork
+from smbox.paths.readings import Product, Reading, RowsReading, Snapshot
 from smbox.wire.ops import cut
 from smbox.work import Pause, Work
 
 
-@dataclass(eq=False)
-class LocalRead(LocalWork):
-    """What is left of a read; ``out`` holds as many elements, of the operand's type."""
+class LocalRead(LocalWork[Reading]):
+    """What is left of a read."""
 
-    queue: LocalQueue
-    info: RegionInfo
-    first: int
-    limit: int
-    out: NDArray[Any]
-    operand: int
-    done: int
-
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Read what is left."""
-        region, reader = queue.regions.region(self.info), queue.reader
-        first, limit, operand = self.first, self.limit, self.operand
-        reader.done = self.done  # not that of an earlier read
+        wanted, reader, first = self.wanted, self.queue.reader, self.first
+        region = self.queue.regions.region(wanted.info)
+        reader.done = self.at - first  # not that of an earlier read
         try:
-            reader.read(region, first, limit, self.out, operand, self.done)
+            reader.read(region, first, self.limit, wanted.out, wanted.operand, reader.done)
         finally:
-            self.done = reader.done
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List the range read so far."""
-        return [(self.first, self.first + self.done)] if self.done else []
+            self.at = first + reader.done
 
 
-@dataclass(eq=False)
-class LocalRows(LocalWork):
+class LocalRows(LocalWork[RowsReading]):
     """A read of rows, portion by portion."""
 
-    queue: LocalQueue
-    info: RegionInfo
-    wanted: RowsWanted
-    done: int = 0
+    has_ranges = False
 
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Read the rows that are left."""
-        wanted, region = self.wanted, queue.regions.region(self.info)
-        while self.done < wanted.places.size:
-            limit = wanted.portion_limit(self.done)
-            places = wanted.places[self.done : limit]
+        wanted, queue = self.wanted, self.queue
+        region = queue.regions.region(wanted.info)
+        while self.at < self.limit:
+            limit = wanted.portion_limit(self.at)
+            places = wanted.places[self.at : limit]
             rows = np.empty((places.size, wanted.out.shape[1]), np.uint8)
             queue.reader.read_rows(
-                region, wanted.first, places, wanted.row_nbytes, rows, operand=wanted.operand
+                region, wanted.begin, places, wanted.row_nbytes, rows, operand=wanted.operand
             )
-            wanted.fill(self.done, limit, rows)
-            self.done = limit
+            wanted.fill(self.at, limit, rows)
+            self.at = limit
 
 
-@dataclass(eq=False)
-class LocalDot(LocalWork):
+class LocalDot(LocalWork[Product]):
     """The sums of products of two ranges, stripe by stripe of the first one."""
 
-    queue: LocalQueue
-    info: RegionInfo
-    span: ByteRange
-    other: RegionInfo
-    other_first: int
-    sums: Sums
-    done: int = 0
-
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Sum what is left."""
-        region = queue.regions.region(self.info)
-        other = queue.regions.region(self.other)
-        first, limit = self.span
-        for at, end in cut(first + self.done, limit, STRIPE_NBYTES):
-            beside = self.other_first + at - first
-            found = queue.reader.dot(region, at, other, beside, end - at)
-            self.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
-            self.done = end - first
-
-    def ranges_done(self) -> list[ByteRange]:
-        """List the range that is summed."""
-        first = self.span[0]
-        return [(first, first + self.done)] if self.done else []
+        wanted, queue = self.wanted, self.queue
+        region, other = map(queue.regions.region, (wanted.info, wanted.other))
+        first, ahead = self.first, wanted.other_first - self.first
+        for at, end in cut(self.at, self.limit, STRIPE_NBYTES):
+            found = queue.reader.dot(region, at, other, at + ahead, end - at)
+            wanted.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
+            self.at = end
 
 
-@dataclass(eq=False)
-class LocalSnapshot(LocalWork):
+class LocalSnapshot(LocalWork[Snapshot]):
     """A read of a range at one moment; it holds stripes while somebody waits for it."""
 
-    queue: LocalQueue
-    info: RegionInfo
-    first: int
-    limit: int
-    out: Bytes
-    hold: Hold | None = None
+    _hold: Hold | None = None
 
-    def step(self, queue: LocalQueue) -> None:
+    def step(self) -> None:
         """Copy the range once all its stripes are held."""
-        if self.hold is None:
-            region = queue.regions.region(self.info)
-            self.hold = Hold(region, queue.locks, self.first, self.limit)
-        self.hold.copy_to(self.out)
+        if self._hold is None:
+            region = self.queue.regions.region(self.wanted.info)
+            self._hold = Hold(region, self.queue.locks, self.first, self.limit)
+        self._hold.copy_to(self.wanted.out)
 
     def rested(self) -> None:
         """Release what is held."""
-        if self.hold is not None:
-            self.hold.release()
+        if self._hold is not None:
+            self._hold.release()
 
 
 @dataclass(eq=False)

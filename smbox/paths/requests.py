@@ -1,102 +1,63 @@
-"""From a verb's operation to its result, on whatever path: at once, later, or in a batch."""
+"""From what a verb wants to its result, on whatever path: at once, or later."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
-
-from numpy.typing import NDArray
+from typing import TypeVar
 
 from smbox.address import GlobalAddress
-from smbox.array import as_bytes
 from smbox.deadline import check_seconds, deadline_of, left_s, look_s
-from smbox.errors import AddressRangeError, ConfigError
+from smbox.errors import AddressRangeError
 from smbox.handle import Handle
-from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.pair import PathPair
-from smbox.paths.work import Done, Operation, RegionInfo
-from smbox.wire import ops
-from smbox.wire.ops import carried_nbytes
+from smbox.paths.readings import Wanted
+from smbox.paths.work import ByteRange, RegionInfo
 from smbox.work import Work
 
 T = TypeVar("T")
+
+
+class Done(Work):
+    """Bytes ``[first, limit)`` of a change or a read, done as soon as it was asked for."""
+
+    def __init__(self, first: int, limit: int) -> None:
+        self._range = first, limit
+
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
+        """Nothing is left."""
+        return True
+
+    def outcome(self) -> str:
+        """All of it happened."""
+        return "all"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List all of it."""
+        return [self._range]
 
 
 def nothing() -> None:
     """Be the result of verbs that have none."""
 
 
-def change(paths: PathPair, operation: Operation, timeout_s: float | None) -> None:
-    """Do a change, as a blocking verb does."""
+def finish(paths: PathPair, wanted: Wanted, timeout_s: float | None) -> None:
+    """Do what a blocking verb wants."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    work = paths.data(operation.info).change(operation)
+    work = paths.data(wanted.info).start(wanted)
     if work is not None:
-        Handle(operation.op, work, nothing, paths.timeout_s).finish(timeout_s)
+        Handle(wanted.op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 
-def change_nb(paths: PathPair, operation: Operation, result: Callable[[], T]) -> Handle[T]:
-    """Begin a change; its result is made when it is complete."""
-    return Handle(operation.op, work_of(paths, operation), result, paths.timeout_s).begin()
+def begin(paths: PathPair, wanted: Wanted, result: Callable[[], T]) -> Handle[T]:
+    """Begin what a verb wants; its result is made when it is complete."""
+    return Handle(wanted.op, work_of(paths, wanted), result, paths.timeout_s).begin()
 
 
-def work_of(paths: PathPair, operation: Operation) -> Work:
-    """Return a change as work, also if it is done already."""
-    work = paths.data(operation.info).change(operation)
-    return work or Done(operation.first, operation.limit)
-
-
-def read(
-    paths: PathPair,
-    info: RegionInfo,
-    first: int,
-    limit: int,
-    out: NDArray[Any],
-    timeout_s: float | None,
-    operand: int = 0,
-    is_snapshot: bool = False,  # noqa: FBT001, FBT002 - names cost time
-) -> None:
-    """Read bytes of a region's data, as a blocking verb does."""
-    if timeout_s is not None:
-        check_seconds(timeout_s)
-    work: Work | None
-    if is_snapshot and first < limit:
-        work = _snapshot(paths, info, first, limit, out)
-    else:
-        work = paths.data(info).read(info, first, limit, out, operand)
-    if work is not None:
-        _get(paths, work, nothing).finish(timeout_s)
-
-
-def _snapshot(
-    paths: PathPair, info: RegionInfo, first: int, limit: int, out: NDArray[Any]
-) -> Work:
-    """Describe a read of a range at one moment; ConfigError: the region has no locks."""
-    if info.consistency == Consistency.NONE:
-        raise ConfigError("a region without locks has no snapshots", region=info.name)
-    return paths.data(info).snapshot(info, first, limit, as_bytes(out))
-
-
-def _get(paths: PathPair, work: Work, result: Callable[[], T]) -> Handle[T]:
-    return Handle("get", work, result, paths.timeout_s)
-
-
-def read_nb(
-    paths: PathPair,
-    info: RegionInfo,
-    first: int,
-    limit: int,
-    out: NDArray[Any],
-    result: Callable[[], T],
-    operand: int = 0,
-    is_snapshot: bool = False,  # noqa: FBT001, FBT002 - as ``read``
-) -> Handle[T]:
-    """Begin to read; with ``is_snapshot`` all of one moment."""
-    if is_snapshot and first < limit:
-        work = _snapshot(paths, info, first, limit, out)
-    else:
-        work = paths.data(info).read(info, first, limit, out, operand) or Done(first, limit)
-    return _get(paths, work, result).begin()
+def work_of(paths: PathPair, wanted: Wanted) -> Work:
+    """Return what a verb wants as work, also if it is done already."""
+    work = paths.data(wanted.info).start(wanted)
+    return work or Done(wanted.first, wanted.limit)
 
 
 def wait_version(
@@ -111,19 +72,6 @@ def wait_version(
     paths.seconds(timeout_s)  # before anything is begun
     work = paths.data(info).wait_version(info, version)
     return Handle(op, work, lambda: work.found, paths.timeout_s).finish(timeout_s)
-
-
-def cut(operation: Operation) -> list[Operation]:
-    """Cut an operation into those of one stripe each that a batch is made of."""
-    begin, limit, source = operation.first, operation.limit, as_bytes(operation.source)
-    if 0 < limit - begin <= STRIPE_NBYTES - begin % STRIPE_NBYTES:
-        return [operation]
-    parts = []
-    for first, end in ops.cut(begin, limit, STRIPE_NBYTES):
-        at = carried_nbytes(first - begin, operation.operand)
-        behind = carried_nbytes(end - begin, operation.operand)
-        parts.append(operation._replace(first=first, limit=end, source=source[at:behind]))
-    return parts
 
 
 def locate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,45 @@ from numpy.typing import NDArray
 from smbox.memory import orders
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.orders import Back
-from smbox.paths.work import Bytes, Operation
 from smbox.wire.ops import cut
+
+Bytes = NDArray[np.uint8]
+
+
+class Sink(Protocol):
+    """Takes the old bytes of a change, committed piece by committed piece, in order."""
+
+    @property
+    def back(self) -> int:
+        """What the native library hands back instead, an ``orders.Back``."""
+        ...
+
+    def address(self, begin: int, source: int) -> int:
+        """Return where to, for a change or a part of one that begins at a byte of the data.
+
+        Args:
+            begin: that byte.
+            source: address of its operand.
+        """
+        ...
+
+    def part(self, begin: int, limit: int, first: int) -> Sink:
+        """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
+
+        Args:
+            begin: from the first byte of the change.
+            limit: byte behind the last.
+            first: byte of the other region's data where that begins.
+        """
+        ...
+
+    def __call__(self, first: int, limit: int, old: Bytes) -> None:
+        """Take the bytes that ``[first, limit)`` of the region's data held before.
+
+        Called after the commit. ``old`` is only lent for the call. When an exception (an
+        interrupt) left the last call half done, the same piece is given again: so a sink
+        gives the same result when it is called twice with the same piece.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -34,16 +71,16 @@ class OldSink:
     out: Bytes
     back = int(Back.OLD)
 
-    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
+    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the old bytes of an operation, or of a part of one, belong."""
-        return orders.address_of(self.out) + operation.first - self.first
+        return orders.address_of(self.out) + begin - self.first
 
     def part(self, begin: int, limit: int, first: int) -> OldSink:
-        """Return the sink of a part of the change; see ``work.Sink``."""
+        """Return the sink of a part of the change; see ``Sink``."""
         return OldSink(first, self.out[begin:limit])
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Copy one piece; see ``work.Sink``."""
+        """Copy one piece; see ``Sink``."""
         self.out[first - self.first : limit - self.first] = old
 
 
@@ -63,12 +100,12 @@ class _ResultSink:
     scale: Any
     out: NDArray[Any]
 
-    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
+    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the results of an operation, or of a part of one, belong."""
-        return orders.address_of(self.out.view(np.uint8)) + operation.first - self.first
+        return orders.address_of(self.out.view(np.uint8)) + begin - self.first
 
     def part(self, begin: int, limit: int, first: int) -> Self:
-        """Return the sink of a part of the change; see ``work.Sink``."""
+        """Return the sink of a part of the change; see ``Sink``."""
         own = slice(begin // self.out.itemsize, limit // self.out.itemsize)
         return type(self)(first, self.x[own], self.scale, self.out[own])
 
@@ -80,7 +117,7 @@ class SumSink(_ResultSink):
     back = int(Back.NEW)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Compute one piece; see ``work.Sink``."""
+        """Compute one piece; see ``Sink``."""
         c, compute, itemsize = old.view(self.out.dtype), self.scale.dtype, self.out.itemsize
         part = slice((first - self.first) // itemsize, (limit - self.first) // itemsize)
         with np.errstate(all="ignore"):
@@ -95,7 +132,7 @@ class DeltaSink(_ResultSink):
     back = int(Back.DELTA)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Compute one piece; see ``work.Sink``."""
+        """Compute one piece; see ``Sink``."""
         center = old.view(self.out.dtype)
         for part, of_center in _stripes(first, limit, self.first, self.out.itemsize):
             self.out[part] = elastic_delta(self.x[part], center[of_center], self.scale)
@@ -121,17 +158,17 @@ class MoveSink:
     _moved_at = -1  # first element of the stripe moved last, or being moved
     _moved = np.empty(0)  # the elements of that stripe
 
-    def address(self, operation: Operation, source: int) -> int:  # noqa: ARG002 - see Sink
+    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements belong: where they are."""
         return source
 
     def part(self, begin: int, limit: int, first: int) -> MoveSink:
-        """Return the sink of a part of the change; see ``work.Sink``."""
+        """Return the sink of a part of the change; see ``Sink``."""
         own = slice(begin // self.itemsize, limit // self.itemsize)
         return MoveSink(first, self.x[own], self.rate, self.itemsize)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Move one piece; of a narrow x the node has sent it moved. See ``work.Sink``."""
+        """Move one piece; of a narrow x the node has sent it moved. See ``Sink``."""
         x = self.x
         if x.itemsize != self.itemsize:
             begin, end = first - self.first, limit - self.first

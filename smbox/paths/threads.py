@@ -1,13 +1,15 @@
-"""What each thread of a process has of a path: a queue on mapped memory, or a channel."""
+"""What each thread of a process has of a path, a queue or a channel, and the work in it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from smbox.errors import ConfigError, SmboxError
+from smbox.paths.work import ByteRange
+from smbox.work import Work
 
 NESTED: Final = (
     "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
@@ -15,16 +17,21 @@ NESTED: Final = (
 )
 
 
-class Half:
+T = TypeVar("T", bound="ThreadWork")
+
+
+class Half(Generic[T]):
     """One thread's half of a path; any thread may use it, one at a time.
 
     A verb inside a verb of the same thread is an error: it would wait for itself.
 
     Attributes:
         thread: whose it is.
+        moves: how many requests of its work have ended.
     """
 
     def __init__(self) -> None:
+        self.moves = 0
         self.thread = threading.current_thread()
         self._lock = threading.Lock()
         self._owner = 0  # the thread inside; another's, or stale, when the lock is free
@@ -53,10 +60,26 @@ class Half:
             raise unseen
         return True
 
-    def seen(self, error: SmboxError) -> None:
-        """Note that somebody was told of ``error``."""
-        if self._unseen is error:
+    def begin(self, work: T) -> None:
+        """Take work, and do of it what can be done at once."""
+        raise NotImplementedError
+
+    def drive(self, work: T, deadline_s: float) -> bool:
+        """Move work, begun or not, and what is before it; False at the deadline."""
+        raise NotImplementedError
+
+    def leave(self, work: T) -> None:
+        """Let the caller of work go: its arrays are not read any more. Idempotent."""
+        raise NotImplementedError
+
+    def told(self, work: T) -> None:
+        """Note that somebody was told what work failed with."""
+        if self._unseen is work.error:
             self._unseen = None
+
+    def facts(self) -> dict[str, object]:
+        """Tell what is in the way."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End what is under way, and let go."""
@@ -90,7 +113,70 @@ class Half:
                 self._owner = 0
 
 
-H = TypeVar("H", bound=Half)
+class ThreadWork(Work):
+    """Work of one thread's half of a path: units ``[first, limit)``, in their order.
+
+    Units are bytes of the region, items or rows, as a subclass says.
+
+    Attributes:
+        half: of the thread that begins it.
+        first: first unit.
+        limit: behind the last one.
+        at: all before it is done.
+        is_begun: its half has it.
+        is_over: its caller has left.
+        is_done: it ended, well or not.
+        error: what it failed with.
+        has_ranges: its units are bytes of the region, certain as soon as they are done.
+    """
+
+    has_ranges = True
+
+    def __init__(self, half: Half[Any], first: int, limit: int) -> None:
+        self.half = half
+        self.first = self.at = first
+        self.limit = limit
+        self.is_begun = self.is_over = self.is_done = False
+        self.error: SmboxError | None = None
+
+    def begin(self) -> None:
+        """Join the half, unless that was done."""
+        if not self.is_begun:
+            self.half.begin(self)
+
+    def advance(self, deadline_s: float) -> bool:
+        """Drive the half until this is done; begins it, if need be."""
+        if not self.is_done and not self.half.drive(self, deadline_s):
+            return False
+        if self.error is not None and not self.is_over:
+            self.half.told(self)
+            raise self.error
+        return True
+
+    def cancel(self) -> None:
+        """Leave the half; what is done stays."""
+        self.half.leave(self)
+
+    def progress(self) -> int:
+        """Return how many requests of the half have ended: first those before this."""
+        return self.half.moves
+
+    def outcome(self) -> str:
+        """Tell what is known of the effect."""
+        if self.is_done and self.error is None:
+            return "all"
+        return "partial" if self.ranges_done() else "none"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the range that is certainly done."""
+        return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
+
+    def facts(self) -> dict[str, object]:
+        """Tell what is in the way of the half."""
+        return self.half.facts()
+
+
+H = TypeVar("H", bound=Half[Any])
 
 
 class ThreadedPath(Generic[H]):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from smbox.address import GlobalAddress
+from smbox.array import as_bytes
+from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.region_header import Described
-from smbox.wire.header import REQUEST_NBYTES_MAX
-from smbox.wire.operands import PLACES_MAX
-from smbox.work import Work
+from smbox.paths.sinks import Bytes, Sink
+from smbox.wire.ops import carried_nbytes, cut
 
-Bytes = NDArray[np.uint8]
 Sums = NDArray[np.float64]
 ByteRange = tuple[int, int]
 
@@ -35,6 +38,17 @@ class RegionInfo(Described):
     def pieces(self, first: int, limit: int) -> list[Piece]:
         """Cut bytes ``[first, limit)`` of its data by the nodes that they lie on: here one."""
         return [Piece(self, first, limit, 0)]
+
+    def one_piece(self, first: int, limit: int, wanted: str) -> Piece:
+        """Return the only piece; ConfigError, which says what was wanted: there are several."""
+        piece, *others = self.pieces(first, limit)
+        if others:
+            raise ConfigError(
+                f"{wanted} is of rows of one part: take a slice by region.parts",
+                region=self.name,
+                nodes=[each.info.address.node for each in (piece, *others)],
+            )
+        return piece
 
 
 class Piece(NamedTuple):
@@ -96,39 +110,8 @@ class NodeInfo:
     incarnation: int
 
 
-class Sink(Protocol):
-    """Takes the old bytes of a change, committed piece by committed piece, in order."""
-
-    @property
-    def back(self) -> int:
-        """What the native library hands back instead, an ``orders.Back``."""
-        ...
-
-    def address(self, operation: Operation, source: int) -> int:
-        """Return where to, for an operation or a part of one whose source is at an address."""
-        ...
-
-    def part(self, begin: int, limit: int, first: int) -> Sink:
-        """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
-
-        Args:
-            begin: from the first byte of the change.
-            limit: byte behind the last.
-            first: byte of the other region's data where that begins.
-        """
-        ...
-
-    def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Take the bytes that ``[first, limit)`` of the region's data held before.
-
-        Called after the commit. ``old`` is only lent for the call. When an exception (an
-        interrupt) left the last call half done, the same piece is given again: so a sink
-        gives the same result when it is called twice with the same piece.
-        """
-
-
-class Operation(NamedTuple):
-    """One change of a range of a region's data; its arrays are untouchable until it is done.
+class Operation(Struct, frozen=True, eq=False):
+    """One change of a range of a region's data.
 
     Args:
         info: the region.
@@ -159,59 +142,114 @@ class Operation(NamedTuple):
     states: tuple[RegionInfo, ...] = ()
     parameters: tuple[float, ...] = ()
 
+    def operand_of(self, first: int, limit: int) -> Bytes:
+        """Return the part of the source that belongs to bytes ``[first, limit)``."""
+        begin = carried_nbytes(first - self.first, self.operand)
+        end = carried_nbytes(limit - self.first, self.operand)
+        return as_bytes(self.source)[begin:end]
 
-class RowsWanted(NamedTuple):
-    """A read of rows, in portions.
+    def stripes(self) -> list[Operation]:
+        """Cut it into changes of one stripe each, of which a batch is made."""
+        first, limit = self.first, self.limit
+        if 0 < limit - first <= STRIPE_NBYTES - first % STRIPE_NBYTES:
+            return [self]
+        return [
+            replace(self, first=at, limit=end, source=self.operand_of(at, end))
+            for at, end in cut(first, limit, STRIPE_NBYTES)
+        ]
+
+    def shares(self) -> Sequence[tuple[int, Self]]:
+        """Cut it by the nodes that its region lies on.
+
+        Returns:
+            What each node does, behind the byte of the whole region's data where the data of
+            that node begins.
+        """
+        span = self.first, self.limit
+        pieces = self.info.pieces(*span)
+        if pieces[0].info is self.info:
+            return [(0, self)]
+        beside = zip(*(state.pieces(*span) for state in self.states), strict=True)
+        states = list(beside) or [()] * len(pieces)
+        return [
+            (piece.offset, self._share(piece, tuple(each.info for each in mine)))
+            for piece, mine in zip(pieces, states, strict=True)
+        ]
+
+    def _share(self, piece: Piece, states: tuple[RegionInfo, ...]) -> Self:
+        begin, limit = piece.begin - self.first, piece.begin - self.first + piece.nbytes
+        return replace(
+            self,
+            info=piece.info,
+            first=piece.first,
+            limit=piece.limit,
+            source=self.operand_of(piece.begin, piece.begin + piece.nbytes),
+            sink=None if self.sink is None else self.sink.part(begin, limit, piece.first),
+            states=states,
+        )
+
+
+class Signalled(Operation, frozen=True, eq=False, kw_only=True):
+    """A change and a signal: its success is the outcome "all".
+
+    It has no sink, and at least one byte.
 
     Args:
-        first: byte of the region's data where row 0 begins.
-        row_nbytes: of each row; 1 to 1 MiB.
-        places: ``i64[count]``, count at least 1, ascending, all inside the region.
-        order: ``i64[count]``: the row of ``out`` that each place fills.
-        out: ``u8[count, bytes of a row]``.
-        operand: dtype code of its elements where it is narrower than the region's; else 0.
+        signal: a change of a counter of the same node, which takes effect once all of this
+            has, and never if this failed or was cancelled before.
     """
 
-    first: int
-    row_nbytes: int
-    places: NDArray[np.int64]
-    order: NDArray[np.intp]
-    out: Bytes
-    operand: int = 0
-
-    def portion_limit(self, begin: int) -> int:
-        """Return where the portion ends that begins at the place numbered ``begin``.
-
-        A portion is one read, of up to 1 MiB. It cuts no stripe's rows in two, unless
-        these alone are more.
-        """
-        limit = begin + min(REQUEST_NBYTES_MAX // self.row_nbytes, PLACES_MAX)
-        if limit >= self.places.size:
-            return self.places.size
-        stripe = (self.first + int(self.places[limit]) * self.row_nbytes) // STRIPE_NBYTES
-        into_stripe = stripe * STRIPE_NBYTES - self.first
-        cut = int(np.searchsorted(self.places, -(-into_stripe // self.row_nbytes)))
-        return cut if cut > begin else limit
-
-    def fill(self, begin: int, limit: int, rows: Bytes) -> None:
-        """Store the rows of a portion, ``u8[limit - begin, bytes of a row]``."""
-        self.out[self.order[begin:limit]] = rows
+    signal: Operation
 
 
-class Done(Work):
-    """Bytes ``[first, limit)`` of a change or a read, done as soon as it was asked for."""
+class Copying(Operation, frozen=True, eq=False, kw_only=True):
+    """A change whose operand is as many bytes of another region, read by stripes.
 
-    def __init__(self, first: int, limit: int) -> None:
-        self._range = first, limit
+    Args:
+        other: the region.
+        other_first: byte of its data where the operand begins.
+    """
 
-    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
-        """Nothing is left."""
-        return True
+    other: RegionInfo
+    other_first: int
 
-    def outcome(self) -> str:
-        """All of it happened."""
-        return "all"
+    def shares(self) -> Sequence[tuple[int, Self]]:
+        """Cut it by node, where the rows of both regions lie beside; see ``Operation``."""
+        other_limit = self.other_first + self.limit - self.first
+        beside = self.other.pieces(self.other_first, other_limit)
+        return [
+            (offset, replace(share, other=piece.info, other_first=piece.first))
+            for (offset, share), piece in zip(super().shares(), beside, strict=True)
+        ]
 
-    def ranges_done(self) -> list[ByteRange]:
-        """List all of it."""
-        return [self._range]
+
+class Changes(Struct, frozen=True, eq=False):
+    """Many changes in order, of one stripe each; no transaction.
+
+    Args:
+        op: the verb's name for errors.
+        info: the region that all of them change; None: they are of several.
+        operations: the changes.
+    """
+
+    op: str
+    info: RegionInfo | None
+    operations: list[Operation]
+    first: ClassVar[int] = 0
+
+    @property
+    def limit(self) -> int:
+        """Behind the last of them."""
+        return len(self.operations)
+
+    def shares(self) -> list[tuple[int | None, Changes]]:
+        """Cut them by node, those of each in order; of several regions without offsets."""
+        whole = [] if self.info is None else self.info.pieces(0, self.info.nbytes)
+        offsets = {piece.info.address.node: piece.offset for piece in whole}
+        by_node: dict[int, list[Operation]] = {}
+        for operation in self.operations:
+            by_node.setdefault(operation.info.address.node, []).append(operation)
+        return [
+            (offsets.get(node), Changes(self.op, mine[0].info, mine))
+            for node, mine in by_node.items()
+        ]

@@ -9,16 +9,16 @@ from typing import Final, cast
 import numpy as np
 
 from smbox.address import GlobalAddress
+from smbox.client.calls import Call
 from smbox.client.changes import Change
 from smbox.client.channel import Channel
 from smbox.client.connection import Connection, Identity
-from smbox.client.message import Transfer
-from smbox.client.transfer import Call
 from smbox.config import ClientConfig
 from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.work import Bytes, Operation, RegionInfo, Sink
+from smbox.paths.sinks import Bytes, Sink
+from smbox.paths.work import Operation, RegionInfo
 from smbox.wire.codec import Reply, Request, decode_request, encode_reply
 from smbox.wire.header import Buffer
 from smbox.wire.messages import Welcome
@@ -110,7 +110,7 @@ class ScriptNode:
 
     def move(self) -> None:
         """Let the channel receive what there is and send what it can; it may connect."""
-        self.channel.drive(Transfer.endless(), 0.0)
+        self.channel.move(0.0)
 
     def transfer(self, address: int, op: Op, numbers: int = 0) -> Call | Scripted:
         """Describe a read of one byte, or a change of one or two bytes: a stripe each."""
@@ -148,7 +148,7 @@ class Scripted(Change):
             np.zeros(numbers, np.uint8),
             sink=cast("Sink", self._keep) if self.answers else None,
         )
-        super().__init__(channel, operation, op, lambda first, limit: bytes(limit - first))
+        super().__init__(channel, operation, op)
 
     @property
     def done(self) -> int:

@@ -26,7 +26,8 @@ from smbox.memory.layout import STRIPE_NBYTES, RegionKind
 from smbox.memory.locks import LockFile
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.opening import open_over
-from smbox.paths.work import CreateRequest, Operation
+from smbox.paths.readings import Reading
+from smbox.paths.work import Changes, CreateRequest, Operation
 from smbox.testing.inproc import InprocHub
 from smbox.testing.inproc_box import handle, inproc_box
 from smbox.testing.solo import solo_box, solo_boxes
@@ -90,7 +91,6 @@ def operation_of(info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
 class Client:
     """Control and data path to one node, with the few verbs that the tests need."""
 
-    as_bytes = staticmethod(as_bytes)
     operation = staticmethod(operation_of)
 
     def __init__(self, open_transport, config=CONFIG):
@@ -104,7 +104,13 @@ class Client:
 
     def change(self, info, x, kernel=KernelCode.SUM, scale=1, first=0, sink=None):
         operation = operation_of(info, x, kernel, scale, first, sink)
-        return self.begun(self.data.change(operation))
+        return self.begun(self.data.start(operation))
+
+    def read(self, info, out, first=0):
+        return self.data.start(Reading(info, first, first + out.nbytes, out))
+
+    def batch(self, operations):
+        return self.data.start(Changes("batch", None, operations))
 
     def begun(self, work):
         try:
@@ -119,7 +125,7 @@ class Client:
 
     def get(self, info):
         out = np.empty(info.shape, info.dtype.numpy)
-        self.finish(self.data.read(info, 0, info.nbytes, as_bytes(out)))
+        self.finish(self.read(info, out))
         return out
 
     def close(self):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import astuple
 
 from smbox import verbs
 from smbox.errors import ConfigError, LayoutMismatchError
@@ -20,8 +21,8 @@ def test_an_extent_knows_its_bytes(extent):
 def test_verbs_are_described(extent):
     x = np.ones((2, 2), np.float32)
     put, added = verbs.put(extent, x), verbs.accumulate(extent, x, 0.5, "sum")
-    assert put[:6] == (extent.info, "put", KernelCode.REPLACE, 1, 8, 24)
-    assert added[:6] == (extent.info, "accumulate", KernelCode.SUM, 0.5, 8, 24)
+    assert astuple(put)[:6] == (extent.info, "put", KernelCode.REPLACE, 1, 8, 24)
+    assert astuple(added)[:6] == (extent.info, "accumulate", KernelCode.SUM, 0.5, 8, 24)
     fetched = verbs.fetch(extent, x, "max", 1.0, np.empty_like(x))
     assert (fetched.op, fetched.kernel) == ("fetch_and_op", KernelCode.MAX)
 

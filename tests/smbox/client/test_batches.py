@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
@@ -27,7 +28,7 @@ def batches(node):
 
 def test_many_small_changes_take_few_requests(node, client):
     info = client.create(100)
-    work = client.begun(client.data.batch([item(info, n, 4 * n) for n in range(100)]))
+    work = client.begun(client.batch([item(info, n, 4 * n) for n in range(100)]))
     client.finish(work)
     assert np.array_equal(client.get(info), np.arange(100))
     assert len(batches(node)) == 4
@@ -42,14 +43,14 @@ def test_sinks_get_the_old_bytes_of_their_own_item(client):
         seen.append((first, limit, old.view(np.float32)[0]))
 
     items = [item(info, 1, 0), item(info, 1, 0, keep), item(info, 1, 4, keep)]
-    client.finish(client.data.batch(items))
+    client.finish(client.batch(items))
     assert seen == [(0, 4, 6.0), (4, 8, 5.0)]
 
 
 def test_large_items_share_requests_as_they_fit(node, client):
     info = client.create(STRIPE_NBYTES, "uint8")
     x = np.ones(STRIPE_NBYTES, np.uint8)
-    client.finish(client.data.batch([client.operation(info, x)] * 5))
+    client.finish(client.batch([client.operation(info, x)] * 5))
     assert (client.get(info) == 5).all()
     assert len(batches(node)) == 3
 
@@ -59,7 +60,7 @@ def test_the_first_refusal_is_raised_and_the_others_still_run(client):
     client.control.free(gone.address, WAIT_S)
     seen = []
     items = [item(info, 1, 0), item(gone, 1, 0), item(info, 2, 4, lambda *p: seen.append(p))]
-    work = client.begun(client.data.batch(items))
+    work = client.begun(client.batch(items))
     for _ in range(2):
         with pytest.raises(RegionFreedError):
             work.advance(time.monotonic() + WAIT_S)
@@ -74,14 +75,14 @@ def test_refusals_change_no_order_while_more_is_under_way(node, client, refused)
     client.control.free(gone.address, WAIT_S)
     before = []
 
-    def replace(n):
+    def replacing(n):
         operation = item(info, n, 0, lambda *old: before.append(old[2].view("f4")[0]))
-        return operation._replace(kernel=KernelCode.REPLACE)
+        return replace(operation, kernel=KernelCode.REPLACE)
 
-    items = [item(gone, n, 0) if n in refused else replace(n) for n in range(1, 150)]
+    items = [item(gone, n, 0) if n in refused else replacing(n) for n in range(1, 150)]
     if 0 in refused:
         items.insert(0, item(gone, 0, 0))
-    work = client.begun(client.data.batch(items))
+    work = client.begun(client.batch(items))
     later = client.change(info, np.zeros(1, np.float32), KernelCode.REPLACE)
     client.finish(later)
     with pytest.raises(RegionFreedError):
@@ -98,7 +99,7 @@ def unpacked(frames):
 
 def test_later_works_do_not_overtake(client):
     info = client.create(100)
-    work = client.begun(client.data.batch([item(info, 1, 4 * n) for n in range(100)]))
+    work = client.begun(client.batch([item(info, 1, 4 * n) for n in range(100)]))
     later = client.change(info, np.zeros(100, np.float32), KernelCode.REPLACE)
     client.finish(later)
     assert work.advance(0.0)
@@ -110,13 +111,13 @@ def test_a_lost_batch_happens_once(node, clients, side):
     script = FaultScript().cut(Op.BATCH, nth=2, side=side)
     client = clients(script.around(node.connect))
     info = client.create(100)
-    client.finish(client.data.batch([item(info, 1, 4 * n) for n in range(100)]))
+    client.finish(client.batch([item(info, 1, 4 * n) for n in range(100)]))
     assert (client.get(info) == 1).all()
     assert script.is_over()
 
 
 def test_an_empty_batch_is_done(client):
-    assert client.data.batch([]).advance(0.0)
+    assert client.batch([]).advance(0.0)
 
 
 def test_an_interrupt_in_handing_on_repeats_the_piece_it_struck_and_none_before(client):
@@ -128,7 +129,7 @@ def test_an_interrupt_in_handing_on_repeats_the_piece_it_struck_and_none_before(
         if seen == [0, 4]:
             raise KeyboardInterrupt
 
-    work = client.begun(client.data.batch([item(info, 1, at, strike) for at in (0, 4, 8)]))
+    work = client.begun(client.batch([item(info, 1, at, strike) for at in (0, 4, 8)]))
     with pytest.raises(KeyboardInterrupt):
         work.advance(time.monotonic() + WAIT_S)
     client.finish(work)

@@ -100,7 +100,7 @@ def test_the_window_is_full_and_never_more(node, clients, op, count):
     node.is_down = True
     sent = []
     node.hub.deliver = lambda connection, frames: sent.append(frames) if frames else None
-    read = client.data.read, (info, 0, out.nbytes, out.view(np.uint8))
+    read = client.read, (info, out)
     begin, arguments = (client.change, (info, out)) if op is Op.ACCUMULATE else read
     client.begun(begin(*arguments))
     assert [decode_request(frames).op for frames in sent] == [op] * count

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from smbox.client.long_read import COPIED_READS, LongRead, Restless
+from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError, RemoteProtocolError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
+from smbox.paths.readings import Reading
 from smbox.wire.codec import decode_reply, decode_request, encode_reply
 from smbox.wire.header import LONG_NBYTES_MAX, STAMPED_NBYTES_MAX
 from smbox.wire.ops import Op
@@ -30,7 +32,7 @@ def ops(node):
 
 
 def begin(client, info, out):
-    return client.begun(client.data.read(info, 0, info.nbytes, client.as_bytes(out)))
+    return client.begun(client.read(info, out))
 
 
 def filled(node, client):
@@ -65,7 +67,7 @@ def test_a_part_is_read_at_its_place(node, client):
     info, x = filled(node, client)
     out = np.empty(LONG_NBYTES_MAX // 2, np.float32)
     first = LONG_NBYTES_MAX - 8
-    client.finish(client.data.read(info, first, first + out.nbytes, client.as_bytes(out)))
+    client.finish(client.read(info, out, first))
     assert np.array_equal(out, x[first // 4 : first // 4 + out.size])
 
 
@@ -211,14 +213,19 @@ def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
 def test_which_reads_are_lent(node, client):
     info, _ = filled(node, client)
     restless = Restless(100)
-    assert restless.lends(info, 100)
-    assert not restless.lends(info, 99)
-    assert not restless.lends(info, STAMPED_NBYTES_MAX + 1)
-    assert not restless.lends(replace(info, consistency=Consistency.NONE), 100)
+    out = np.empty(0, np.uint8)
+
+    def lends(nbytes, info=info):
+        return restless.lends(Reading(info, 0, nbytes, out))
+
+    assert lends(100)
+    assert not lends(99)
+    assert not lends(STAMPED_NBYTES_MAX + 1)
+    assert not lends(100, replace(info, consistency=Consistency.NONE))
+    assert not restless.lends(Reading(info, 0, 100, out, by_name("float16").code))
     restless.note_torn(info, torn=1, count=8)
-    assert restless.lends(info, 100)
+    assert lends(100)
     restless.note_torn(info, torn=2, count=8)
     for _ in range(COPIED_READS):
-        assert not restless.lends(info, 100)
-        restless.note_copied(info)
-    assert restless.lends(info, 100)
+        assert not lends(100)
+    assert lends(100)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from smbox.address import GlobalAddress
-from smbox.client.changes import change_of
+from smbox.client.changes import Change
 from smbox.client.channel import Channel
 from smbox.client.connection import Connection, Identity
 from smbox.config import WINDOW_MAX, ClientConfig
@@ -222,7 +222,7 @@ def test_no_call_outlasts_its_timeout_by_more_than_a_second():
     x = np.ones(PIECE, np.float32).view(np.uint8)
     where = GlobalAddress(0)
     info = RegionInfo("r", by_name("uint8"), (x.size,), address=where, node_uuid=b"")
-    work = change_of(channel, Operation(info, "put", KernelCode.REPLACE, 1, 0, x.size, x))
+    work = Change(channel, Operation(info, "put", KernelCode.REPLACE, 1, 0, x.size, x))
     begun_s = time.monotonic()
     assert not work.advance(begun_s + 0.1)
     work.cancel()

@@ -44,9 +44,9 @@ def test_a_threads_operations_take_effect_in_order(client):
     x, out = np.ones(1 << 20, np.float32), np.empty(1 << 20, np.float32)
     client.change(info, x)
     client.change(info, 4 * x, KernelCode.MAX)
-    reading = client.data.read(info, 0, info.nbytes, client.as_bytes(out))
+    reading = client.read(info, out)
     client.finish(reading)
-    client.finish(client.data.change(client.operation(info, x)))
+    client.finish(client.data.start(client.operation(info, x)))
     assert (out == 4).all()
     assert client.data.flush(time.monotonic() + WAIT_S)
     assert (client.get(info) == 5).all()
@@ -112,7 +112,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with work._channel._lock:
+        with work.half._lock:
             held.set()
             go_on.wait()
 

@@ -73,7 +73,7 @@ def test_a_batch_that_answers_too_little_moves_nothing(node, client, monkeypatch
         return [(connection, encode_reply(reply))]
 
     monkeypatch.setattr(node.node, "receive", short)
-    work = client.begun(client.data.batch(items))
+    work = client.begun(client.batch(items))
     with pytest.raises(RemoteProtocolError):
         work.advance(time.monotonic() + 30)
     assert seen == []

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from smbox.address import GlobalAddress
 from smbox.client.changes import op_of, scale_of
@@ -43,7 +44,7 @@ def test_the_op_follows_from_the_kernel_and_whether_old_bytes_are_wanted(
 ):
     wanted = operation(by_name("int64"), kernel)
     assert op_of(wanted) is plain
-    assert op_of(wanted._replace(sink=sink)) is answering
+    assert op_of(replace(wanted, sink=sink)) is answering
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_the_scale_is_written_as_the_elements_want_it(dtype, scale):
     element = by_name(dtype)
     scaled = operation(element, KernelCode.SUM, float(scale))
     assert unpack_scale(scale_of(scaled), element.kind[0]) == scale
-    assert scale_of(scaled._replace(kernel=KernelCode.MIN)) == NO_SCALE
+    assert scale_of(replace(scaled, kernel=KernelCode.MIN)) == NO_SCALE
 
 
 def data_requests(node):
@@ -103,7 +104,7 @@ def test_a_sink_that_was_interrupted_gets_the_same_piece_again(client):
 
 
 def test_an_empty_work_is_done(client):
-    work = client.data.batch([])
+    work = client.batch([])
     assert work.advance(0.0)
     assert (work.outcome(), work.ranges_done()) == ("all", [])
 
@@ -118,7 +119,7 @@ def test_what_is_known_of_the_effect(node, client):
     assert (work.outcome(), work.ranges_done()) == ("unknown", [])
     later = client.change(info, x)
     assert later.outcome() == "none"
-    reading = client.begun(client.data.read(info, 0, MIB, x[:MIB]))
+    reading = client.begun(client.read(info, x[:MIB]))
     assert reading.outcome() == "none"
     assert "silent_s" in work.facts()
     node.is_down = False

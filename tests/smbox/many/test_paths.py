@@ -12,7 +12,6 @@ from smbox.many.paths import ManyPath
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local import LocalPath
 
-OF_ONE_NODE = {"signalled": "a striped region and a counter never lie in one memory"}
 LIFE = {"say_bye", "close", "abandon"}
 """What ManyPaths does with the paths of each node."""
 
@@ -22,7 +21,7 @@ def verbs(kind):
 
 
 def test_it_has_the_verbs_of_a_path_to_one_node_and_their_arguments():
-    wanted = verbs(LocalPath) - LIFE - set(OF_ONE_NODE)
+    wanted = verbs(LocalPath) - LIFE
     assert wanted == verbs(ManyPath)
     for verb in wanted - {"transport"}:
         found = signature(getattr(ManyPath, verb)).parameters

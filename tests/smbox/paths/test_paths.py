@@ -9,7 +9,7 @@ import pytest
 
 from smbox.address import GlobalAddress
 from smbox.client.remote import RemotePath
-from smbox.client.transfer import ChannelWork
+from smbox.client.transfer import Transfer
 from smbox.dtypes import by_name
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
@@ -24,7 +24,7 @@ PAIRS = [
     (RemotePath, LocalPath),
     (SoloControl, ControlPath),
     (Work, LocalWork),
-    (Work, ChannelWork),
+    (Work, Transfer),
     (Work, LocalWait),
 ]
 

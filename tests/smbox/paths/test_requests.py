@@ -9,6 +9,7 @@ from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths import requests
+from smbox.paths.readings import Reading
 from smbox.paths.work import Operation
 
 
@@ -20,20 +21,20 @@ def operation(region, first, limit):
 def test_an_empty_change_only_looks_whether_the_region_lives(box):
     region = box.create("some", shape=(4,))
     empty = operation(region, 8, 8)
-    requests.change(box._paths, empty, None)
-    assert requests.change_nb(box._paths, empty, lambda: "done").result() == "done"
+    requests.finish(box._paths, empty, None)
+    assert requests.begin(box._paths, empty, lambda: "done").result() == "done"
     assert region.version == 0
     box.free(region)
     with pytest.raises(RegionFreedError):
-        requests.change(box._paths, empty, None)
+        requests.finish(box._paths, empty, None)
     out = np.empty(0, np.uint8)
     with pytest.raises(RegionFreedError):
-        requests.read(box._paths, region.info, 8, 8, out, None)
+        requests.finish(box._paths, Reading(region.info, 8, 8, out), None)
 
 
 def test_a_result_can_be_made_when_it_is_done(box):
     region = box.create("some", shape=(4,), dtype="uint8")
-    handle = requests.change_nb(box._paths, operation(region, 1, 3), lambda: "made")
+    handle = requests.begin(box._paths, operation(region, 1, 3), lambda: "made")
     assert handle.result() == "made"
     assert region.get().tolist() == [0, 0, 2, 0]
 
@@ -41,7 +42,7 @@ def test_a_result_can_be_made_when_it_is_done(box):
 def test_an_operation_is_cut_at_stripes(box):
     region = box.create("some", shape=(3 * STRIPE_NBYTES,), dtype="uint8")
     whole = operation(region, STRIPE_NBYTES - 2, 2 * STRIPE_NBYTES + 1)
-    parts = requests.cut(whole)
+    parts = whole.stripes()
     assert [(part.first, part.limit) for part in parts] == [
         (STRIPE_NBYTES - 2, STRIPE_NBYTES),
         (STRIPE_NBYTES, 2 * STRIPE_NBYTES),
