@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import ConfigError
@@ -132,64 +132,67 @@ class InTurn(Work):
 
 
 class Part:
-    """One of several requests: how it ended is kept, and ends none of the others.
+    """A request whose end is kept; one of several, or a Handle.
 
     Attributes:
+        work: the request.
         error: what it failed with.
         is_done: whether it ended, well or not.
-
-    Args:
-        work: the request; None: it is still to be begun.
+        is_over: whether its caller has left.
     """
 
-    def __init__(self, work: Work | None = None) -> None:
+    def __init__(self, work: Work) -> None:
+        self.work = work
         self.error: Exception | None = None
         self.is_done = False
-        self._work = work
+        self.is_over = False
 
-    def begin(self) -> None:
-        """Begin it, unless that was done."""
+    def begin(self) -> Self:
+        """Begin it, unless that was done; one that is cut off is cancelled."""
+        try:
+            self.work.begin()
+        except BaseException:
+            self.work.cancel()
+            raise
+        return self
 
-    def advance(self, deadline_s: float) -> None:
-        """Drive it until it has ended, or the deadline."""
-        if self._work is not None and not self.is_done:
+    def advance(self, deadline_s: float) -> bool:
+        """Tell whether it has ended, well or not, by ``deadline_s`` of the monotonic clock."""
+        if not (self.is_done or self.is_over):
             try:
-                self.is_done = self._work.advance(deadline_s)
+                self.is_done = self.work.advance(deadline_s)
             except Exception as error:  # noqa: BLE001 - also what a function of then() raised
-                self._fail(error)
+                self.fail(error)
+        return self.is_done or self.is_over
+
+    def fail(self, error: Exception) -> None:
+        """Note what it failed with."""
+        self.error = error
+        self.is_done = True
 
     def cancel(self) -> None:
-        """End it; see Work."""
-        if self._work is not None and not self.is_done:
-            self._work.cancel()
+        """End it for its caller, unless it has ended; see Work."""
+        if not self.is_done:
+            self.is_over = True
+            self.work.cancel()
 
     def settle(self, deadline_s: float) -> bool:
         """Find out what became of it after a cancel; False at the deadline."""
-        if self._work is None or self.is_done or self.outcome() != "unknown":
+        if self.known() != "unknown":
             return True
         try:
-            return self._work.advance(deadline_s)
+            return self.work.advance(deadline_s)
         except Exception as error:  # noqa: BLE001 - as above
-            self._fail(error)
+            self.fail(error)
             return True
 
-    def progress(self) -> int:
-        """See Work."""
-        return 0 if self._work is None else self._work.progress()
-
-    def outcome(self) -> str:
-        """See Work; "all" where it ended well."""
-        if self._work is None:
-            return "none"
-        return "all" if self.is_done and self.error is None else self._work.outcome()
+    def known(self) -> str:
+        """Tell what is known of its effect; "all" where it ended well."""
+        return "all" if self.is_done and self.error is None else self.work.outcome()
 
     def facts(self) -> dict[str, object]:
         """See Work."""
-        return {} if self._work is None else self._work.facts()
-
-    def _fail(self, error: Exception) -> None:
-        self.error = error
-        self.is_done = True
+        return self.work.facts()
 
 
 P = TypeVar("P", bound=Part)
@@ -211,7 +214,7 @@ class Together(Work, Generic[P]):
 
     def begin(self) -> None:
         """Begin all."""
-        for part in self._parts:
+        for part in self._left():
             part.begin()
 
     def advance(self, deadline_s: float) -> bool:
@@ -237,11 +240,11 @@ class Together(Work, Generic[P]):
 
     def progress(self) -> int:
         """Return a number that grows as long as any gets on."""
-        return sum(part.is_done + part.progress() for part in self._parts)
+        return sum(part.is_done + part.work.progress() for part in self._parts)
 
     def outcome(self) -> str:
         """Combine what is known of them."""
-        found = {part.outcome() for part in self._parts} or {"all"}
+        found = {part.known() for part in self._parts} or {"all"}
         if len(found) == 1:
             return found.pop()
         return "unknown" if "unknown" in found else "partial"
@@ -260,4 +263,4 @@ class Together(Work, Generic[P]):
             part.cancel()
 
     def _left(self) -> list[P]:
-        return [part for part in self._parts if not part.is_done]
+        return [part for part in self._parts if not (part.is_done or part.is_over)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from smbox.combining import InTurn, Part, Together
 from smbox.deadline import check_seconds
@@ -19,7 +19,7 @@ LOOK_MAX_S: Final = 0.01
 ADVICE: Final = "it goes on: wait again, or flush"
 
 
-class Handle(Generic[T]):
+class Handle(Part, Generic[T]):
     """A request under way, as every ``_nb`` verb returns it.
 
     The arrays given to the verb are untouchable until the request is done. Dropping a
@@ -42,37 +42,16 @@ class Handle(Generic[T]):
     def __init__(
         self, op: str, work: Work, result: Callable[[], T], timeout_s: float = math.inf
     ) -> None:
+        super().__init__(work)
         self._op = op
-        self.work = work
         self._result: Callable[[], T] | None = result
         self.timeout_s = timeout_s
         self._is_chained = False
-        self._is_done = False
-        self._is_over = False
-        self._error: Exception | None = None
         self._value: T | None = None
-
-    def begin(self) -> Self:
-        """Begin the request, as an ``_nb`` verb does; one that is cut off is cancelled."""
-        try:
-            self.work.begin()
-        except BaseException:
-            self.work.cancel()
-            raise
-        return self
 
     def done(self) -> bool:
         """Tell whether the request has ended, well or not, after one try to move it on."""
         return self.advance(0.0)
-
-    def advance(self, deadline_s: float) -> bool:
-        """Tell whether it has ended, well or not, by ``deadline_s`` of the monotonic clock."""
-        if not (self._is_done or self._is_over):
-            try:
-                self._is_done = self.work.advance(deadline_s)
-            except Exception as error:  # noqa: BLE001 - also what a function of then() raised
-                self._fail(error)
-        return self._is_done or self._is_over
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the request of an ``_nb`` verb is done.
@@ -101,11 +80,11 @@ class Handle(Generic[T]):
             if self._drive(timeout_s):
                 return self._take()
             facts = self.work.facts()  # what was in the way until now
-            self._end()
+            self.cancel()
         except SmboxError:
             raise
         except BaseException:
-            self._end()
+            self.cancel()
             raise
         advice = "it is over; the error's handle tells its outcome()"
         raise self._timeout(timeout_s, advice, facts | self.work.facts())
@@ -199,18 +178,13 @@ class Handle(Generic[T]):
             ConfigError: ``timeout_s`` is no number.
         """
         limit_s = self._limit_s(timeout_s)
-        if self._is_over and self._known() == "unknown":
+        if self.is_over and self.known() == "unknown":
             self.work.advance(time.monotonic() + limit_s)
-        return self._known()
+        return self.known()
 
     def ranges_done(self) -> list[tuple[int, int]]:
         """List the byte ranges of the region that are certainly done, ascending."""
         return self.work.ranges_done()
-
-    def _known(self) -> str:
-        if self._is_done and self._error is None:
-            return "all"
-        return self.work.outcome()
 
     def _limit_s(self, timeout_s: float | None) -> float:
         return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
@@ -219,21 +193,21 @@ class Handle(Generic[T]):
         """Drive the request until the timeout, or the box's, and again while it gets on."""
         limit_s = self._limit_s(timeout_s)
         self._check_not_over()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         try:
-            while not self._is_done:
+            while not self.is_done:
                 before = self.work.progress()
-                self._is_done = self.work.advance(time.monotonic() + limit_s)
+                self.is_done = self.work.advance(time.monotonic() + limit_s)
                 if timeout_s is not None or self.work.progress() == before:
                     break
         except SmboxError as error:
-            self._fail(error)
+            self.fail(error)
             raise
-        return self._is_done
+        return self.is_done
 
     def _check_not_over(self) -> None:
-        if self._is_over:
+        if self.is_over:
             raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
 
     def _take(self) -> T:
@@ -242,19 +216,11 @@ class Handle(Generic[T]):
             self._result = None
         return cast(T, self._value)
 
-    def _end(self) -> None:
-        self._is_over = True
-        self.work.cancel()
-
-    def _fail(self, error: Exception) -> None:
-        self._error = error
-        self._is_done = True
-
     def _timeout(
         self, timeout_s: float | None, advice: str, reasons: dict[str, object]
     ) -> RequestTimeoutError:
         facts: dict[str, object] = {"op": self._op, "timeout_s": self._limit_s(timeout_s)}
-        facts["outcome"] = self._known()
+        facts["outcome"] = self.known()
         ranges = self.work.ranges_done()
         if ranges:
             facts["ranges_done"] = ranges
@@ -285,5 +251,6 @@ def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
     if len(set(map(id, each))) < len(each):
         raise ConfigError("when_all was given a handle twice: name each one once")
     timeout_s = max((handle.timeout_s for handle in each), default=math.inf)
-    work = Together([Part(handle.work) for handle in each])
-    return Handle("when_all", work, lambda: tuple(h.result() for h in each), timeout_s)
+    return Handle(
+        "when_all", Together(each), lambda: tuple(h.result() for h in each), timeout_s
+    )

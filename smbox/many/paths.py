@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import cast
+from typing import Self, cast
 
 from smbox.address import GlobalAddress
+from smbox.combining import Part, Together
 from smbox.deadline import left_s
 from smbox.errors import AddressRangeError, SmboxError
 from smbox.many.node import Node, Nodes
-from smbox.many.striping import StripedInfo, home_of
-from smbox.many.work import ManyWork, Share, VersionSum, versions_of
+from smbox.many.striping import StripedInfo, VersionSum, home_of, versions_of
+from smbox.paths import requests
 from smbox.paths.opening import DataPath, Opened
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import Wanted
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import RegionInfo
+from smbox.paths.work import ByteRange, RegionInfo
 from smbox.work import Work
 
 
@@ -138,3 +139,94 @@ class ManyPath:
         if first_error is not None:
             raise first_error
         return True
+
+
+class Share(Part):
+    """What one node does of a request.
+
+    Attributes:
+        node: the node.
+
+    Args:
+        nodes: all, by id.
+        offset: byte of the whole region's data where the node's part begins; None: it is of
+            several regions, and lists no ranges.
+        wanted: the share, of regions of one node.
+    """
+
+    def __init__(self, nodes: Nodes, offset: int | None, wanted: Wanted) -> None:
+        super().__init__(Work())
+        assert wanted.info is not None
+        self.node = nodes[wanted.info.address.node]
+        self._offset = offset
+        self._wanted: Wanted | None = wanted
+
+    def begin(self) -> Self:
+        """Start and begin it, unless that was done; what fails is kept."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            self.work = _Starting()
+            try:
+                self.work = requests.work_of(self.node.paths, wanted)
+                self.work.begin()
+            except SmboxError as error:
+                self.work.cancel()
+                self.fail(error)
+        return self
+
+    def fail(self, error: Exception) -> None:
+        """Note what it failed with, at which node."""
+        if isinstance(error, SmboxError):
+            self.node.name(error)
+        super().fail(error)
+
+    def facts(self) -> dict[str, object]:
+        """Tell what is in the way, at which node."""
+        return super().facts() | {"node": self.node.id, "node_address": self.node.address}
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List what is done, in bytes of the whole region's data."""
+        if (offset := self._offset) is None:
+            return []
+        return [(first + offset, limit + offset) for first, limit in self.work.ranges_done()]
+
+
+class _Starting(Work):
+    """A share whose start was interrupted: what was begun is not known."""
+
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nobody can drive it
+        """Nothing will be known."""
+        return True
+
+    def outcome(self) -> str:
+        """Nothing is known."""
+        return "unknown"
+
+
+class ManyWork(Together[Share]):
+    """A request whose shares begin at once and go on side by side; see Work.
+
+    A share that fails ends none of the others; the request then fails with the first error.
+    """
+
+    def ranges_done(self) -> list[ByteRange]:
+        """List the ranges of the whole region's data that are done; neighbours are joined."""
+        joined: list[ByteRange] = []
+        for first, limit in sorted(
+            found for share in self._parts for found in share.ranges_done()
+        ):
+            if joined and first <= joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(limit, joined[-1][1]))
+            else:
+                joined.append((first, limit))
+        return joined
+
+    def facts(self) -> dict[str, object]:
+        """Tell the node that is waited for, what is in the way there, and each outcome."""
+        facts = super().facts()
+        failed = {
+            share.node.id: str(share.error) for share in self._parts if share.error is not None
+        }
+        if failed:
+            facts["failed"] = failed
+        return facts | {"parts": {share.node.id: share.known() for share in self._parts}}

@@ -120,7 +120,7 @@ def test_await_leaves_the_loop_to_others():
     turns = []
 
     async def others():
-        while not request._is_done:
+        while not request.is_done:
             turns.append(1)
             await asyncio.sleep(0)
 
