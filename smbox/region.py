@@ -57,7 +57,7 @@ class Region(Vector):
         first: byte of the region's data where the slice begins.
     """
 
-    __slots__ = ("_first", "_limit", "dtype", "info", "nbytes", "shape")
+    __slots__ = ("dtype", "info", "nbytes", "shape")
 
     def __init__(
         self,
@@ -71,9 +71,7 @@ class Region(Vector):
         self.dtype: np.dtype[Any] = info.dtype.numpy
         self.shape = info.shape if shape is None else shape
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-        self._first = first
-        self._limit = first + self.nbytes
-        self.extent = Extent(info, self.dtype, self.shape, first, self._limit)
+        self.extent = Extent(info, self.dtype, self.shape, first, first + self.nbytes)
 
     @property
     def name(self) -> str:
@@ -104,7 +102,7 @@ class Region(Vector):
         return tuple(found)
 
     def _pieces(self) -> list[Piece]:
-        return self.info.pieces(self._first, self._limit)
+        return self.info.pieces(self.extent.first, self.extent.limit)
 
     @property
     def version(self) -> int:
@@ -130,7 +128,8 @@ class Region(Vector):
             ConfigError: this process cannot map it, and says why; or the rows lie in several
                 parts.
         """
-        view = self._paths.data(self.info).view(self.info, self._first, self._limit)
+        span = self.extent.first, self.extent.limit
+        view = self._paths.data(self.info).view(self.info, *span)
         if view is None:
             raise ConfigError(f"no local view: {self._paths.open().reason}", region=self.name)
         return view.view(self.dtype).reshape(self.shape)
@@ -268,7 +267,7 @@ class Region(Vector):
         first, limit, _ = index.indices(self.shape[0])
         shape = (max(0, limit - first), *self.shape[1:])
         row_nbytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        return Region(self._paths, self.info, shape, self._first + first * row_nbytes)
+        return Region(self._paths, self.info, shape, self.extent.first + first * row_nbytes)
 
     def __repr__(self) -> str:
         return (
@@ -277,4 +276,4 @@ class Region(Vector):
 
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
         """Travel as the box's settings and description."""
-        return Region, (self._paths, self.info, self.shape, self._first)
+        return Region, (self._paths, self.info, self.shape, self.extent.first)

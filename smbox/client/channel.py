@@ -85,7 +85,7 @@ class Channel(Half[Transfer]):
 
         It waits for RELEASE_S at most, and notes whether its array is free then.
         """
-        transfer.left()
+        transfer.leave()
         transfer.is_array_free = False
         if self._is_inside():
             return  # a signal handler inside a pass, which has the socket in hand

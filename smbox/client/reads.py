@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from smbox.array import as_bytes
-from smbox.client.calls import Call
 from smbox.client.channel import Channel
-from smbox.client.transfer import Message, Transfer
+from smbox.client.transfer import Call, Message, Transfer
 from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.readings import Product, Reading, RowsReading, Snapshot

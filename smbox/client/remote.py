@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from smbox.client.calls import Call, VersionWait
 from smbox.client.changes import Batch, Change, FromChange, SignalledChange
 from smbox.client.channel import Channel
 from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Dot, Gather, Read, SnapshotRead
-from smbox.client.transfer import Transfer
+from smbox.client.transfer import Call, Transfer
 from smbox.config import ClientConfig
-from smbox.errors import PeerLostError
+from smbox.deadline import left_s
+from smbox.errors import PeerLostError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.readings import Product, Reading, RowsReading, Snapshot, Wanted
 from smbox.paths.sinks import Bytes
@@ -27,6 +28,16 @@ OpenChannel = Callable[[int], Channel]
 """Makes a channel, given its number; nothing is sent yet."""
 
 CONTROL_CHANNEL: Final = 0
+
+WAIT_MS: Final = 500
+"""How long one WAIT may be parked: less than the usual patience of a channel (1 s), so that
+a region that does not change is not taken for a node that does not answer."""
+
+POLL_MS: Final = 20
+"""The same for a caller that looks and goes on, and may look again at once."""
+
+VERSION_MAX: Final = (1 << 64) - 1
+"""The largest version that a header can carry; no region ever reaches it."""
 
 _TRANSFERS: Final[dict[type, Callable[[Channel, Any], Transfer]]] = {
     Operation: Change,
@@ -108,3 +119,59 @@ class RemotePath(ThreadedPath[Channel]):
             channel = self._open_channel(next(self._numbers))
             self._halves.append(channel)
             return channel
+
+
+class VersionWait(Work):
+    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``.
+
+    Attributes:
+        found: the version that ended the wait.
+    """
+
+    def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:
+        self.found = 0
+        self._channel = channel
+        self._address = int(info.address)
+        self._wanted = version  # any whole number: what a header cannot say is never reached
+        self._slice: Call | None = None
+        self._is_reached = False
+
+    def advance(self, deadline_s: float) -> bool:
+        """Wait at the node until the version is there.
+
+        Raises:
+            RegionFreedError: the region was freed meanwhile.
+        """
+        while not self._is_reached:
+            call = self._slice
+            if call is None:
+                call = self._slice = self._begin(deadline_s)
+            try:
+                if not call.advance(deadline_s):
+                    return False
+            except RequestTimeoutError:
+                pass  # the node's: the version was not reached within this slice
+            self._slice = None
+            self.found = 0 if call.reply is None else call.reply.version
+            self._is_reached = call.reply is not None and self.found >= self._wanted
+            if time.monotonic() >= deadline_s:
+                break
+        return self._is_reached
+
+    def _begin(self, deadline_s: float) -> Call:
+        """Make a slice that ends with the caller's patience: others of the thread follow."""
+        wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
+        version = min(max(self._wanted, 0), VERSION_MAX)
+        return Call(
+            self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version
+        )
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        if self._slice is not None:
+            self._slice.cancel()
+            self._slice = None
+
+    def facts(self) -> dict[str, object]:
+        """Tell what was waited for."""
+        return {"wanted": self._wanted}

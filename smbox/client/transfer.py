@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from smbox.errors import SmboxError
+from smbox.errors import RequestTimeoutError, SmboxError
 from smbox.paths.threads import Half, ThreadWork
 from smbox.wire.codec import Reply, Request
+from smbox.wire.messages import Body
 from smbox.wire.operands import ITEM_NBYTES
 from smbox.wire.ops import ANSWERS, Op
 
@@ -151,7 +154,7 @@ class Transfer(ThreadWork):
         self.cut = max(self.at, unit)
         self.advance_to(self.at)
 
-    def left(self) -> None:
+    def leave(self) -> None:
         """Send and take nothing more: the caller has left."""
         self.is_over = True
         self.is_done = self.is_done or not self.is_change
@@ -162,3 +165,63 @@ class Transfer(ThreadWork):
         if not self.is_done:
             self.error = error
             self.is_done = True
+
+
+class Call(Transfer):
+    """One request that is no change.
+
+    Attributes:
+        reply: the node's, when it said yes.
+        copies: how often it was sent, when the reply came.
+
+    Args:
+        channel: of the thread that asks.
+        op: what is asked.
+        body: of a control op.
+        fields: of the request's header.
+    """
+
+    def __init__(
+        self, channel: Half[Any], op: Op, body: Body | None = None, **fields: Any
+    ) -> None:
+        super().__init__(channel, 0, 1)
+        self.reply: Reply | None = None
+        self.copies = 0
+        self._op = op
+        self._ask = partial(Message, op, body=body, limit=1, **fields)
+
+    def next_message(self) -> Message:
+        """Make the request."""
+        return self._ask()
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Keep the reply."""
+        self.reply, self.copies = reply, message.copies
+
+    def refused(self, message: Message, reply: Reply, done: int) -> None:
+        """End."""
+        self.copies = message.copies
+        super().refused(message, reply, done)
+
+    def answer(self, timeout_s: float) -> Reply:
+        """Send the request, and wait for its reply.
+
+        Raises:
+            RequestTimeoutError: none came in time; the request is not sent again.
+            SmboxError: the node said no.
+        """
+        try:
+            self.advance(time.monotonic() + timeout_s)
+        finally:
+            if not self.is_done:
+                self.cancel()
+        if self.reply is None:
+            name = self._op.name.lower()
+            raise RequestTimeoutError(
+                f"{name} was not answered in time",
+                op=name,
+                timeout_s=timeout_s,
+                outcome="unknown" if self.is_begun else "none",
+                **self.facts(),
+            )
+        return self.reply

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 from smbox import dtypes
 from smbox.address import GlobalAddress
-from smbox.client.calls import Call
 from smbox.client.channel import Channel
+from smbox.client.transfer import Call
 from smbox.deadline import look_s
 from smbox.errors import (
     ConfigError,

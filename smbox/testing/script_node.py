@@ -9,10 +9,10 @@ from typing import Final, cast
 import numpy as np
 
 from smbox.address import GlobalAddress
-from smbox.client.calls import Call
 from smbox.client.changes import Change
 from smbox.client.channel import Channel
 from smbox.client.connection import Connection, Identity
+from smbox.client.transfer import Call
 from smbox.config import ClientConfig
 from smbox.dtypes import by_name
 from smbox.memory.kernels import KernelCode

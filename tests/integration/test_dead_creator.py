@@ -31,7 +31,7 @@ box.create("some", init=np.full(300_000, 7, "int64"))
 """
 
 DIES_FREEING = """
-from smbox.client.calls import Call
+from smbox.client.transfer import Call
 region = box.attach("some")
 def dying(*arguments, **more):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from smbox.client import calls
+from smbox.client import remote
 from smbox.errors import RegionFreedError, RequestTimeoutError
 from smbox.wire.codec import decode_request
 from smbox.wire.ops import Op
@@ -32,7 +32,7 @@ def test_waiting_ends_with_the_change_that_brings_the_version(client):
 
 
 def test_waiting_outlasts_the_single_requests_it_is_made_of(client, monkeypatch):
-    monkeypatch.setattr(calls, "WAIT_MS", 5)
+    monkeypatch.setattr(remote, "WAIT_MS", 5)
     info = client.create(4)
     work = client.data.wait_version(info, client.data.version(info) + 1)
     assert not work.advance(time.monotonic() + 0.05)

@@ -12,9 +12,8 @@ from smbox.client.remote import RemotePath
 from smbox.client.transfer import Transfer
 from smbox.dtypes import by_name
 from smbox.paths.control import ControlPath
-from smbox.paths.local import LocalPath
+from smbox.paths.local import LocalPath, LocalWait
 from smbox.paths.local_queue import LocalWork
-from smbox.paths.local_reads import LocalWait
 from smbox.paths.work import RegionInfo
 from smbox.testing.solo import SoloControl
 from smbox.work import Work
