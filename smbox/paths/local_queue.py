@@ -8,7 +8,6 @@ the queue's own writer and under its lock, so that any thread may wait for any r
 from __future__ import annotations
 
 from collections import deque
-from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,7 +23,7 @@ from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, wri
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
 from smbox.paths.readings import Reading, Wanted
-from smbox.paths.threads import NESTED, Half, ThreadWork
+from smbox.paths.threads import Half, ThreadWork
 from smbox.paths.work import Operation
 from smbox.work import Pause
 
@@ -101,46 +100,31 @@ class LocalQueue(Half[LocalWork[Any]]):
         What needs more it leaves to a request of the queue: to wait for others, a mapping, a
         writer, siblings, or a copy of the operand.
         """
-        me = get_ident()  # before the lock: a signal handler may run after any call
-        if self._owner == me and self._lock.locked():
-            raise ConfigError(NESTED)
-        with self._lock:
-            self._owner = me
-            left = self._commit(operation)
-            self._owner = 0
-        return left
-
-    def _commit(self, operation: Operation) -> int | None:
-        if self._is_closed:
-            raise PeerLostError("the box was closed", outcome="none")
-        region, writer = self.regions.mapped(operation.info.address), self.writer
-        if region is None or writer is None or self._works:
-            return 0
-        source, first = operation.source, operation.first
-        if source.base is not None and region.may_hold(source):
-            return 0
-        order = writer.order
-        nbytes = pack(order, 0, region, operation, first)
-        run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-        return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
+        with self._entered():
+            if self._is_closed:
+                raise PeerLostError("the box was closed", outcome="none")
+            region, writer = self.regions.mapped(operation.info.address), self.writer
+            if region is None or writer is None or self._works:
+                return 0
+            source, first = operation.source, operation.first
+            if source.base is not None and region.may_hold(source):
+                return 0
+            order = writer.order
+            nbytes = pack(order, 0, region, operation, first)
+            run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+            return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
 
     def read(self, reading: Reading) -> int | None:
         """Read by one call, as ``commit`` changes."""
-        me = get_ident()
-        if self._owner == me and self._lock.locked():
-            raise ConfigError(NESTED)
-        with self._lock:
-            self._owner = me
+        with self._entered():
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
             region, reader = self.regions.mapped(reading.info.address), self.reader
-            left: int | None = 0
-            if region is not None and not self._works:
-                first, limit, out = reading.first, reading.limit, reading.out
-                done = reader.read_once(region, first, limit, out, reading.operand)
-                left = None if done else reader.done
-            self._owner = 0
-        return left
+            if region is None or self._works:
+                return 0
+            first, limit, out = reading.first, reading.limit, reading.out
+            is_done = reader.read_once(region, first, limit, out, reading.operand)
+            return None if is_done else reader.done
 
     def begin(self, work: LocalWork[Any]) -> None:
         """Try a request at once, behind those that were begun before."""

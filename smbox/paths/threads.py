@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, TypeVar
 
 from smbox.errors import ConfigError, SmboxError
@@ -33,8 +33,7 @@ class Half(Generic[T]):
     def __init__(self) -> None:
         self.moves = 0
         self.thread = threading.current_thread()
-        self._lock = threading.Lock()
-        self._owner = 0  # the thread inside; another's, or stale, when the lock is free
+        self._renew_lock()
         self._unseen: SmboxError | None = None  # of a change, and nobody was told of it
 
     @property
@@ -87,30 +86,23 @@ class Half(Generic[T]):
 
     def abandon(self) -> None:
         """Let go in a forked child, whose copy of the lock may be held for ever."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        self._renew_lock()
 
     def _drive_all(self, deadline_s: float) -> bool:
         """Drive what is under way now; False at the deadline."""
         raise NotImplementedError
 
-    def _is_inside(self) -> bool:
-        """Tell whether this is a call from inside another one of the same thread."""
-        return self._owner == threading.get_ident() and self._lock.locked()
+    def _renew_lock(self) -> None:
+        """Make a lock that nobody holds; it knows its owner, and nobody enters it twice."""
+        self._lock = threading.RLock()
+        is_owned = self._lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as Condition
+        self._is_inside: Callable[[], bool] = is_owned
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        """Keep other threads out; ConfigError if this one is inside."""
+    def _entered(self) -> AbstractContextManager[bool]:
+        """Return what keeps other threads out; ConfigError if this one is inside."""
         if self._is_inside():
             raise ConfigError(NESTED)
-        mine = threading.get_ident()
-        try:
-            with self._lock:
-                self._owner = mine
-                yield
-        finally:
-            if self._owner == mine:
-                self._owner = 0
+        return self._lock
 
 
 class ThreadWork(Work):
