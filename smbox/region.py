@@ -164,14 +164,14 @@ class Region(Vector):
                 the wire it is made at the node, and needs as much memory as the region.
             timeout_s: see the module.
         """
-        out, reading = verbs.get(self.extent, out, is_snapshot=snapshot)
+        reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
         requests.finish(self._paths, reading, timeout_s)
-        return out
+        return reading.out if out is None else out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
-        out, reading = verbs.get(self.extent, out, is_snapshot=snapshot)
-        return requests.begin(self._paths, reading, lambda: out)
+        reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
+        return requests.begin(self._paths, reading, lambda: reading.out if out is None else out)
 
     def accumulate(
         self,

@@ -110,23 +110,28 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     )
 
 
-def get(extent: Extent, out: Any, *, is_snapshot: bool) -> tuple[Any, Reading | Snapshot]:
-    """Check and describe a ``get``; return also what it fills, a new array where none is given.
+def get(extent: Extent, out: Any) -> Reading:
+    """Check and describe a ``get`` into ``out``; None: into a new array."""
+    info, dtype = extent.info, extent.dtype
+    if out is None:
+        return Reading(info, extent.first, extent.limit, np.empty(extent.shape, dtype))
+    array = output_array(out, dtype, extent.shape, may_be_narrower=True)
+    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
+    return Reading(info, extent.first, extent.limit, array, operand)
+
+
+def snapshot(extent: Extent, out: Any) -> Snapshot:
+    """Check and describe a ``get`` of one moment, as ``get``.
 
     Raises:
-        ConfigError: a snapshot of a region without locks.
+        ConfigError: the region has no locks.
     """
-    info, dtype, first, limit = extent.info, extent.dtype, extent.first, extent.limit
-    if out is None:
-        array = out = np.empty(extent.shape, dtype)
-    else:
-        array = output_array(out, dtype, extent.shape, may_be_narrower=not is_snapshot)
-    if is_snapshot and first < limit:
-        if info.consistency == Consistency.NONE:
-            raise ConfigError("a region without locks has no snapshots", region=info.name)
-        return out, Snapshot(info, first, limit, as_bytes(array))
-    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
-    return out, Reading(info, first, limit, array, operand)
+    info, first, limit = extent.info, extent.first, extent.limit
+    array = np.empty(extent.shape, extent.dtype) if out is None else out
+    array = output_array(array, extent.dtype, extent.shape)
+    if info.consistency == Consistency.NONE and first < limit:
+        raise ConfigError("a region without locks has no snapshots", region=info.name)
+    return Snapshot(info, first, limit, array)
 
 
 def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:

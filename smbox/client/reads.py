@@ -142,7 +142,7 @@ class SnapshotRead(Read):
     has_ranges = False  # it is of one moment only as a whole
 
     def __init__(self, channel: Channel, wanted: Snapshot) -> None:
-        units = wanted.out.size + _COPIED + 1
+        units = wanted.out.nbytes + _COPIED + 1
         super().__init__(channel, Reading(wanted.info, 0, units, wanted.out))
         self._source = int(wanted.info.address) + wanted.first
         self._copy: int | None = None  # its address

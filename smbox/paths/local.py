@@ -87,7 +87,7 @@ class LocalSnapshot(LocalWork[Snapshot]):
         if self._hold is None:
             region = self.queue.regions.region(self.wanted.info)
             self._hold = Hold(region, self.queue.locks, self.first, self.limit)
-        self._hold.copy_to(self.wanted.out)
+        self._hold.copy_to(as_bytes(self.wanted.out))
 
     def rested(self) -> None:
         """Release what is held."""

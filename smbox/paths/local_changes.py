@@ -76,8 +76,8 @@ class LocalOrders(LocalWork[W]):
     def _pack_one(
         self, block: Block, place: int, operation: Operation
     ) -> tuple[MappedRegion, ...]:
-        infos = operation.info, *operation.states
-        regions = tuple(map(self.queue.regions.region, infos))
+        map_region = self.queue.regions.region
+        regions = (map_region(operation.info), *map(map_region, operation.states))
         extents, parameters = b"", None
         if operation.states:
             extents = orders.extents_of([region.block for region in regions])

@@ -54,13 +54,13 @@ class Snapshot(Struct, frozen=True, eq=False):
         info: the region, which has locks.
         first: byte of its data.
         limit: byte behind the last.
-        out: ``u8[limit - first]``.
+        out: C-contiguous, as many elements as the range has.
     """
 
     info: RegionInfo
     first: int
     limit: int
-    out: Bytes
+    out: NDArray[Any]
     operand: ClassVar[int] = 0
     op: ClassVar[str] = "get"
 
