@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import ConfigError
@@ -147,14 +147,8 @@ class Part:
         self.is_done = False
         self.is_over = False
 
-    def begin(self) -> Self:
-        """Begin it, unless that was done; one that is cut off is cancelled."""
-        try:
-            self.work.begin()
-        except BaseException:
-            self.work.cancel()
-            raise
-        return self
+    def start(self) -> None:
+        """Begin it, if that is still to be done; here it was."""
 
     def advance(self, deadline_s: float) -> bool:
         """Tell whether it has ended, well or not, by ``deadline_s`` of the monotonic clock."""
@@ -215,7 +209,7 @@ class Together(Work, Generic[P]):
     def begin(self) -> None:
         """Begin all."""
         for part in self._left():
-            part.begin()
+            part.start()
 
     def advance(self, deadline_s: float) -> bool:
         """Drive all in turn until they have ended, or the deadline; see Work.

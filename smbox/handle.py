@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from smbox.combining import InTurn, Part, Together
 from smbox.deadline import check_seconds
@@ -48,6 +48,15 @@ class Handle(Part, Generic[T]):
         self.timeout_s = timeout_s
         self._is_chained = False
         self._value: T | None = None
+
+    def begin(self) -> Self:
+        """Begin the request, as an ``_nb`` verb does; one that is cut off is cancelled."""
+        try:
+            self.work.begin()
+        except BaseException:
+            self.work.cancel()
+            raise
+        return self
 
     def done(self) -> bool:
         """Tell whether the request has ended, well or not, after one try to move it on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Self, cast
+from typing import cast
 
 from smbox.address import GlobalAddress
 from smbox.combining import Part, Together
@@ -161,7 +161,7 @@ class Share(Part):
         self._offset = offset
         self._wanted: Wanted | None = wanted
 
-    def begin(self) -> Self:
+    def start(self) -> None:
         """Start and begin it, unless that was done; what fails is kept."""
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
@@ -170,9 +170,10 @@ class Share(Part):
                 self.work = requests.work_of(self.node.paths, wanted)
                 self.work.begin()
             except SmboxError as error:
+                if isinstance(self.work, _Starting):
+                    self.work = Work()  # nothing was begun
                 self.work.cancel()
                 self.fail(error)
-        return self
 
     def fail(self, error: Exception) -> None:
         """Note what it failed with, at which node."""
@@ -196,7 +197,7 @@ class _Starting(Work):
 
     def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nobody can drive it
         """Nothing will be known."""
-        return True
+        return False
 
     def outcome(self) -> str:
         """Nothing is known."""

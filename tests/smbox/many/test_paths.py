@@ -39,3 +39,13 @@ def test_a_shifted_source_is_refused_at_the_stripes_of_a_part(box):
     region[border : border + 4].put(np.arange(4, dtype=np.uint8))
     region[border + 2 : border + 6].accumulate_from(region[border : border + 4])
     assert region[border : border + 6].get().tolist() == [0, 1, 2, 4, 2, 3]
+
+
+def test_a_share_that_cannot_be_started_has_no_effect(box):
+    region = box.create("w", shape=(3, 4), layout="striped")
+    box._many.nodes[region.parts[1].node].paths.close()
+    handle = region.put_nb(np.ones((3, 4), np.float32))
+    with pytest.raises(ConfigError, match="closed"):
+        handle.wait()
+    assert handle.outcome() == "partial"
+    assert handle.ranges_done() == [(0, 16), (32, 48)]
