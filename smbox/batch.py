@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from smbox import verbs
 from smbox.errors import ConfigError
-from smbox.handle import Handle
 from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, Operation

@@ -214,17 +214,10 @@ def attach_or_make(
 
 
 def open_own(name: str, flags: int = 0) -> int:
-    """Open a file of /dev/shm, to read and write, that belongs to this user alone.
+    """Open a file of /dev/shm that belongs to this user alone; return its descriptor.
 
     Whoever may write there could put a symbolic link in its place, or a file of his own that
-    he goes on changing.
-
-    Args:
-        name: of the file.
-        flags: of open(2), besides those to read and write it.
-
-    Returns:
-        The descriptor.
+    he goes on changing. ``flags`` are of open(2), besides those to read and write it.
 
     Raises:
         NoSegmentError: there is none.
