@@ -191,7 +191,7 @@ def node_calls() -> Calls:
         finally:
             sys.setprofile(None)
             client.wait(timeout=60)
-    puts = [calls for calls in taken if "changes._commit" in calls.names]
+    puts = [calls for calls in taken if "changes.change" in calls.names]
     return min(puts, key=lambda calls: len(calls.names))
 
 
