@@ -28,7 +28,7 @@ SWEPT_WORKERS = (2, 8)
 FEW = 0.25
 RESNET_PART = 1.0 / 3.0
 LEAST_RATE = 3
-"""Version of rows with the default moving rate, since that is at least 0.45."""
+"""Version of rows with the default moving rate, since that is 0.45."""
 EACH_STEP = 5
 """Version of rows with the default period of elastic averaging, since that is 1."""
 SSP_TIMEOUT_S = 60.0

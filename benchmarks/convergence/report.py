@@ -42,7 +42,7 @@ run, and no interval. A goal is **met** where the whole interval meets it,
 
 SETTINGS = """\
 The moving rate is EASGD's share of the distance between worker and center; "default" is
-0.9 / workers (of HybridSGD: nodes), and at least 0.45 unless read and add are separate.
+0.45, and 0.9 / workers where read and add are separate.
 Momentum is that of the `torch.optim.SGD` inside; "own" is the algorithm's. A row's baseline is
 one process with as many samples; of rows without momentum, one process without."""
 

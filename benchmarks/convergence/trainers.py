@@ -15,7 +15,7 @@ from torch import nn
 
 import smbox
 import smbox_torch
-from smbox_torch.optimizer.moving_rate import default_moving_rate, unfused_moving_rate
+from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE, unfused_moving_rate
 
 NAME = "run"
 WARM_UP = 0.05
@@ -107,8 +107,7 @@ def moving_rate_of(row: Row) -> float | None:
     given = row.options.get("moving_rate")
     if given is not None:
         return float(given)
-    default = unfused_moving_rate if row.kind in UNFUSED else default_moving_rate
-    return default(members)
+    return unfused_moving_rate(members) if row.kind in UNFUSED else FUSED_MOVING_RATE
 
 
 def own_momentum_of(row: Row) -> float | None:

@@ -50,7 +50,7 @@ class EAMSGD(EASGD):
         momentum: the paper's delta, in [0, 1). Scale the learning rate with 1 - momentum: a
             gradient moves x by lr / (1 - momentum) in the end.
         period: local steps between two exchanges.
-        moving_rate: None: 0.9 / workers, at least 0.45.
+        moving_rate: None: 0.45.
         overlap: hide the exchange behind the gradient, which is taken at y; see EASGD.
         options: model, workers: see BoxOptimizer. Buffers are exchanged like parameters.
 

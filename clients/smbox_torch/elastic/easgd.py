@@ -45,8 +45,7 @@ class EASGD(ElasticOptimizer):
         box: the memory.
         name: of the run.
         period: local steps between two exchanges.
-        moving_rate: share of the distance that worker and center move; None: 0.9 / workers,
-            of those who are there at the exchange, but at least 0.45.
+        moving_rate: share of the distance that worker and center move; None: 0.45.
         overlap: hide the exchange behind the gradient, on an update thread; only steps, and
             what this object is told to do, may then change the parameters.
         options: model, workers: see BoxOptimizer.

@@ -9,7 +9,7 @@ import torch
 from smbox_torch.boxes import BoxLike
 from smbox_torch.checks import whole
 from smbox_torch.elastic.stability import check_moving_rate
-from smbox_torch.optimizer.moving_rate import unfused_moving_rate
+from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE, unfused_moving_rate
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 
@@ -24,8 +24,8 @@ class ElasticOptimizer(BoxOptimizer):
         box: the memory.
         name: of the run.
         period: local steps between two exchanges.
-        moving_rate: share of the distance that worker and center move; None: the default for
-            as many workers as are there at the exchange.
+        moving_rate: share of the distance that worker and center move; None: 0.45, or 0.9 / the
+            workers who are there where an exchange is no single operation.
         options: see BoxOptimizer.
 
     Attributes:
@@ -52,9 +52,6 @@ class ElasticOptimizer(BoxOptimizer):
     @property
     def moving_rate(self) -> float:
         """Share of the distance that worker and center move at an exchange now."""
-        return self._default_rate() if self._moving_rate is None else self._moving_rate
-
-    def _default_rate(self) -> float:
-        if self.is_fused:
-            return super()._default_rate()
-        return unfused_moving_rate(self.team.workers)
+        if self._moving_rate is not None:
+            return self._moving_rate
+        return FUSED_MOVING_RATE if self.is_fused else unfused_moving_rate(self.team.workers)

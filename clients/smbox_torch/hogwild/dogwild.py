@@ -43,6 +43,7 @@ from smbox_torch.hogwild.statistics_stream import StatisticsStream
 from smbox_torch.hogwild.stream import Stream
 from smbox_torch.model.writes import Writes
 from smbox_torch.optimizer.center import Center, Shared
+from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.options import BoxOptions
 from smbox_torch.optimizer.wrapper import BoxOptimizer
 
@@ -174,7 +175,7 @@ class Dogwild(BoxOptimizer):
                 piece = slice(first, min(first + chunk, buffer.size))
                 move(weights[piece], buffer.host[piece], sums[piece], waiting[piece])
         moved = 3 if self.is_master else 2  # zeros for the gradients that it takes
-        nbytes = moved * self.center.nbytes + self._statistics.stream(self._default_rate())
+        nbytes = moved * self.center.nbytes + self._statistics.stream(FUSED_MOVING_RATE)
         if steps != self._shared_steps:
             self._note_shared(steps)
         took_s = time.monotonic() - began_s

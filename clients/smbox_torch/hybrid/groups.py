@@ -99,7 +99,7 @@ def place_of(
         WorkerLostError: "auto": a worker died meanwhile; no region of a model was created.
     """
     if groups is None:
-        groups = groups_of(run.world, group, is_needed=run.way.moving_rate is None)
+        groups = groups_of(run.world, group, is_needed=run.way.counts_groups)
     if not isinstance(groups, str | Topology):
         groups = whole("groups", groups)
         local_rank = run.world.local_rank if group is None else dist.get_rank(group)

@@ -53,7 +53,7 @@ class HybridSGD(SyncGroup):
         box: the memory; only the root (LOCAL_RANK 0, or the group's rank 0) needs to have one.
         name: of the run: prefix of the regions.
         period: steps between two exchanges with the center.
-        moving_rate: of group and center; None: 0.9 / groups, fused at least 0.45.
+        moving_rate: of group and center; None: 0.45, of "seasgd" 0.9 / groups.
         groups: number of hosts, or of process groups; None: GROUP_WORLD_SIZE. "auto": chosen
             by measured links (``topology``), or a Topology; all ranks need a box then.
         exchange: "elastic", EASGD's fused operation, or "seasgd", the paper's read and add.

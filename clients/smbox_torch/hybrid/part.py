@@ -54,6 +54,11 @@ class Way:
         return ROOTS[self.exchange].__name__
 
     @property
+    def counts_groups(self) -> bool:
+        """Whether the moving rate depends on how many groups there are."""
+        return self.exchange == "seasgd" and self.moving_rate is None
+
+    @property
     def steps_first(self) -> bool:
         """Whether an exchange follows the step that it is due in."""
         return self.exchange == "seasgd"

@@ -144,8 +144,8 @@ def groups_of(world: World, group: dist.ProcessGroup | None, *, is_needed: bool)
         return world.group_world_size
     if is_needed:
         raise ConfigError(
-            "the number of groups is unknown, and the default moving_rate depends on it: pass"
-            " groups= (or moving_rate=), or set GROUP_WORLD_SIZE to the number of hosts",
+            "the number of groups is unknown, and the default moving_rate of seasgd depends on"
+            " it: pass groups= or moving_rate=, or set GROUP_WORLD_SIZE to the number of hosts",
             world_size=every,
             ranks_here=ranks,
         )

@@ -13,7 +13,6 @@ from types import TracebackType
 import torch
 
 from smbox import Member
-from smbox_torch.optimizer.moving_rate import default_moving_rate
 from smbox_torch.optimizer.wrapped import WrappedOptimizer
 from smbox_torch.workers.team import JoinedTeam, Team
 
@@ -62,10 +61,6 @@ class JoinedOptimizer(WrappedOptimizer):
     def member(self) -> Member | None:
         """This worker's place in the run; None on a memory that is none of smbox's."""
         return self.team.member if isinstance(self.team, JoinedTeam) else None
-
-    def _default_rate(self) -> float:
-        """Return the default moving rate for as many workers as are there now."""
-        return default_moving_rate(self.team.workers)
 
     def _note_shared(self, steps: int | None = None) -> None:
         """Tell that the memory has what so many steps of this worker did; None: all so far."""

@@ -6,19 +6,17 @@ arXiv:1412.6651.
 
 from __future__ import annotations
 
-__all__ = ["default_moving_rate", "unfused_moving_rate"]
+from typing import Final
 
-BETA = 0.9
+__all__ = ["FUSED_MOVING_RATE", "unfused_moving_rate"]
+
+FUSED_MOVING_RATE: Final = 0.45
+"""For exchanges that are one operation, whose bound does not depend on the number of workers.
+Measured (docs/algorithms/easgd.md): with less, 4 workers and more learn worse; with more, the
+learning rates at which the exchange is stable become few."""
+
+BETA: Final = 0.9
 """workers * moving_rate of the paper's experiments and of its reference code (mpiT)."""
-
-LEAST = 0.45
-"""Measured (docs/algorithms/easgd.md): with 0.9 / workers, 4 workers and more learn worse. The
-bound of the fused exchange does not depend on the number of workers."""
-
-
-def default_moving_rate(workers: int) -> float:
-    """Return ``0.9 / workers``, but at least 0.45: for exchanges that are one operation."""
-    return max(BETA / workers, LEAST)
 
 
 def unfused_moving_rate(workers: int) -> float:

@@ -29,6 +29,7 @@ from smbox_torch.optimizer.center import Center, Shared, center_of_buffers, stat
 from smbox_torch.optimizer.checkpoint import checkpoint, demand_algorithm, is_plain
 from smbox_torch.optimizer.filling import Filling
 from smbox_torch.optimizer.joined import JoinedOptimizer
+from smbox_torch.optimizer.moving_rate import FUSED_MOVING_RATE
 from smbox_torch.optimizer.stats import Recorder, Stats
 from smbox_torch.workers.claim import claim
 from smbox_torch.workers.joining import LEASE_S, Workers, check_workers, team_of
@@ -131,8 +132,6 @@ class BoxOptimizer(JoinedOptimizer):
         else:
             super().zero_grad(set_to_none)
 
-    # ------------------------------------------------------------------ exchanges
-
     @contextmanager
     def _exchanging(self, nbytes: int) -> Iterator[None]:
         """Count what happens inside as one exchange that the training thread waits for."""
@@ -180,7 +179,7 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _average_buffers(self) -> None:
         """Move the buffers by the default rate, and count the bytes."""
-        self._move_buffers(self._default_rate())
+        self._move_buffers(FUSED_MOVING_RATE)
         floats = self.center
         self.recorder.nbytes += self.exchange_nbytes - floats.sent_nbytes - floats.nbytes
 

@@ -157,7 +157,7 @@ def test_batch_norm_buffers_are_averaged():
     mean = model.running_mean.clone()
     opt.step()
     center = box.attach("run.buffers.float32").get()[:2]
-    np.testing.assert_allclose(center, 0.9 * mean.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(center, 0.45 * mean.numpy(), rtol=1e-6)
 
 
 def test_impossible_settings_are_refused():

@@ -96,16 +96,11 @@ def test_workers_join_and_leave_in_the_middle():
 @pytest.mark.parametrize(("workers", "period"), [(1, 1), (2, 1), (2, 4), (4, 1)])
 def test_the_center_moves_with_a_part_of_the_learning_rate(workers: int, period: int):
     box, steps = ModelBox(), 400
-    xs = [torch.nn.Parameter(torch.zeros(1)) for _ in range(workers)]
-    team = [
-        EASGD(torch.optim.SGD([x], lr=LR), box.client(f"w{i}"), "run", period=period, workers=4)
-        for i, x in enumerate(xs)
-    ]
-    for x in xs:
-        x.grad = torch.ones(1)
-    for _ in range(steps):
-        for optimizer in team:
-            optimizer.step()
+    team = [worker(i, box, np.zeros(1, np.float32), period=period) for i in range(workers)]
+    for one in team:
+        one.x.grad = torch.ones(1)
+    for one in team * steps:
+        one.optimizer.step()
     assert -center(box) / (steps * LR) == pytest.approx(workers / (workers + 1), rel=0.02)
 
 

@@ -27,4 +27,4 @@ def test_hosts_whose_number_nobody_tells_are_an_error():
     world = World(world_size=5, local_world_size=2)
     sgd = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=1.0)
     with pytest.raises(ConfigError, match="groups="):
-        HybridSGD(sgd, ModelBox(), "run", world=world)
+        HybridSGD(sgd, ModelBox(), "run", exchange="seasgd", world=world)

@@ -90,7 +90,7 @@ def test_groups_equal_the_replay_of_their_order(worlds, each, overlap: bool, per
     np.testing.assert_allclose(center(box), c, rtol=0, atol=1e-6)
 
 
-def test_only_the_root_moves_bytes_and_the_default_rate_counts_groups(worlds, each):
+def test_only_the_root_moves_bytes_and_has_the_default_rate(worlds, each):
     box = ModelBox()
 
     def work(world: World):

@@ -224,7 +224,7 @@ def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all(each):
     box = ModelBox()
 
     def work(world: World) -> float | None:
-        with wrapped(world, model(), box, moving_rate=None) as optimizer:
+        with wrapped(world, model(), box, exchange="seasgd", moving_rate=None) as optimizer:
             return getattr(optimizer._part, "moving_rate", None)
 
     assert each(members, work) == [0.45, 0.45, None, None]
@@ -233,4 +233,4 @@ def test_the_default_moving_rate_of_uneven_hosts_is_the_same_on_all(each):
 def test_a_default_moving_rate_without_the_number_of_hosts_is_refused_on_every_rank():
     for world in uneven():
         with pytest.raises(ConfigError, match="groups="):
-            wrapped(world, model(), ModelBox(), moving_rate=None)
+            wrapped(world, model(), ModelBox(), exchange="seasgd", moving_rate=None)
