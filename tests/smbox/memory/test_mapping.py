@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from smbox.memory import mapping
-from smbox.memory.mapping import HUGE_NBYTES, map_shared
+from smbox.memory.mapping import HUGE_NBYTES, REST, SLOW_S, ask_for_huge_pages, map_shared
 from smbox.memory.segment import Segment
 
 LARGE = 3 * HUGE_NBYTES + 4096
@@ -88,7 +88,50 @@ def huge_kib(name: str) -> int:
     return found
 
 
-def test_large_segments_have_huge_pages_where_the_kernel_gives_them():
+class SlowKernel:
+    """Takes so long over huge pages, by a clock of its own."""
+
+    def __init__(self, takes_s: float):
+        self.takes_s, self.now_s, self.asked = takes_s, 0.0, 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def madvise(self, *_: object) -> int:
+        self.asked += 1
+        self.now_s += self.takes_s
+        return 0
+
+
+def kernel_that_takes(monkeypatch, takes_s: float) -> SlowKernel:
+    kernel = SlowKernel(takes_s)
+    for name in ("_libc", "time"):
+        monkeypatch.setattr(mapping, name, kernel)
+    monkeypatch.setattr(mapping, "_asks_from_s", -np.inf)
+    return kernel
+
+
+def test_a_kernel_that_is_slow_with_huge_pages_is_asked_seldom(monkeypatch, file):
+    mapped = map_shared(file, LARGE)
+    kernel = kernel_that_takes(monkeypatch, 0.3)
+    for _ in range(10):
+        ask_for_huge_pages(mapped)
+    assert kernel.asked == 1
+    kernel.now_s += REST * kernel.takes_s
+    ask_for_huge_pages(mapped)
+    assert kernel.asked == 2
+
+
+def test_a_kernel_that_has_time_is_asked_each_time(monkeypatch, file):
+    mapped = map_shared(file, LARGE)
+    kernel = kernel_that_takes(monkeypatch, SLOW_S / 2)
+    for _ in range(10):
+        ask_for_huge_pages(mapped)
+    assert kernel.asked == 10
+
+
+def test_large_segments_have_huge_pages_where_the_kernel_gives_them(monkeypatch):
+    monkeypatch.setattr(mapping, "_asks_from_s", -np.inf)  # whatever was slow before
     name = f"smbox.huge-{os.getpid()}"
     with Segment.create(name, LARGE) as made, Segment.attach(name) as attached:
         assert not made.bytes.any()
