@@ -245,6 +245,7 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
 
     Raises:
         SessionExpiredError: one is kept no longer.
+        RemoteProtocolError: this is no copy of the request that was applied.
     """
     at = 0  # byte of the payload: of a narrow exchange, whose answer is as long
     done = min(request.numbers, channel.row.applied + 1 - request.number)
@@ -262,6 +263,9 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
             limit = at + part.size // 2
             source = one.source if isinstance(one, Item) else one.payload[at:limit]
             x, rate = np.frombuffer(source, np.uint8), unpack_scale(one.scale, "f")
+            if 2 * x.size != part.size:
+                message = "another request was applied under this number"
+                raise RemoteProtocolError(message, number=number)  # C computes as many as c has
             part = moved(part, x, rate, one.operand)
         yield part
         at += part.size

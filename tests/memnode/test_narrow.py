@@ -126,6 +126,22 @@ def test_items_of_a_batch_have_operands_of_their_own(peer, address, dtype):
     assert peer.get(address, 16, number=3).tolist() == [2.5, 0.5, 3, -1]
 
 
+@pytest.mark.parametrize("is_item", [False, True])
+def test_an_exchange_under_the_number_of_a_longer_change_is_refused(
+    peer, address, dtype, is_item
+):
+    whole, x = np.ones(STRIPE, np.float32), narrowed(dtype, [1, 2])
+    assert peer.fetch_add(address, whole).status is Status.OK
+    kernel, by = int(KernelCode.ELASTIC), pack_scale(0.5, "f")
+    if is_item:
+        item = Item(Op.ELASTIC, kernel, address, 8, x.tobytes(), by, dtype.code)
+        reply = peer.ask(Op.BATCH, number=1, numbers=1, nbytes=1, items=(item,))
+    else:
+        reply = change(peer, Op.ELASTIC, kernel, address, x, dtype, 0.5, number=1)
+    assert reply.status is Status.BAD_MESSAGE
+    assert peer.get(address, 8, number=1).tolist() == [2, 2]
+
+
 def test_a_step_takes_a_narrow_gradient(peer, address, dtype):
     m = peer.create("m", (3 * STRIPE,)).body.address
     g = narrowed(dtype, [0.3, -7.7])
