@@ -200,6 +200,7 @@ class Node:
 
     def _try(self, channel: Channel, request: Request) -> Outcome:
         """Run a request once; whatever goes wrong in it becomes its reply."""
+        channel.busy = None  # it may be of a request before, whose region was freed since
         applied = channel.row.applied
         if request.number > applied + (request.op in CHANGES):
             gap = RemoteProtocolError("changes are missing before this", number=request.number)
@@ -226,8 +227,7 @@ class Node:
 
     def _notice(self, channel: Channel) -> list[Reply]:
         """Say why the first request of a channel is parked, if it is time to."""
-        busy, channel.busy = channel.busy, None
-        now_s = self._context.now_s
+        busy, now_s = channel.busy, self._context.now_s
         if channel.park is Park.UNSENT or now_s < channel.notice_s:
             return []
         channel.notice_s = now_s + NOTICE_S

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from smbox.memory.journal import Writer
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Ring, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.mapped import MappedRegion
+from smbox.memory.mapped import SLICE_NBYTES, MappedRegion
 from smbox.wire.header import pack_scale
-from smbox.wire.messages import Empty
+from smbox.wire.messages import Create, Empty, Free
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -104,6 +105,22 @@ def test_who_waits_is_told_who_holds_the_stripe(bench, peer, address):
     assert peer.reply().status is Status.OK
     assert "refusals.PARKED" not in bench.node.facts()
     writer.close()
+
+
+def test_who_is_told_of_a_later_request_is_told_of_no_earlier_one(bench, peer, address, held):
+    """A node that was kept from its work: all of this happens between two looks."""
+    begin_put(peer, address, floats(5), 1)
+    peer.begin(Op.FREE, number=1, body=Free(address=address))
+    fields = {"dtype": "float32", "token": secrets.token_bytes(16)}
+    create = Create(name="large", shape=(SLICE_NBYTES,), **fields)
+    peer.begin(Op.CREATE, number=1, body=create)
+    held.close()
+    bench.tick(after_s=2 * NOTICE_AFTER_S)
+    replies = [peer.reply() for _ in range(4)]
+    found = [(reply.op, reply.status) for reply in replies]
+    done = [(op, Status.OK) for op in (Op.PUT, Op.FREE, Op.CREATE)]
+    assert found == [*done[:2], (Op.CREATE, Status.PARKED), done[2]]
+    assert replies[2].error.facts == {}
 
 
 def test_a_new_connection_discards_what_is_parked(bench, peer, address, held):
