@@ -70,9 +70,15 @@ class Builds:
         for build in self.under_way:
             is_ours = build.owner == owner or build.limit_s < math.inf
             if is_ours and build.create.token == create.token:
-                build.limit_s = math.inf
+                build.owner, build.limit_s = owner, math.inf
                 return build
         return None
+
+    def refuse(self, create: Create, owner: ChannelKey) -> None:
+        """Give up what this CREATE has begun, if it has begun: it is not run again."""
+        build = self.resume(create, owner)
+        if build is not None:
+            self._give_up(build)
 
     def has_like(self, spec: RegionSpec) -> bool:
         """Tell whether a region of this name, or for a copy of this CREATE, is being made."""

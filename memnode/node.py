@@ -34,7 +34,7 @@ from smbox.wire.codec import (
     reply_to,
 )
 from smbox.wire.header import Buffer
-from smbox.wire.messages import Empty, Hello
+from smbox.wire.messages import Create, Empty, Hello
 from smbox.wire.ops import CHANGES, COPIED, Op
 from smbox.wire.status import Status
 
@@ -210,7 +210,7 @@ class Node:
         context = self._context
         try:
             if channel.user:
-                context.access.check(context.registry, channel.key, channel.user, request)
+                self._check(channel, request)
             outcome = HANDLERS[request.op](context, channel, request)
         except StripeBusy as busy:
             channel.busy = busy
@@ -224,6 +224,16 @@ class Node:
         if isinstance(outcome, Reply) and len(request.payload) > LONG_NBYTES:
             outcome.numbers = self._credit.after(channel.connection)
         return outcome
+
+    def _check(self, channel: Channel, request: Request) -> None:
+        """Check that a client with a key may do this, or may still do what it has begun."""
+        context = self._context
+        try:
+            context.access.check(context.registry, channel.key, channel.user, request)
+        except SmboxError:
+            if isinstance(request.body, Create):
+                context.builds.refuse(request.body, channel.key)
+            raise
 
     def _notice(self, channel: Channel) -> list[Reply]:
         """Say why the first request of a channel is parked, if it is time to."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 import pytest
 
 from memnode.access import Access
+from memnode.node import HOUSEKEEPING_S
 from smbox.keys import Authorised, Role, add_client, make_node_key, read_client_key
-from smbox.wire.messages import Attach, Empty, Free, Publish
+from smbox.memory.mapped import SLICE_NBYTES
+from smbox.wire.messages import Attach, Create, Empty, Free, Publish
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
 
@@ -50,6 +53,22 @@ def test_another_clients_scratch_memory_is_closed(guarded_bench):
         other.ask(Op.FREE, body=Free(address=address)),
     ):
         assert asked.status is Status.ACCESS_DENIED
+
+
+def test_a_key_that_is_taken_back_ends_what_its_client_is_making(guarded_bench, tmp_path):
+    bench, enter = guarded_bench
+    admin = enter(Role.ADMIN)
+    files = list((tmp_path / "clients").glob("*.toml"))
+    other, shape = enter(Role.ADMIN), (SLICE_NBYTES,)
+    create = Create(name="w", dtype="float32", shape=shape, token=secrets.token_bytes(16))
+    admin.begin(Op.CREATE, body=create)
+    for file in files:
+        file.unlink()
+    bench.tick(after_s=2 * HOUSEKEEPING_S)
+    assert admin.reply().status is Status.ACCESS_DENIED
+    assert bench.node.is_at_rest
+    assert other.create("w").body.created
+    assert len(bench.memory.regions) == 1
 
 
 def test_a_key_that_nobody_authorises_is_denied_all(guarded_bench):

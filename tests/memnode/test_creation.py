@@ -142,6 +142,18 @@ def test_a_creator_that_asks_again_finds_what_it_began(bench, publish):
     assert np.all(bench.memory.regions[body.address].array() == 3.0)
 
 
+def test_what_another_channel_goes_on_with_is_that_channels(bench):
+    first, second = bench.peer(), bench.peer()
+    create = large()
+    first.begin(Op.CREATE, body=create)
+    assert first.hello().error is None
+    second.begin(Op.CREATE, body=create)
+    second.ask(Op.BYE, body=Empty())
+    assert bench.node.is_at_rest
+    assert building(bench) == []
+    assert first.create("w").body.created
+
+
 def test_a_region_that_nobody_asks_for_again_is_made_all_the_same(bench):
     peer = bench.peer()
     peer.begin(Op.CREATE, body=large())
