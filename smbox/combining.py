@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from smbox.deadline import left_s
 from smbox.errors import ConfigError
-from smbox.work import Work
+from smbox.work import NestedCallError, Work
 
 TURN_S: Final = 0.002
 """How long one request is driven while others wait; their sockets move on meanwhile."""
@@ -155,6 +155,8 @@ class Part:
         if not (self.is_done or self.is_over):
             try:
                 self.is_done = self.work.advance(deadline_s)
+            except NestedCallError:
+                raise
             except Exception as error:  # noqa: BLE001 - also what a function of then() raised
                 self.fail(error)
         return self.is_done or self.is_over
@@ -176,6 +178,8 @@ class Part:
             return True
         try:
             return self.work.advance(deadline_s)
+        except NestedCallError:
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(error)
             return True

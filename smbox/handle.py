@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Self, TypeVar, cast
 from smbox.combining import InTurn, Part, Together
 from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
-from smbox.work import Work
+from smbox.work import NestedCallError, Work
 
 T = TypeVar("T")
 LOOK_FIRST_S: Final = 0.0001
@@ -90,10 +90,8 @@ class Handle(Part, Generic[T]):
                 return self._take()
             facts = self.work.facts()  # what was in the way until now
             self.cancel()
-        except SmboxError:
-            raise
         except BaseException:
-            self.cancel()
+            self.cancel()  # unless it has failed
             raise
         advice = "it is over; the error's handle tells its outcome()"
         raise self._timeout(timeout_s, advice, facts | self.work.facts())
@@ -210,6 +208,8 @@ class Handle(Part, Generic[T]):
                 self.is_done = self.work.advance(time.monotonic() + limit_s)
                 if timeout_s is not None or self.work.progress() == before:
                     break
+        except NestedCallError:
+            raise
         except SmboxError as error:
             self.fail(error)
             raise

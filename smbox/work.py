@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from smbox.errors import ConfigError
+
 PAUSE_FIRST_S: Final = 20e-6
 PAUSE_MAX_S: Final = 1e-3
+
+
+class NestedCallError(ConfigError):
+    """A call inside another call of the same thread: refused, and its request is as it was."""
 
 
 class Work:
@@ -25,6 +31,7 @@ class Work:
             True when done; False at the deadline.
 
         Raises:
+            NestedCallError: refused, because this thread is inside; the request is as it was.
             SmboxError: the request failed for good, and fails the same way when asked again.
         """
         raise NotImplementedError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, TypeVar
 
-from smbox.errors import ConfigError, SmboxError
+from smbox.errors import SmboxError
 from smbox.paths.work import ByteRange
-from smbox.work import Work
+from smbox.work import NestedCallError, Work
 
 NESTED: Final = (
     "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
@@ -99,9 +99,9 @@ class Half(Generic[T]):
         self._is_inside: Callable[[], bool] = is_owned
 
     def _entered(self) -> AbstractContextManager[bool]:
-        """Return what keeps other threads out; ConfigError if this one is inside."""
+        """Return what keeps other threads out; NestedCallError if this one is inside."""
         if self._is_inside():
-            raise ConfigError(NESTED)
+            raise NestedCallError(NESTED)
         return self._lock
 
 

@@ -175,9 +175,11 @@ def test_a_call_inside_a_call_of_the_same_thread_is_an_error(node, boxes):
     region = boxes().create("r", 4)
     region.get()
     errors, ones = [], np.ones(4, np.float32)
+    handle = region.accumulate_nb(0 * ones)
+    verbs = (region.get,), (region.put_nb, ones), (region.wait, 0), (handle.done,)
 
     def nested(*_):
-        for verb, *arguments in ((region.get,), (region.put_nb, ones), (region.wait, 0)):
+        for verb, *arguments in verbs:
             with pytest.raises(ConfigError, match="handler") as caught:
                 verb(*arguments)
             errors.append(caught.value)
@@ -197,6 +199,7 @@ def test_a_call_inside_a_call_of_the_same_thread_is_an_error(node, boxes):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert errors
+    handle.wait()
     assert (region.get() == 1).all()
 
 

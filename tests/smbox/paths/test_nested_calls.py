@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from smbox.errors import ConfigError
+from smbox.handle import when_all
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.local_queue import LocalWork
 
@@ -30,3 +31,30 @@ def test_a_signal_handler_while_a_request_is_left_to_rest_is_refused(box, held, 
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert refused
+
+
+@pytest.mark.parametrize("ask", ["done", "wait", "all_done"])
+def test_a_handle_asked_in_a_signal_handler_inside_a_verb_is_as_it_was(box, held, ask):
+    """A refused question was kept as the end of the request, whose array was still read."""
+    region, refused = box.create("some", init=0 * ONES), []
+    with held(region, 1):
+        handles = [region.accumulate_nb(ONES), region.accumulate_nb(ONES)]
+    asked = when_all(handles).done if ask == "all_done" else getattr(handles[1], ask)
+
+    def handler(*_):
+        with pytest.raises(ConfigError, match="set a flag and return"):
+            asked()
+        refused.append(True)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    step = handles[0].work.step
+    handles[0].work.step = lambda: (signal.raise_signal(signal.SIGUSR1), step())
+    try:
+        handles[0].wait()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert refused
+    assert [handle.done() for handle in handles] == [True, True]
+    when_all(handles).wait()
+    assert [handle.outcome() for handle in handles] == ["all", "all"]
+    assert (region.get() == 2).all()
