@@ -130,6 +130,7 @@ class ThreadWork(Work):
         self.limit = limit
         self.is_begun = self.is_over = self.is_done = False
         self.error: SmboxError | None = None
+        self._moves = 0
 
     def begin(self) -> None:
         """Join the half, unless that was done."""
@@ -150,8 +151,13 @@ class ThreadWork(Work):
         self.half.leave(self)
 
     def progress(self) -> int:
-        """Return how many requests of the half have ended: first those before this."""
-        return self.half.moves
+        """Return how many requests of the half have ended: first those before this.
+
+        Those behind it are not counted: one that is done would seem to get on for ever.
+        """
+        if not self.is_done:
+            self._moves = self.half.moves
+        return self._moves
 
     def outcome(self) -> str:
         """Tell what is known of the effect."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from smbox.errors import ConfigError, RegionFreedError, RequestTimeoutError
 from smbox.handle import Handle, when_all
+from smbox.testing.solo import solo_box
 
 NEVER_S = 1000.0
 
@@ -87,3 +91,33 @@ def test_a_handle_is_given_once():
 def test_only_handles_are_taken():
     with pytest.raises(TypeError, match="int"):
         when_all([handle(1), 3])
+
+
+def test_what_follows_one_that_is_done_keeps_no_wait_for_the_others_from_its_timeout(
+    solo, held
+):
+    with solo_box(solo, timeout_s=0.3) as box, ThreadPoolExecutor(1) as executor:
+        stuck, free = (box.create(name, shape=(4,), dtype="float32") for name in "ab")
+        is_over = threading.Event()
+
+        def begin_one_that_waits():
+            with held(free):
+                return free.accumulate_nb(np.ones(4, np.float32))
+
+        def go_on():
+            for _ in range(200):
+                begin_one_that_waits().wait()
+                if is_over.wait(0.01):
+                    break
+            is_over.set()
+
+        first = executor.submit(begin_one_that_waits).result()
+        first.wait()
+        executor.submit(go_on)
+        with held(stuck):
+            both = when_all([first, stuck.accumulate_nb(np.ones(4, np.float32))])
+            with pytest.raises(RequestTimeoutError):
+                both.wait()
+            was_kept = not is_over.is_set()
+            is_over.set()
+        assert was_kept
