@@ -115,7 +115,7 @@ class Handle(Part, Generic[T]):
                 blocking verb that has timed out; nothing changed.
             TypeError: no function; nothing changed.
         """
-        self._check_not_over()
+        self.check_not_over()
         if not callable(function):
             raise TypeError(f"then() takes a function, not {type(function).__name__}")
         if self._is_chained:
@@ -199,7 +199,7 @@ class Handle(Part, Generic[T]):
     def _drive(self, timeout_s: float | None) -> bool:
         """Drive the request until the timeout, or the box's, and again while it gets on."""
         limit_s = self._limit_s(timeout_s)
-        self._check_not_over()
+        self.check_not_over()
         if self.error is not None:
             raise self.error
         try:
@@ -215,7 +215,8 @@ class Handle(Part, Generic[T]):
             raise
         return self.is_done
 
-    def _check_not_over(self) -> None:
+    def check_not_over(self) -> None:
+        """Raise ConfigError if this is the handle of a blocking verb that has timed out."""
         if self.is_over:
             raise ConfigError("this call has timed out and is over: ask outcome()", op=self._op)
 
@@ -251,12 +252,13 @@ def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
 
     Raises:
         TypeError: one is no handle.
-        ConfigError: one is there twice.
+        ConfigError: one is there twice, or is that of a blocking verb that has timed out.
     """
     each = tuple(handles)
     for handle in each:
         if not isinstance(handle, Handle):
             raise TypeError(f"when_all takes handles, not {type(handle).__name__}")
+        handle.check_not_over()
     if len(set(map(id, each))) < len(each):
         raise ConfigError("when_all was given a handle twice: name each one once")
     timeout_s = max((handle.timeout_s for handle in each), default=math.inf)

@@ -93,6 +93,16 @@ def test_only_handles_are_taken():
         when_all([handle(1), 3])
 
 
+def test_a_call_that_has_timed_out_is_none_that_goes_on(solo, held):
+    """It was taken for one that had ended well, and the outcome was "all"."""
+    with solo_box(solo) as box:
+        region = box.create("r", shape=(4,), dtype="float32")
+        with held(region), pytest.raises(RequestTimeoutError) as caught:
+            region.accumulate(np.ones(4, np.float32), timeout_s=0.0)
+        with pytest.raises(ConfigError, match="is over"):
+            when_all([region.get_nb(), caught.value.handle])
+
+
 def test_what_follows_one_that_is_done_keeps_no_wait_for_the_others_from_its_timeout(
     solo, held
 ):
