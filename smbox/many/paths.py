@@ -210,6 +210,16 @@ class ManyWork(Together[Share]):
     A share that fails ends none of the others; the request then fails with the first error.
     """
 
+    def advance(self, deadline_s: float) -> bool:
+        """Drive all shares; an error that tells an outcome tells that of the whole."""
+        try:
+            return super().advance(deadline_s)
+        except SmboxError as error:
+            if "outcome" not in error.facts:
+                raise
+            whole = {"outcome": self.outcome(), "parts": self._known()}
+            raise type(error)(error.message, **error.facts | whole) from error
+
     def ranges_done(self) -> list[ByteRange]:
         """List the ranges of the whole region's data that are done; neighbours are joined."""
         joined: list[ByteRange] = []
@@ -230,4 +240,7 @@ class ManyWork(Together[Share]):
         }
         if failed:
             facts["failed"] = failed
-        return facts | {"parts": {share.node.id: share.known() for share in self._parts}}
+        return facts | {"parts": self._known()}
+
+    def _known(self) -> dict[int, str]:
+        return {share.node.id: share.known() for share in self._parts}

@@ -80,7 +80,12 @@ def test_a_node_that_comes_back_empty_has_lost_its_part_for_good(team):
     team.nodes[1].restart(unlink=True)
     with pytest.raises(PeerLostError) as caught:
         regions[0].put(np.zeros(12, np.float32))
-    assert caught.value.facts["node"] == 1
+    facts = caught.value.facts
+    assert (facts["node"], facts["outcome"]) == (1, "unknown")
+    assert facts["parts"] == {0: "all", 1: "unknown", 5: "all"}
+    with pytest.raises(PeerLostError) as caught:
+        regions[0][4:8].put(np.zeros(4, np.float32))
+    assert (caught.value.facts["outcome"], caught.value.facts["parts"]) == ("none", {1: "none"})
     assert regions[0][:4].get().tolist() == [0, 0, 0, 0]
     fresh = team.box()
     with pytest.raises(PeerLostError) as caught, box.batch() as batch:
