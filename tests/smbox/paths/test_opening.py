@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -65,12 +66,19 @@ def shown(error):
     return "".join(traceback.format_exception(error)).count("Traceback (most recent call last)")
 
 
+def failure(connect, config):
+    """Open and return the error; in a thread, which has none of another test as its context."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(open_over, connect, "inproc://node", config).exception()
+
+
 def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
     monkeypatch.setattr(opening, "SILENCE_S", 0.02)  # so that it is asked twice
     node.is_down = True
-    with pytest.raises(ConnectError, match="no memory node answers") as caught:
-        open_over(node.connect, "inproc://node", replace(CONFIG, timeout_s=0.05))
-    assert shown(caught.value) == 1
+    error = failure(node.connect, replace(CONFIG, timeout_s=0.05))
+    assert isinstance(error, ConnectError)
+    assert "no memory node answers" in str(error)
+    assert shown(error) == 1
 
 
 def named(frames, answers):
@@ -95,9 +103,10 @@ def test_who_names_another_node_learns_no_secret_and_is_sent_nothing(node, proof
         seen.append([bytes(frame) for frame in frames])
         return [(connection, named(frames, answers))]
 
-    with pytest.raises(AccessDeniedError, match="not the node") as caught:
-        open_over(InprocHub(handle).connect, "inproc://node", CONFIG)
-    assert shown(caught.value) == 1
+    error = failure(InprocHub(handle).connect, CONFIG)
+    assert isinstance(error, AccessDeniedError)
+    assert "not the node" in str(error)
+    assert shown(error) == 1
     assert answers == []
     assert [decode_request(frames).op for frames in seen] == [Op.HELLO, Op.HELLO]
     assert not any(node.memory.cookie in frame for frames in seen for frame in frames)
