@@ -42,7 +42,7 @@ while opt.steps < settings["total"]:
         say("at", opt.steps)
         sys.stdin.readline()
 opt.finish(timeout_s=60.0)
-say("center", [round(float(p), 6) for p in model.weight.detach().flatten()], opt.moving_rate)
+say("center", [round(float(p), 6) for p in model.weight.detach().flatten()], opt.team.workers)
 """
 
 BOUNDED = """
@@ -148,7 +148,7 @@ def test_the_others_finish_without_a_killed_worker(start):
     assert one.hear("at") == [5]
     lost.kill()
     one.go()
-    assert one.hear("center")[-1] == 0.9
+    assert one.hear("center")[-1] == 1
     assert one.end() == 0
 
 

@@ -49,7 +49,7 @@ def test_everything_is_found_again(memory, make):
 def test_memory_that_found_no_room_leaves_nothing(memory, make, monkeypatch):
     make(np.ones(5, np.float32))
     memory.close(keep=True)
-    before = listing("smbox.")
+    before = listing(f"smbox.{memory.name}")
 
     def no_room(_name):
         raise OutOfMemoryError("full")
@@ -59,7 +59,7 @@ def test_memory_that_found_no_room_leaves_nothing(memory, make, monkeypatch):
         for name in (f"{memory.name}-new", memory.name):
             with pytest.raises(OutOfMemoryError):
                 NodeMemory.open(name, 64 << 20)
-    assert listing("smbox.") == before  # and all of what was there
+    assert listing(f"smbox.{memory.name}") == before  # and all of what was there
     take(memory)
 
 
