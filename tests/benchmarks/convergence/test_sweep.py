@@ -111,7 +111,8 @@ def test_a_run_of_two_workers(cache: Path):
     assert result["stats"]["exchanges"] == 58  # one at each of 29 steps of both workers
     assert sum(result["staleness"].values()) == 58
     assert [done for done, _, _ in result["curve"]] == [pytest.approx(15 / 29), 1.0]
-    assert min(result["cpu_s"], result["wall_s"], result["node_cpu_s"]) > 0
+    assert min(result["cpu_s"], result["wall_s"]) > 0
+    assert 0 <= result["node_cpu_s"] < result["took_s"]  # counted in ticks of 10 ms
     assert result["took_s"] > result["wall_s"]
     assert (result["error"], result["ended"]) == ("", 2)
 
