@@ -48,8 +48,10 @@ static inline void copy_past_caches(u8 *out, const u8 *from, u64 nbytes) {
     for (; at + STEP_NBYTES <= nbytes; at += STEP_NBYTES) {
         __m128i kept[VECTORS];
         load_step(kept, from + at);
+        /* Into the second cache: with NTA a copy took three times as long on an Intel Xeon, and the
+         * next change of the source by another core five times. */
         for (u64 line = 0; line < STEP_NBYTES; line += LINE_NBYTES)
-            _mm_prefetch((const char *)from + at + line + AHEAD_NBYTES, _MM_HINT_NTA);
+            _mm_prefetch((const char *)from + at + line + AHEAD_NBYTES, _MM_HINT_T1);
         for (u64 i = 0; i < VECTORS; i++)
             _mm_stream_si128((__m128i *)(out + at) + i, kept[i]);
     }
