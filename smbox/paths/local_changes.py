@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Back, Blo
 from smbox.paths.local_queue import LocalQueue, LocalWork, W, pack
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire.ops import cut
+
+FROM_NBYTES: Final = 8 * STRIPE_NBYTES
+"""So much of another region is read, and then committed, at a time."""
 
 
 class LocalOrders(LocalWork[W]):
@@ -167,15 +172,19 @@ class LocalSignalled(LocalOrders[Signalled]):
 
 
 class LocalFrom(LocalWork[Copying]):
-    """A change of a range by another region's bytes, each stripe as between two commits."""
+    """A change of a range by another region's bytes, each stripe as between two commits.
+
+    Some stripes at a time: each call of the library gives up the GIL, which a thread that
+    computes beside this one gives back late.
+    """
 
     _open: LocalChange | None = None
-    """The change of the stripe that was begun last."""
+    """The change of the piece that was begun last."""
 
     def step(self) -> None:
-        """Read an operand and commit it, stripe by stripe."""
+        """Read an operand and commit it, piece by piece."""
         self._settle()
-        for first, limit in cut(self.at, self.limit, STRIPE_NBYTES):
+        for first, limit in cut(self.at, self.limit, FROM_NBYTES):
             self._open = self._change(first, limit)
             self._open.step()
             self._settle()
