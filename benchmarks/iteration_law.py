@@ -29,10 +29,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import command_line
+import pages
 import torch
 from computation import Computation
-from rich.console import Console
-from rich.table import Table
 
 import smbox
 from smbox.memory.layout import RegionKind
@@ -221,24 +220,27 @@ def _medians(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, floa
     return {name: statistics.median(each[SKIPPED:]) for name, each in times.items()}
 
 
-def table(rows: Sequence[Row]) -> Table:
+HEAD = "MiB", "as", "comp", "wwi", "ugw", "rgw", "ulw", "law", "measured", "error"
+FUSED = "fused", "EASGD", "saved"
+
+
+def table(rows: Sequence[Row]) -> str:
     """Lay out the rows."""
-    shown = Table(title="T_iter = max(T_comp, T_wwi + T_ugw) + T_rgw + T_ulw, in ms")
-    columns = ("MiB", "as", "comp", "wwi", "ugw", "rgw", "ulw", "law", "measured", "error")
-    for column in (*columns, "fused", "EASGD", "saved"):
-        shown.add_column(column, justify="left" if column == "as" else "right")
-    for row in rows:
-        times = (row.compute_ms, row.write_ms, row.add_ms, row.read_ms, row.move_ms)
-        shown.add_row(
-            f"{row.mib:g}",
-            SIZES.get(round(row.mib), ""),
-            *(f"{each:.1f}" for each in (*times, row.predicted_ms, row.measured_ms)),
-            f"{row.error:+.0%}",
-            f"{row.fused_ms:.1f}",
-            f"{row.fused_iteration_ms:.1f}",
-            f"{row.saved:.0%}",
-        )
-    return shown
+    return pages.table([*HEAD, *FUSED], [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> list[str]:
+    parts = row.compute_ms, row.write_ms, row.add_ms, row.read_ms, row.move_ms
+    times = (*parts, row.predicted_ms, row.measured_ms)
+    return [
+        f"{row.mib:g}",
+        SIZES.get(round(row.mib), ""),
+        *(f"{each:.1f}" for each in times),
+        f"{row.error:+.0%}",
+        f"{row.fused_ms:.1f}",
+        f"{row.fused_iteration_ms:.1f}",
+        f"{row.saved:.0%}",
+    ]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -263,7 +265,7 @@ def main(words: Sequence[str] | None = None) -> None:
         told = [asdict(row) | {"error": row.error, "saved": row.saved} for row in rows]
         print(json.dumps(told))
     else:
-        Console().print(table(rows))
+        print(table(rows))
 
 
 if __name__ == "__main__":

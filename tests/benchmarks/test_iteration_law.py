@@ -42,5 +42,6 @@ def test_the_computation_takes_this_threads_time():
 
 def test_the_table_names_the_models():
     shown = iteration_law.table([Row(528, 5, 2, 1, 3, 4, 10, 8, 4, 6)])
-    assert list(shown.columns[1].cells) == ["VGG16"]
-    assert list(shown.columns[9].cells) == ["+25%"]
+    cells = [cell.strip() for cell in shown.splitlines()[-1].split("|")[1:-1]]
+    assert cells[1] == "VGG16"
+    assert cells[9] == "+25%"
