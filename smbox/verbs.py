@@ -16,7 +16,7 @@ from smbox.errors import ConfigError
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import Consistency
 from smbox.paths.readings import Reading, Snapshot
-from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, Sink, SumSink
+from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
 from smbox.paths.work import Operation, RegionInfo
 
 KERNEL_OF: Final = {
@@ -29,6 +29,7 @@ KERNEL_OF: Final = {
 
 
 _REPLACE: Final = KernelCode.REPLACE  # to look a member up in its class takes longer
+_SUM: Final = KernelCode.SUM
 _ELASTIC: Final = KernelCode.ELASTIC
 
 
@@ -60,33 +61,30 @@ def put(extent: Extent, x: Any) -> Operation:
 
 def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
     """Check and describe an ``accumulate``, whose sums go to ``out`` if it is given."""
-    operation = _combine(extent, x, scale, op)
-    if out is None:
-        return operation
+    info, dtype = extent.info, extent.dtype
+    kernel = _SUM if op == "sum" and scale == 1 else kernel_of(info, op, scale)
+    array = source_array(x, dtype, extent.shape, may_be_narrower=True)
+    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
+    sink = None if out is None else _sums(extent, array, scale, op, out)
+    return Operation(
+        info, "accumulate", kernel, scale, extent.first, extent.limit, array, operand, sink
+    )
+
+
+def _sums(extent: Extent, x: NDArray[Any], scale: float, op: str, out: Any) -> SumSink:
     sums = output_array(out, extent.dtype, extent.shape, called="out")
     if op != "sum":
         raise ConfigError('out receives sums: of op="sum" alone', op=op)
-    if np.may_share_memory(operation.source, sums):
+    if np.may_share_memory(x, sums):
         raise ConfigError("out must not share memory with x", region=extent.info.name)
-    factor = scale_of(KernelCode.SUM, extent.info.dtype, scale)
-    line = operation.source.reshape(-1)
-    return replace(operation, sink=SumSink(extent.first, line, factor, sums.reshape(-1)))
-
-
-def _combine(
-    extent: Extent, x: Any, scale: float, op: str, sink: Sink | None = None
-) -> Operation:
-    info, dtype, span = extent.info, extent.dtype, (extent.first, extent.limit)
-    kernel = kernel_of(info, op, scale)
-    array = source_array(x, dtype, extent.shape, may_be_narrower=True)
-    operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
-    name = "accumulate" if sink is None else "fetch_and_op"
-    return Operation(info, name, kernel, scale, *span, array, operand, sink)
+    factor = scale_of(_SUM, extent.info.dtype, scale)
+    return SumSink(extent.first, x.reshape(-1), factor, sums.reshape(-1))
 
 
 def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> Operation:
     """Check and describe a ``fetch_and_op`` whose old elements go to ``old``."""
-    return _combine(extent, x, scale, op, OldSink(extent.first, as_bytes(old)))
+    sink = OldSink(extent.first, as_bytes(old))
+    return replace(accumulate(extent, x, scale, op), op="fetch_and_op", sink=sink)
 
 
 def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from smbox.memory import orders
@@ -138,8 +139,7 @@ class DeltaSink(_ResultSink):
             self.out[part] = elastic_delta(self.x[part], center[of_center], self.scale)
 
 
-@dataclass(eq=False)
-class MoveSink:
+class MoveSink(Struct, eq=False):
     """Moves the worker's own elements toward the old ones: ``x -= rate * (x - old)``.
 
     Args:
@@ -154,9 +154,9 @@ class MoveSink:
     x: NDArray[Any]
     rate: Any
     itemsize: int
-    back = int(Back.MOVED)
-    _moved_at = -1  # first element of the stripe moved last, or being moved
-    _moved = np.empty(0)  # the elements of that stripe
+    _moved_at: int = -1  # first element of the stripe moved last, or being moved
+    _moved: NDArray[Any] | None = None  # the elements of that stripe
+    back: ClassVar[int] = int(Back.MOVED)
 
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements belong: where they are."""
