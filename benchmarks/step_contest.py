@@ -27,11 +27,16 @@ WORKERS: Final = 2
 BLOCK_STEPS: Final = 20
 """A multiple of the longest period, so that every block has as many exchanges."""
 
-BATCH: Final = 64
+PLAIN_MS: Final = 3.0
+"""What a plain step takes; the batch is as large as that needs on this machine."""
+
+BATCH_FIRST: Final = 64
+CALIBRATIONS: Final = 3
 WIDTHS: Final = (256, 512, 512, 256, 10)
 TIMEOUT_S: Final = 300.0
 
 Build = Callable[[torch.optim.Optimizer, nn.Module, smbox.Box, str], Any]
+Wrap = Callable[[torch.optim.Optimizer, nn.Module], Any]
 
 
 @dataclass(frozen=True)
@@ -66,8 +71,14 @@ ALGORITHMS: Final = {
     "EASGD, period 1, overlap": Algorithm(
         _easgd(period=1, overlap=True), overlaps="EASGD, period 1"
     ),
-    "HybridSGD": Algorithm(_hybrid(), 0.20),
-    "HybridSGD, overlap": Algorithm(_hybrid(overlap=True), overlaps="HybridSGD"),
+    "HybridSGD, period 10": Algorithm(_hybrid(period=10), 0.20),
+    "HybridSGD, period 10, overlap": Algorithm(
+        _hybrid(period=10, overlap=True), overlaps="HybridSGD, period 10"
+    ),
+    "HybridSGD, period 1": Algorithm(_hybrid(period=1), 0.20),
+    "HybridSGD, period 1, overlap": Algorithm(
+        _hybrid(period=1, overlap=True), overlaps="HybridSGD, period 1"
+    ),
     "SyncGroup": Algorithm(
         lambda sgd, model, _box, name: SyncGroup(sgd, model, name=name), 0.20
     ),
@@ -102,19 +113,20 @@ class Training:
     """A network, its optimizer, and steps with one batch.
 
     Args:
-        wrap: makes the optimizer that steps of the plain one.
+        batch: samples of a step.
+        wrap: makes the optimizer that steps of the plain one; None: that is it.
     """
 
-    def __init__(self, wrap: Callable[[torch.optim.Optimizer, nn.Module], Any]) -> None:
+    def __init__(self, batch: int, wrap: Wrap | None = None) -> None:
         torch.manual_seed(0)
         layers: list[nn.Module] = []
         for before, after in pairwise(WIDTHS):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.model = nn.Sequential(*layers[:-1])
-        self.x = torch.randn(BATCH, WIDTHS[0])
-        self.y = torch.randint(0, WIDTHS[-1], (BATCH,))
+        self.x = torch.randn(batch, WIDTHS[0])
+        self.y = torch.randint(0, WIDTHS[-1], (batch,))
         sgd = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
-        self.optimizer = wrap(sgd, self.model)
+        self.optimizer: Any = sgd if wrap is None else wrap(sgd, self.model)
 
     def steps(self) -> float:
         """Do a block of steps; return the mean time of one, in milliseconds."""
@@ -141,14 +153,27 @@ class Contest:
 
     def __init__(self, box: smbox.Box, names: Sequence[str]) -> None:
         self._box = box
-        self._plain = Training(lambda sgd, _model: sgd)
+        batch = self._calibrated()
+        self._plain = Training(batch)
         self._all = {
-            name: Training(self._wrapping(ALGORITHMS[name].build, f"step{index}"))
+            name: Training(batch, self._wrapping(ALGORITHMS[name].build, f"step{index}"))
             for index, name in enumerate(names)
         }
         self.times = {name: Times() for name in names}
 
-    def _wrapping(self, build: Build, name: str) -> Callable[[Any, nn.Module], Any]:
+    def _calibrated(self) -> int:
+        """Find the batch with which a plain step takes PLAIN_MS; the same for all workers."""
+        batch = BATCH_FIRST
+        for attempt in range(CALIBRATIONS):
+            training = Training(batch)
+            step_ms = statistics.median(self._block(training) for _ in range(CALIBRATIONS))
+            wishes = self._box.counter(f"batch{attempt}")
+            wishes.add(max(1, round(batch * PLAIN_MS / step_ms)))
+            self._meet()
+            batch = wishes.value // WORKERS
+        return batch
+
+    def _wrapping(self, build: Build, name: str) -> Wrap:
         return lambda sgd, model: build(sgd, model, self._box, name)
 
     def measure(self, rounds: int) -> dict[str, Times]:

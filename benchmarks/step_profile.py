@@ -30,6 +30,8 @@ PLACES: Final = (
     ("/smbox_torch/elastic/update_thread.py", "waiting"),
     ("/threading.py", "waiting"),
     ("/smbox_torch/model/flat.py", "copies"),
+    ("/smbox_torch/model/master.py", "copies"),
+    ("/smbox_torch/averaging/mean.py", "copies"),
     ("/smbox_torch/downpour/moves.py", "copies"),
     ("/smbox_torch/hybrid/moves.py", "copies"),
     ("/smbox_torch/publishing/publisher.py", "copies"),

@@ -21,13 +21,14 @@ def test_goals_are_those_of_the_project():
     assert goals == {
         "EASGD, period 10": 0.04,
         "EASGD, period 1": 0.15,
-        "HybridSGD": 0.20,
+        "HybridSGD, period 10": 0.20,
+        "HybridSGD, period 1": 0.20,
         "SyncGroup": 0.20,
         "Downpour": 0.20,
         "SSP": 0.20,
     }
     overlapped = [each for each in ALGORITHMS.values() if each.overlaps]
-    assert len(overlapped) == 3
+    assert len(overlapped) == 4
     assert all(each.overlaps in ALGORITHMS for each in overlapped)
 
 
@@ -86,7 +87,7 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]):
 def test_the_network_has_half_a_million_parameters():
     from step_contest import Training
 
-    training = Training(lambda sgd, model: sgd)
+    training = Training(batch=8)
     count = sum(parameter.numel() for parameter in training.model.parameters())
     assert count == pytest.approx(500_000, rel=0.1)
     assert statistics.fmean([training.steps()]) > 0
