@@ -189,3 +189,18 @@ CLAIMED = frozenset(
     for name in (claim.behind, claim.baseline, baseline_of(ROWS[claim.behind]))
 )
 """Names of the rows that decide something, and their baselines: they run with all seeds."""
+
+UNDECIDED = frozenset(
+    {
+        "easgd",
+        "easgd-overlap",
+        "easgd-undisturbed",
+        "easgd-slow",
+        "resnet-one",
+        "resnet-sync",
+        "resnet-easgd",
+        "resnet-hybrid",
+    }
+)
+"""Names of the rows, and of their baselines, whose goals the first seeds left undecided: they
+run once more, with as many other seeds."""

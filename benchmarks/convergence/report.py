@@ -38,7 +38,8 @@ INTERVALS = """\
 ± is half of a 95 % confidence interval (Student's t over the seeds; of differences, over the
 differences of runs of equal seeds). Rows that decide no goal and no published result have one
 run, and no interval. A goal is **met** where the whole interval meets it,
-**missed** where none of it does, and **undecided** otherwise."""
+**missed** where none of it does, and **undecided** otherwise. Rows whose goals the first five
+seeds left undecided run with five more, declared beforehand; there is no third time."""
 
 SETTINGS = """\
 The moving rate is EASGD's share of the distance between worker and center; "default" is
@@ -201,6 +202,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Write the page and its picture."""
     docs = pages.DOCS.parent
     parser = command_line.parser(__doc__, seeds=SEEDS, docs=docs)
+    sweep.add_more_seeds(parser)
     parser.add_argument("folder", type=Path, nargs="?", default=OUT, help="of the results")
     parser.add_argument("--epochs", type=float, default=EPOCHS)
     parser.add_argument("--share", type=float, default=SHARE)

@@ -26,7 +26,7 @@ import command_line
 import kept
 import task
 from catalog import ROWS
-from claims import CLAIMED
+from claims import CLAIMED, UNDECIDED
 from cluster import Cluster, RunFailedError
 from estimate import TRAINING_PICTURES, estimator
 from kept import Result
@@ -39,6 +39,7 @@ from trainers import KINDS
 import smbox
 
 SEEDS = "0,1,2,3,4"
+MORE_SEEDS = "5,6,7,8,9"
 OUT = Path(__file__).with_name("results")
 """Kept with the sources: whoever has them can go on."""
 PATIENCE = 10.0
@@ -84,6 +85,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = command_line.parser(
         __doc__, "only", "budget_hours", "dry_run", out=OUT, seeds=SEEDS
     )
+    add_more_seeds(parser)
     parser.add_argument("--data", type=Path, help="tar.gz of JPEGs, or torchvision's folder")
     cache = Path(tempfile.gettempdir()) / "smbox-cifar10"
     parser.add_argument("--cache", type=Path, default=cache, help="for the decoded pictures")
@@ -95,16 +97,24 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return read
 
 
+def add_more_seeds(parser: argparse.ArgumentParser) -> None:
+    """Let the command line tell the seeds of rows that the others leave undecided."""
+    words = "of rows whose goals the others left undecided"
+    parser.add_argument("--more-seeds", default=MORE_SEEDS, help=words)
+
+
 def wanted(read: argparse.Namespace, names: Sequence[str]) -> list[Settings]:
     """Return the runs that are asked for: seed by seed, row by row.
 
     Args:
-        read: seeds, epochs, share and looks.
+        read: seeds, more_seeds, epochs, share and looks.
         names: of the rows. Those that decide no claim run with the first seed alone.
     """
     first, *others = command_line.numbers(read.seeds)
     pairs = [(name, first) for name in names]
     pairs += [(name, seed) for seed in others for name in names if name in CLAIMED]
+    more = command_line.numbers(read.more_seeds)
+    pairs += [(name, seed) for seed in more for name in names if name in UNDECIDED]
     return [
         Settings(ROWS[name], seed, read.epochs, read.share, read.looks) for name, seed in pairs
     ]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import sweep
 from catalog import ROWS
-from claims import CLAIMED
+from claims import CLAIMED, UNDECIDED
 from estimate import START_S, estimator, prior_s
 from rows import Settings
 
@@ -12,7 +12,7 @@ MOST_S = 12 * 3600
 
 def test_the_whole_sweep_fits_into_twelve_hours():
     runs = sweep.wanted(sweep.arguments([]), list(ROWS))
-    assert len(runs) == len(ROWS) + 4 * len(CLAIMED)
+    assert len(runs) == len(ROWS) + 4 * len(CLAIMED) + 5 * len(UNDECIDED)
     assert sum(map(prior_s, runs)) < MOST_S
 
 

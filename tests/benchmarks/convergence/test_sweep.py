@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sweep
 from catalog import ROWS
-from claims import CLAIMED
+from claims import CLAIMED, UNDECIDED
 from cluster import RunFailedError
 from rows import Settings
 
@@ -18,6 +18,8 @@ def test_all_rows_run_with_a_seed_before_any_runs_with_the_next():
     assert [each.row.name for each in runs if each.seed == 0] == list(ROWS)
     for seed in (1, 2, 3, 4):  # what decides nothing runs once
         assert {each.row.name for each in runs if each.seed == seed} == CLAIMED
+    for seed in (5, 6, 7, 8, 9):  # what was left undecided runs once more
+        assert {each.row.name for each in runs if each.seed == seed} == UNDECIDED
     assert {"easgd", "one", "one-plain"} <= CLAIMED
     assert "ssp" not in CLAIMED
 
@@ -29,6 +31,8 @@ def test_globs_and_seeds_choose_runs(capsys: pytest.CaptureFixture[str]):
     assert {"one", "easgd-plain-64", "easgd-plain-4-of-8"} <= names
     assert {"easgd", "one-plain"}.isdisjoint(names)
     assert {each.seed for each in runs} == {7}
+    easgd = sweep.arguments(["--only", "easgd", "--seeds", "0", "--more-seeds", "1,2"])
+    assert [each.seed for each in sweep.wanted(easgd, easgd.only)] == [0, 1, 2]
     with pytest.raises(SystemExit):
         sweep.arguments(["--only", "walking*"])
     assert "walking*" in capsys.readouterr().err
