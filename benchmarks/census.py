@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -78,6 +78,27 @@ SECTIONS = {
     "clients/smbox_torch/topology": "links of a run, and groups that follow them",
     "clients/smbox_torch/workers": "the workers of a run",
 }
+
+APART_FEATURES = {
+    "several nodes, striped regions": ("smbox/many/", "smbox/head.py", "memnode/group.py"),
+    "locks, and who is in a run": (
+        "smbox/heartbeat.py",
+        "smbox/lease.py",
+        "smbox/lock.py",
+        "smbox/meeting.py",
+        "smbox/member_record.py",
+        "smbox/membership.py",
+        "smbox/roster.py",
+    ),
+    "keys and roles": (
+        "smbox/keys.py",
+        "smbox/toml.py",
+        "smbox/transports/handshake.py",
+        "memnode/access.py",
+    ),
+    "handles that chain, put with signal": ("smbox/combining.py", "smbox/signalling.py"),
+}
+"""Files that one feature needs, and an address space of one node could do without."""
 
 
 def core() -> list[Path]:
@@ -203,9 +224,16 @@ def census() -> str:
     parts = sorted({shown(path.parent) for path in files})
     for part in parts:
         inside = [path for path in files if shown(path.parent) == part]
-        rows.append((f"`{part}`", str(len(inside)), f"{sum(lines[path] for path in inside):,}"))
+        rows.append((f"`{part}`", *counted(inside, lines)))
     in_c = sum(lines[path] for path in files if path.suffix != ".py")
     rows.append(("all", str(len(files)), f"{sum(lines.values()):,}, of which {in_c:,} in C"))
+    features = [("what one could do without", "files", "lines of code")]
+    kept = set(files)
+    for feature, names in APART_FEATURES.items():
+        own = [path for path in files if shown(path).startswith(names)]
+        kept -= set(own)
+        features.append((feature, *counted(own, lines)))
+    features.append(("the core without these", *counted(kept, lines)))
     at_client = client_calls()
     paths = [("a put of 4 KiB", "depth of calls", "functions called")]
     for name, calls in (
@@ -214,7 +242,12 @@ def census() -> str:
         ("over tcp, at the node", node_calls()),
     ):
         paths.append((name, str(calls.deepest), str(len(calls.names))))
-    return f"{markdown(rows)}\n\n{markdown(paths)}"
+    return "\n\n".join(map(markdown, (rows, features, paths)))
+
+
+def counted(paths: Collection[Path], lines: Mapping[Path, int]) -> tuple[str, str]:
+    """Return how many files they are, and how many lines they have, as the tables show it."""
+    return str(len(paths)), f"{sum(lines[path] for path in paths):,}"
 
 
 def markdown(rows: list[tuple[str, ...]]) -> str:

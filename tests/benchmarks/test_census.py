@@ -20,6 +20,13 @@ def test_the_core_is_without_commands_and_tests():
     assert not any(name.startswith(("smbox/cli/", "smbox/testing/")) for name in core)
 
 
+def test_files_of_features_are_files_of_the_core():
+    core = [census.shown(path) for path in census.core()]
+    for names in census.APART_FEATURES.values():
+        for name in names:
+            assert any(each.startswith(name) for each in core), name
+
+
 def test_calls_of_the_core_are_counted_by_depth():
     calls = census.calls_of(lambda: smbox.GlobalAddress.at(1, 8))
     assert calls.deepest >= 1
