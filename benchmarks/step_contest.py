@@ -1,6 +1,6 @@
 """Blocks of training steps in turns: plain torch, an algorithm, plain torch, and so on.
 
-``python step_contest.py '{"names": [...], "rounds": 30}'`` is one worker of
+``python step_contest.py '{"names": [...], "rounds": 30, "transport": "shm"}'`` is one worker of
 ``step_overhead.py``, which sets torchrun's variables; the last line that it prints is what it
 measured, as JSON.
 """
@@ -207,10 +207,10 @@ class Contest:
         self._box.barrier("step", WORKERS, timeout_s=TIMEOUT_S)
 
 
-def main(names: Sequence[str], rounds: int) -> None:
+def main(names: Sequence[str], rounds: int, transport: str) -> None:
     """Be one worker, as the environment says."""
     torch.set_num_threads(1)
-    with smbox.connect(transport="shm") as box:
+    with smbox.connect(transport=transport) as box:
         found = Contest(box, names).measure(rounds)
     print(json.dumps({name: asdict(times) for name, times in found.items()}))
 

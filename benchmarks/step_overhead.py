@@ -1,8 +1,9 @@
 """What a step of each algorithm costs beside a step of plain torch, and where the time goes.
 
-python benchmarks/step_overhead.py [--rounds 30] [--only 'EASGD*'] [--json]
+python benchmarks/step_overhead.py [--rounds 30] [--only 'EASGD*'] [--transport tcp] [--json]
 
-Two workers with one thread each train a network of 0.5 million parameters over mapped memory.
+Two workers with one thread each train a network of 0.5 million parameters, over mapped memory
+unless another transport is asked for. Means inside a host are in mapped memory always.
 Blocks of steps alternate: plain torch, an algorithm, plain torch, the next one, and so on;
 each algorithm is compared with the plain block right before it. The overhead is the median of
 these ratios over all rounds and both workers, and its spread the range of their middle half. A
@@ -55,17 +56,19 @@ class Line:
     shares: dict[str, float]
 
 
-def measure(names: Sequence[str], rounds: int) -> dict[str, Times]:
+def measure(names: Sequence[str], rounds: int, transport: str = "shm") -> dict[str, Times]:
     """Measure algorithms with two workers on a memory node of their own.
 
     Args:
         names: keys of ALGORITHMS.
         rounds: that count.
+        transport: of the box; averaging inside a host uses none.
 
     Raises:
         RuntimeError: a worker failed; the message holds what it printed.
     """
-    command = [sys.executable, str(WORKER), json.dumps({"names": names, "rounds": rounds})]
+    told = {"names": names, "rounds": rounds, "transport": transport}
+    command = [sys.executable, str(WORKER), json.dumps(told)]
     with smbox.local(memory=MEMORY) as box:
         workers = [
             subprocess.Popen(
@@ -172,11 +175,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = command_line.parser(__doc__, "json")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="*", help="one glob; names have commas")
+    parser.add_argument("--transport", default="shm", choices=["shm", "tcp"])
     read = parser.parse_args(words)
     names = [name for name in ALGORITHMS if fnmatch.fnmatchcase(name, read.only)]
     if not names:
         parser.error(f"--only {read.only} names none of {', '.join(ALGORITHMS)}")
-    told = lines(measure(names, read.rounds))
+    told = lines(measure(names, read.rounds, read.transport))
     if read.json:
         print(json.dumps([asdict(line) for line in told]))
     else:
