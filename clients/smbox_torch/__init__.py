@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the same names as _HOMES, for checkers and editors
     from smbox_torch.hybrid.hybrid import HybridSGD
     from smbox_torch.model.flat import FlatParameters
     from smbox_torch.optimizer.scalars import Scalars
+    from smbox_torch.optimizer.slow_exchange import SlowExchangeWarning
     from smbox_torch.optimizer.stats import Stats
     from smbox_torch.optimizer.torch_group import CommunicationWarning
     from smbox_torch.optimizer.wrapper import BoxOptimizer
@@ -73,6 +74,7 @@ __all__ = [
     "SandblasterWorker",
     "Scalars",
     "ServerDownpour",
+    "SlowExchangeWarning",
     "StabilityWarning",
     "Stats",
     "Stopping",
@@ -110,6 +112,7 @@ _HOMES: Final = {
     "SandblasterWorker": "sandblaster.worker",
     "Scalars": "optimizer.scalars",
     "ServerDownpour": "downpour.server_downpour",
+    "SlowExchangeWarning": "optimizer.slow_exchange",
     "StabilityWarning": "elastic.stability",
     "Stats": "optimizer.stats",
     "Stopping": "workers.stopping",

@@ -78,7 +78,13 @@ NEEDED = {
 
 OTHERS = {
     *("BoxOptimizer", "FlatParameters", "Scalars", "Topology", "as_array", "connect"),
-    *("CommunicationWarning", "StabilityWarning", "Stats", "SandblasterStep"),
+    *(
+        "CommunicationWarning",
+        "SlowExchangeWarning",
+        "StabilityWarning",
+        "Stats",
+        "SandblasterStep",
+    ),
 }
 """Bases, parts and results."""
 

@@ -131,7 +131,7 @@ class HybridSGD(SyncGroup):
             self._rounds.meet()
         self._settle()
         super()._step()
-        self._recorder.steps += 1
+        self._recorder.step()
         if self._way.steps_first or self._way.is_hidden:
             self._exchange_if_due()
 

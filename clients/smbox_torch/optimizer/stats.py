@@ -1,6 +1,6 @@
 """What an optimizer wrapper counted: exchanges, staleness, time waited and hidden, bytes.
 
-No clock in here: the wrapper measures, this adds up.
+The wrapper measures, this adds up.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+
+from smbox_torch.optimizer.slow_exchange import Watch
 
 __all__ = ["Recorder", "Stats"]
 
@@ -73,6 +75,12 @@ class Recorder:
     waited_s: float = 0.0
     nbytes: int = 0
     staleness: Counter[int] = field(default_factory=Counter)
+    watch: Watch = field(default_factory=Watch)
+
+    def step(self) -> None:
+        """Count a local step, and look at the time that was waited."""
+        self.steps += 1
+        self.watch.look(self.waited_s, self.nbytes, self.exchanges)
 
     def exchange(self, *, took_s: float, nbytes: int) -> None:
         """Count one exchange that took so long and moved so much."""

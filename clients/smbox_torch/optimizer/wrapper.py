@@ -123,7 +123,7 @@ class BoxOptimizer(JoinedOptimizer):
 
     def _count_step(self) -> None:
         self.steps += 1
-        self.recorder.steps += 1
+        self.recorder.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - torch's
         """Clear the gradients; flat gradients are set to zero and stay where they are."""
