@@ -228,14 +228,18 @@ def _answer(channel: Channel, request: Request) -> Buffer:
 
     There it stays until the client has it. A copy is the node's until it is sent.
     """
-    if not request.items and not _is_moved(request):
+    whole = None
+    if not request.items:
         whole = channel.answers.find(request.number, request.numbers)
-        if whole is not None:
-            return whole.data
-    parts = list(_parts(channel, request))
-    if not parts:
-        return b""
-    copied = np.concatenate(parts)
+    if whole is None:
+        parts = list(_parts(channel, request))
+        if not parts:
+            return b""
+        copied = np.concatenate(parts)
+    elif _is_moved(request):
+        copied = _moved(request, request.payload, whole)
+    else:
+        return whole.data
     channel.unsent.add(copied)
     return copied.data
 
@@ -262,13 +266,21 @@ def _parts(channel: Channel, request: Request) -> Iterator[NDArray[np.uint8]]:
         if _is_moved(one):
             limit = at + part.size // 2
             source = one.source if isinstance(one, Item) else one.payload[at:limit]
-            x, rate = np.frombuffer(source, np.uint8), unpack_scale(one.scale, "f")
-            if 2 * x.size != part.size:
-                message = "another request was applied under this number"
-                raise RemoteProtocolError(message, number=number)  # C computes as many as c has
-            part = moved(part, x, rate, one.operand)
+            part = _moved(one, source, part)
         yield part
         at += part.size
+
+
+def _moved(one: Request | Item, source: Buffer, old: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the operand of a narrow exchange, or of a part of one, moved.
+
+    Raises:
+        RemoteProtocolError: the operand is not as long as what the region held.
+    """
+    x = np.frombuffer(source, np.uint8)
+    if 2 * x.size != old.size:  # C computes as many as were old
+        raise RemoteProtocolError("another request was applied under this number")
+    return moved(old, x, unpack_scale(one.scale, "f"), one.operand)
 
 
 def _is_moved(one: Request | Item) -> bool:
