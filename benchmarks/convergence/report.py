@@ -2,7 +2,7 @@
 
 python benchmarks/convergence/report.py
 
-The page is made of the results that are there, and says which are missing.
+The page contains the results that exist, and names those that are missing.
 """
 
 from __future__ import annotations
@@ -35,81 +35,85 @@ from trainers import WARM_UP
 PICTURE = "![accuracy in the end, and over the run](convergence.png)"
 
 INTERVALS = """\
-± is half of a 95 % confidence interval (Student's t over the seeds; of differences, over the
-differences of runs of equal seeds). Rows that decide no goal and no published result have one
-run, and no interval. A goal is **met** where the whole interval meets it,
-**missed** where none of it does, and **undecided** otherwise. Rows whose goals the first five
-seeds left undecided run with five more, declared beforehand; there is no third time."""
+± is half of a 95 % confidence interval: Student's t over the seeds, and for a difference over
+the differences of runs with equal seeds. A row without a goal and without a published result
+has one run and no interval. A goal is **met** if the entire interval meets it, **missed** if
+no part of it does, and **undecided** otherwise. Rows whose goals are undecided after five
+seeds run with five more seeds, which were declared in advance. There is no third set."""
 
 SETTINGS = """\
-The moving rate is EASGD's share of the distance between worker and center; "default" is
-0.45, and 0.9 / workers where read and add are separate.
-Momentum is that of the `torch.optim.SGD` inside; "own" is the algorithm's. A row's baseline is
-one process with as many samples; of rows without momentum, one process without."""
+The moving rate is the share of the distance between worker and center that an exchange
+removes. The default is 0.45, or 0.9 / workers where read and add are separate operations.
+Momentum is that of the inner `torch.optim.SGD`; "own" marks a momentum of the algorithm
+itself. The baseline of a row is one process that trains on equally many samples; a row without
+momentum is compared with one process without momentum."""
 
 TIMES = """\
-The first of {looks} looks at which the center, or the common model, had {mark:.0%} of 1000
-validation pictures right. Seconds are without the looks."""
+Each run evaluates the center, or the common model, {looks} times on 1000 validation pictures.
+The table shows the first evaluation that reached {mark:.0%}. Seconds exclude
+the evaluations."""
 
 SCENARIO_WORDS = """\
-All runs of this table have a quarter of the samples. The last of 4 workers computes at a
-quarter of the others' speed (it sleeps), is killed (SIGKILL) after half of its steps, or joins
-when the first is half through; of HybridSGD a node of 2 joins. The others take over its steps,
-so that all runs have equally many samples in all. SyncGroup has no row with a joining worker:
-its group has a fixed size. Where a run stopped with an error, its accuracy is that of the
-model at that moment."""
+All runs of this table train on a quarter of the samples. The last of 4 workers either computes
+at a quarter of the others' speed (it sleeps), or is killed with SIGKILL after half of its
+steps, or joins when the first worker has done half of its steps. For HybridSGD, a node of 2
+workers joins. The other workers take over the missing steps, so that all runs train on equally
+many samples. SyncGroup has no row for a joining worker because the size of its group is fixed.
+If a run stopped with an error, its accuracy is that of the model at that moment."""
 
 COLUMNS = """\
-Staleness: exchanges of others between two of one worker. Hidden: share of the time of exchanges
-that passed behind computation; only algorithms with an update thread, or an averaging inside
-backward, can hide any. DDP does not count its bytes; they are those of a ring,
-`2 (W - 1) / W` of the model each way. Hogwild moves none: its workers write to one mapped
-model."""
+Staleness is the number of exchanges of other workers between two exchanges of one worker.
+Hidden is the share of the exchange time that overlapped with computation. Only algorithms with
+an update thread, or with averaging during backward, can hide any. DDP does not count its
+bytes; the table shows those of a ring, `2 (W - 1) / W` of the model in each direction. Hogwild
+transfers nothing: its workers write to one mapped model."""
 
 CROWD_WORDS = """\
-ShmCaffe's moving rate of 0.2 with 16 workers makes `workers x moving_rate` 3.2. With read and
-add as separate operations, 1.9 is about the bound in the worst case, when all workers read the
-same center before any of them adds; the fused exchange has no bound that depends on the number
-of workers ([EASGD](algorithms/easgd.md)). How near the worst case a run comes is a matter of
-timing: 16 workers on a few cores mostly take turns, which is kind to SEASGD."""
+With ShmCaffe's moving rate of 0.2 and 16 workers, `workers x moving_rate` is 3.2. If read and
+add are separate operations, the bound is about 1.9 in the worst case, in which all workers
+read the same center before any of them adds. The fused exchange has no bound that depends on
+the number of workers ([EASGD](algorithms/easgd.md)). Timing decides how close a run comes to
+the worst case: 16 workers on a few cores mostly run in turns, which favors SEASGD."""
 
 REMARKS = {
-    WORKERS: "All at period 4; the table of periods has 4 workers.",
+    WORKERS: "All rows have period 4. The rows of the table of periods have 4 workers.",
     CROWDS: CROWD_WORDS,
 }
 
 METHOD = """\
-Task: CIFAR-10, re-encoded as JPEG, which costs a point or two against the original files, so
-compare only figures of this page with each other. No augmentation. A tenth of the training
-pictures is the validation set: settings are chosen on it, with other seeds, and the curves are
-looks at it. The test set is read once, at the end of a final run, by what the row shares: the
-center, the common model, or the one process's model.
+**Task.** CIFAR-10, re-encoded as JPEG. The encoding costs one or two points against the
+original files, so figures of this page compare only with each other. There is no augmentation.
+A tenth of the training pictures is the validation set. Settings are chosen on it, with other
+seeds, and the curves are measured on it. The test set is read once, at the end of a final run,
+with the weights that the workers share: the center, the common model, or the model of the one
+process.
 
-Networks: three convolutions of 16, 32 and 64 channels, each with ReLU and 2 x 2 max pooling,
-and one linear layer (33 834 parameters, no batch norm); and torchvision's `ResNet(BasicBlock,
-[1, 1, 1, 1])` (4.9 million parameters, batch norm). The ResNet has the stem of ImageNet's and
-all of torchvision's width, which basic blocks do not let one choose: it is small enough for a
-few cores, and not good at pictures of 32 x 32.
+**Networks.** A small one: three convolutions of 16, 32 and 64 channels, each followed by ReLU
+and 2 x 2 max pooling, and one linear layer (33 834 parameters, no batch norm). A larger one:
+torchvision's `ResNet(BasicBlock, [1, 1, 1, 1])` (4.9 million parameters, batch norm). The
+ResNet keeps the stem for ImageNet and the full width, because basic blocks have a fixed width.
+It is small enough for a few cores, but not suited to pictures of 32 x 32.
 
-Samples: **all rows of a table have equally many samples**, and each worker has a shard of its
-own. {epochs:g} epochs of the training pictures; the crowds and scenarios have a quarter of
-that, the ResNet a third. Four workers with batches of 8 take as many steps as one process with
-batches of 32.
+**Samples.** All rows of a table train on equally many samples, and each worker has its own
+shard. A run has {epochs:g} epochs of the training pictures; crowds and scenarios have a
+quarter of that, the ResNet a third. Four workers with batches of 8 take as many steps as one
+process with batches of 32.
 
-Settings: the learning rate rises over the first {warm_up:.0%} of a run and falls linearly to
-zero. Rows called "defaults" give their class nothing but what it demands. Learning rates are
-from short searches of earlier versions that were judged on the test set, with other seeds, too;
-those of rows without momentum and with a momentum of 0.99 keep `lr / (1 - momentum)` near
-those. `tuning.py` searches on the validation set, with seeds that are not among these.
+**Settings.** The learning rate rises over the first {warm_up:.0%} of a run and then falls
+linearly to zero. Rows called "defaults" pass only the arguments that the class requires. The
+learning rates come from short searches by earlier versions, which were judged on the test set
+too, with other seeds. Rows without momentum, or with a momentum of 0.99, keep `lr / (1 -
+momentum)` near that of the others. `tuning.py` searches on the validation set with seeds that
+this page does not use.
 
-Processes: one thread each; those of one node use mapped memory, nodes speak tcp over loopback.
-Wall time is from the moment when all workers have met until the last has done its steps. CPU
-time is that of all workers and of the memory node, divided by the machine's cores. Workers
-share the cores of one machine, so nothing here says how training scales, and staleness is what
-the scheduler makes of it."""
+**Processes.** Each worker has one thread. Workers of one node use mapped memory; nodes
+communicate by tcp over loopback. Wall time begins when all workers have met and ends when the
+last worker has done its steps. CPU time is that of all workers and the memory node, divided by
+the number of cores. The workers share the cores of one machine, so this page says nothing
+about scaling, and the staleness depends on the scheduler."""
 
 AGAIN = """\
-To repeat it (`--dry-run` tells how long it will take):
+Repeat the measurement with these commands (`--dry-run` prints the expected duration):
 
     python benchmarks/convergence/sweep.py --data cifar10.tar.gz
     python benchmarks/convergence/report.py"""
@@ -149,7 +153,7 @@ def page(results: Results, wanted: Sequence[Settings], note: str = "") -> str:
         TIMES.format(looks=wanted[0].looks, mark=MARK),
         "## Published results",
         findings(results),
-        "## What was exchanged",
+        "## Exchanges",
         exchange_table(results),
         COLUMNS,
         "## Staleness",
@@ -166,9 +170,9 @@ def setting(results: Results, wanted: Sequence[Settings]) -> str:
     seeds = sorted({each.seed for each in wanted})
     found = [each for mine in results.values() for each in mine]
     words = (
-        f"**These figures stand for** {len(found)} of {len(wanted)} runs: "
-        f"{wanted[0].epochs:g} epochs of {wanted[0].share:.0%} of the training pictures, seeds "
-        f"{', '.join(map(str, seeds))}"
+        f"**Runs:** {len(found)} of {len(wanted)}, with "
+        f"{wanted[0].epochs:g} epochs of {wanted[0].share:.0%} of the training pictures and "
+        f"seeds {', '.join(map(str, seeds))}"
     )
     machines = sorted(
         {f"{each['cores']} cores of {each['cpu']}, torch {each['torch']}" for each in found}
@@ -182,9 +186,9 @@ def setting(results: Results, wanted: Sequence[Settings]) -> str:
         elif without := sorted(asked - {seed(each) for each in results[name]}):
             some.append(f"{name} ({', '.join(map(str, without))})")
     if never:
-        words += f" Rows not run: {', '.join(never)}."
+        words += f" Rows without a run: {', '.join(never)}."
     if some:
-        words += f" Rows without some seeds: {', '.join(some)}."
+        words += f" Missing seeds by row: {', '.join(some)}."
     return words
 
 

@@ -35,11 +35,10 @@ def written(folder: Path, docs: Path) -> str:
 def test_the_page_says_what_it_stands_for_and_what_is_missing(folder: Path, tmp_path: Path):
     page = written(folder, tmp_path)
     assert (
-        f"for** 5 of {RUNS} runs: 6 epochs of 100% of the training pictures, seeds 0, 1, 5"
-        in page
+        f"5 of {RUNS}, with 6 epochs of 100% of the training pictures and seeds 0, 1, 5" in page
     )
-    assert "; 2 cores of a cpu, torch 2.0. Rows not run: one-plain, ddp, " in page
-    assert "Rows without some seeds: easgd (5, 6, 7, 8, 9), hybrid (0). Quiet." in page
+    assert "; 2 cores of a cpu, torch 2.0. Rows without a run: one-plain, ddp, " in page
+    assert "Missing seeds by row: easgd (5, 6, 7, 8, 9), hybrid (0). Quiet." in page
     assert (tmp_path / "convergence.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -59,7 +58,7 @@ def test_published_results_stand_beside_ours(folder: Path, tmp_path: Path):
 
 def test_a_report_can_be_made_of_nothing(tmp_path: Path):
     page = written(tmp_path / "nowhere", tmp_path)
-    assert f"for** 0 of {RUNS} runs" in page
+    assert f"**Runs:** 0 of {RUNS}, with" in page
     assert "| one process | 1 x 32 |  | 0.9 | 0.02 |  | not run |" in page
     assert "convergence.png" not in page
     assert not (tmp_path / "convergence.png").exists()
