@@ -48,19 +48,20 @@ HEAD = ("seed", "HybridSGD", "one process", "difference", "s", "s, one", "MiB wi
 PAGE = """\
 # Digits: the demo's task over several seeds
 
-HybridSGD on {nodes} nodes with {per_node} workers each, beside one process on equally many
-pictures: {epochs:g} epochs of scikit-learn's digits, {samples:,} pictures per run, batches of
-{settings.batch}, a center exchange every {settings.period} steps over tcp, lr {settings.lr:g},
-momentum {settings.momentum:g}, torch {torch}. The seed decides which 360 digits are held out,
-the first weights and the order of the batches. All processes share the {cores} cores of one
-host, one thread each: read the accuracy, not the seconds.
+The table compares HybridSGD, on {nodes} nodes with {per_node} workers each, with one process
+that sees equally many pictures. The task is that of `smbox demo`: scikit-learn's digits,
+{epochs:g} epochs, {samples:,} pictures per run, batches of {settings.batch}. Workers exchange
+with the center every {settings.period} steps over tcp. The learning rate is {settings.lr:g},
+momentum {settings.momentum:g}; torch {torch}. The seed selects the 360 held-out digits, the
+first weights and the order of the batches. All processes share the {cores} cores of one host,
+one thread each, so compare the accuracies, not the seconds.
 
 {table}
 
-Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %; HybridSGD is {behind:+.2f} points
-behind, from {least:+.2f} to {most:+.2f}. One of the held-out digits is 0.28 points.
+Means: HybridSGD {hybrid:.2f} %, one process {one:.2f} %. HybridSGD is {behind:+.2f} points
+behind on average, from {least:+.2f} to {most:+.2f}. One held-out digit is 0.28 points.
 
-To repeat it: `python benchmarks/digits_seeds.py --epochs {epochs:g} --seeds {seeds}`.
+To repeat the runs: `python benchmarks/digits_seeds.py --epochs {epochs:g} --seeds {seeds}`.
 """
 
 
