@@ -1,4 +1,4 @@
-"""Every test ends as it began: no thread, file, child or segment more."""
+"""Fixtures of all tests, and a check that no test leaves threads, files or segments."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ LONG = (
     "test_slurm.py",
     "test_your_script.py",
 )
-"""The files that take longest: one of them that begins late would be waited for."""
+"""The files that take longest; they start early, so that the run does not end with one."""
 PRELOADED: set[int] = set()
-"""The processes that programs are forked from; one stays for the life of this one."""
+"""Pids of the servers that fork programs; the leak check ignores them."""
 PRELOADED_PYTHON = "preloaded"
 SHARED: pytest.StashKey[str] = pytest.StashKey()
-"""The Python that all processes of a run fork programs from, in the one that started them."""
+"""Key of the preloaded Python's path, in the configuration of pytest-xdist's controller."""
 SUPERBLOCK_PID = 8  # word of smbox.NAME.node: layout.Superblock.PID
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take Python's own SIGINT handler back: a background shell hands it down as ignored."""
+    """Restore Python's SIGINT handler: a process of a background shell inherits SIG_IGN."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the core's tests first: when they fail, the rest only repeats it. Then long files."""
+    """Run the core's tests first, then the long files."""
     order = [*ORDER, *LONG]
 
     def rank(item: pytest.Item) -> int:
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _of_another_session(segment: Path) -> bool:
-    """Tell whether a living node, that no process of this test run started, owns a segment."""
+    """Return True if a living node that this test run did not start owns the segment."""
     superblock = SHM / f"smbox.{segment.name.split('.')[1]}.node"
     try:
         with superblock.open("rb") as file:
@@ -96,7 +96,7 @@ def _segments() -> set[str]:
 
 
 def _children() -> set[int]:
-    try:  # a process without children has no descendants: most tests need no look at all others
+    try:  # without children there are no descendants: skip the scan of all processes
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return set()
@@ -104,13 +104,13 @@ def _children() -> set[int]:
 
 
 def _threads() -> set[str]:
-    """Running threads; pyzmq's own collector stays for the life of the process."""
+    """Return the names of running threads, without pyzmq's collector, which never ends."""
     threads = threading.enumerate()
     return {t.name for t in threads if not isinstance(t, GarbageCollectorThread)}
 
 
 def _files() -> set[str]:
-    """Files that stay open, by target; anonymous pipes and sockets come and go by library."""
+    """Return the targets of open descriptors: sockets and files of smbox in /dev/shm."""
     found = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -123,7 +123,7 @@ def _files() -> set[str]:
 
 
 def _left(before: dict[str, set]) -> dict[str, set]:
-    """What is there and was not before, but for segments of living nodes of other runs."""
+    """Return what is new since ``before``, without segments of other test runs."""
     left = {name: probe() - before[name] for name, probe in PROBES.items()}
     left[SEGMENTS] = {name for name in left[SEGMENTS] if not _of_another_session(SHM / name)}
     return left
@@ -139,9 +139,9 @@ PROBES: dict[str, Callable[[], set]] = {
 
 @contextmanager
 def _no_leak() -> Iterator[None]:
-    """Fail if what came up inside is still there some time after.
+    """Fail if something that appeared inside the block is still there SETTLE_S after it.
 
-    What comes up only after the end is somebody else's: other test runs share /dev/shm.
+    Things that appear only after the block belong to others: test runs share /dev/shm.
     """
     before = {name: probe() for name, probe in PROBES.items()}
     yield
@@ -157,7 +157,7 @@ def _no_leak() -> Iterator[None]:
 
 @contextmanager
 def _preloading(python: str, *modules: str) -> Iterator[str]:
-    """Serve forks that have these modules; the server itself is a program of this Python."""
+    """Start a server that forks programs with modules imported; yield its Python's path."""
     program = str(TESTS / "preloaded.py")
     with tempfile.TemporaryDirectory() as folder:
         made, path = Path(folder, "python"), f"{folder}/socket"
@@ -178,7 +178,7 @@ def _preloading(python: str, *modules: str) -> Iterator[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give all processes of a run (pytest-xdist) one Python that has torch imported."""
+    """Give all pytest-xdist workers the same Python that has torch imported."""
     config = node.config
     if SHARED not in config.stash:
         stack = ExitStack()
@@ -189,7 +189,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture(scope="session")
 def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The path of a Python that has torch imported when it begins (preloaded.py)."""
+    """Return the path of a Python that starts with torch imported (preloaded.py)."""
     told = getattr(request.config, "workerinput", {})
     with ExitStack() as stack:
         yield told.get(PRELOADED_PYTHON) or stack.enter_context(_preloading(sys.executable))
@@ -197,13 +197,13 @@ def preloaded(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def preloading(preloaded: str) -> Callable[..., AbstractContextManager[str]]:
-    """``with preloading("transformers") as python``: one that has these imported as well."""
+    """Return a context manager, ``preloading("transformers")``, that imports more modules."""
     return partial(_preloading, preloaded)
 
 
 @pytest.fixture(scope="session")
 def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A C compiler, for ``$CC``, that does not optimize: that takes most of its time."""
+    """Return a C compiler, for ``$CC``, that does not optimize, because that is much faster."""
     from smbox.native import compiling
 
     path = tmp_path_factory.mktemp("compiler") / "cc"
@@ -217,9 +217,9 @@ def quick_cc(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let zig keep, from one run of tests to the next, what it has made of its C library.
+    """Keep zig's cache from one test run to the next.
 
-    In an empty folder it makes that anew, which takes most of its time.
+    With an empty cache, zig compiles its C library, which takes most of its time.
     """
     assert pytestconfig.cache is not None
     for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
@@ -228,7 +228,7 @@ def zig_cache(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(scope="session")
 def until() -> Callable[[Callable[[], Any]], None]:
-    """``until(is_true)``: wait, for UNTIL_S at most, until something is true."""
+    """Return ``until(is_true)``, which waits until ``is_true()`` holds, at most UNTIL_S."""
 
     def wait(is_true: Callable[[], Any]) -> None:
         deadline_s = time.monotonic() + UNTIL_S
@@ -241,9 +241,9 @@ def until() -> Callable[[Callable[[], Any]], None]:
 
 @pytest.fixture(scope="session")
 def having() -> Callable[[str, str], list[psutil.Process]]:
-    """``having(variable, value)``: other processes that inherited this, but no zombies.
+    """Return ``having(variable, value)``, which lists other processes with this variable.
 
-    The last process of a namespace takes all its others away.
+    It omits zombies.
     """
 
     def find(variable: str, value: str) -> list[psutil.Process]:
@@ -260,10 +260,10 @@ def having() -> Callable[[str, str], list[psutil.Process]]:
 
 @pytest.fixture(autouse=True, scope="module")
 def module_leaves_nothing_behind() -> Iterator[None]:
-    """Check behind the last test of a file.
+    """Check for leaks after the last test of a file.
 
-    What is there before the first is frozen: a collection, as the check needs, takes 0.4 s of
-    processor time where it looks at all objects of torch and of thousands of tests.
+    Objects that exist before the first test are frozen. Otherwise each garbage collection of
+    the check would scan all objects of torch and of all tests, which takes 0.4 s.
     """
     gc.collect()
     gc.freeze()
@@ -273,7 +273,7 @@ def module_leaves_nothing_behind() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Check behind every test, or behind the last of a file that shares what it opened."""
+    """Check for leaks after each test, or after the last test of a file marked ``shares``."""
     if request.node.get_closest_marker("shares"):
         yield
         return

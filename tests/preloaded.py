@@ -1,20 +1,21 @@
-"""A Python that begins with PyTorch imported: a fork of one process that has imported it.
+"""A Python that starts with PyTorch imported: a fork of a server process that has imported it.
 
-    python preloaded.py SOCKET serve [MODULE]...  # says "ready" when it listens
+    python preloaded.py SOCKET serve [MODULE]...  # prints "ready" when it listens
     python preloaded.py SOCKET PYTHON [-P] [-u] -c CODE [ARGUMENT]...
     python preloaded.py SOCKET PYTHON [-P] [-u] -m NAME [ARGUMENT]...
     python preloaded.py SOCKET PYTHON [-P] [-u] FILE.py [ARGUMENT]...
     python preloaded.py SOCKET PYTHON [-P] [-u] FOLDER [ARGUMENT]...  # its __main__.py
 
-The others are ``python -c CODE`` and so on, without the 3 s of processor time that the imports
-of torch and of its optimizers take, and without those of each MODULE. Variables, folder, cores,
-namespaces and inherited files are those of the program, and so is its exit code. SIGINT and
-SIGTERM are passed on to it, and who kills this process kills it. ``sys.executable`` is this
-Python in the program: processes that it starts, by ``multiprocessing`` ("spawn") as well, are
-forks in turn. What begins with other words is run by PYTHON itself.
+The first form is the server. The other forms run a program as ``python -c CODE`` and so on do,
+but save the 3 s of processor time for the imports of torch, its optimizers and each MODULE.
+The program has the environment variables, current folder, cores, namespaces and open files of
+the calling process, which returns the program's exit code. SIGINT and SIGTERM are forwarded to
+the program. Killing the calling process kills the program. ``sys.executable`` of the program is
+this Python, so processes that it starts (also by ``multiprocessing`` "spawn") are forks too.
+PYTHON itself runs all other command lines.
 
-A program ends behind its exit functions (atexit): what its modules hold is not destroyed. That
-would take four times as long as all else, since a fork first copies what it changes.
+A program ends after its exit functions (atexit), without destroying its modules. That would
+take four times as long as the rest, because a fork copies each page that it changes.
 """
 
 import array
@@ -49,14 +50,14 @@ import runpy, sys
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 FILES_MAX = 253
-"""As many as Linux sends at once (SCM_MAX_FD)."""
+"""The most descriptors that Linux sends in one message (SCM_MAX_FD)."""
 
 
 def serve(path: str, modules: list[str]) -> list[str]:
-    """Fork a program for each connection; in the program, return its words.
+    """Fork a program for each connection; return its arguments in the program.
 
-    Modules are imported at the first connection: a run without such programs needs none. It
-    ends when nobody reads its standard output any more.
+    The server imports its modules at the first connection, because some test runs need none. It
+    ends when the reader of its standard output closes the pipe.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -78,7 +79,7 @@ def serve(path: str, modules: list[str]) -> list[str]:
 
 
 def preload(modules: list[str]) -> None:
-    """Import torch, what belongs to it, and these."""
+    """Import torch, all of smbox_torch, and ``modules``."""
     import torch
 
     import smbox_torch
@@ -89,19 +90,19 @@ def preload(modules: list[str]) -> None:
     for name in modules:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # else a collection looks at all objects, and so copies their pages
+    gc.freeze()  # a collection would change all objects, and so copy their pages
     signal.signal(signal.SIGCHLD, reap)
 
 
 def reap(*_: object) -> None:
-    """Take note of ends, so that their processor time counts."""
+    """Reap ended children, so that their processor time counts."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def keep(connection: socket.socket) -> list[str]:
-    """Fork the program, and say how it ends; the program returns from here."""
+    """Fork the program and report its exit code; this function returns only in the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     files = array.array("i")
     told, control, *_ = connection.recvmsg(PART, socket.CMSG_SPACE(files.itemsize * FILES_MAX))
@@ -121,7 +122,7 @@ def keep(connection: socket.socket) -> list[str]:
         os.close(file)
     ended = os.pidfd_open(pid)
     while ended not in select.select([ended, connection], [], [])[0]:
-        signs = connection.recv(PART) or [signal.SIGKILL]  # whoever waited for it is gone
+        signs = connection.recv(PART) or [signal.SIGKILL]  # the caller is gone
         for sign in signs:
             signal.pidfd_send_signal(ended, sign)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -131,7 +132,7 @@ def keep(connection: socket.socket) -> list[str]:
 
 
 def enter(asker: int) -> None:
-    """Enter the namespaces of the one that asks: its network, its processes and so on."""
+    """Enter the namespaces of the calling process: network, processes and so on."""
     others = [
         number
         for name, number in NAMESPACES.items()
@@ -143,15 +144,17 @@ def enter(asker: int) -> None:
 
     target = os.pidfd_open(asker)
     if ctypes.CDLL(None, use_errno=True).setns(target, sum(others)):
-        raise OSError(ctypes.get_errno(), "cannot enter the namespaces of the one that asks")
+        raise OSError(ctypes.get_errno(), "cannot enter the namespaces of the caller")
     os.close(target)
 
 
 def become(told: dict, files: array.array) -> list[str]:
-    """Take variables, folder and files of the one that asked."""
+    """Adopt the environment, folder and files of the calling process; return the arguments."""
     numbers = told["files"]
     free = 1 + max(*numbers, *files)
-    for number, file in enumerate(files, free):  # away from each number that one of them takes
+    for number, file in enumerate(
+        files, free
+    ):  # first to numbers that are not used as a target
         os.dup2(file, number)
         os.close(file)
     for file, number in enumerate(numbers, free):
@@ -166,24 +169,26 @@ def become(told: dict, files: array.array) -> list[str]:
     import multiprocessing
 
     multiprocessing.set_executable(sys.executable)
-    if threads := os.environ.get("OMP_NUM_THREADS"):  # torch has read that of the server
+    if threads := os.environ.get("OMP_NUM_THREADS"):  # torch has read the value of the server
         sys.modules["torch"].set_num_threads(int(threads))
     return told["words"]
 
 
 def modules_of(environment: dict[str, str]) -> list[str]:
-    """The folders of modules that the environment names; they follow that of the program."""
+    """Return the folders of PYTHONPATH; they follow the program's own folder in sys.path."""
     return [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
 def inherited() -> list[int]:
-    """The files of this process."""
-    numbers = map(int, os.listdir("/proc/self/fd"))  # with that of the folder, closed by now
+    """Return the open descriptors of this process."""
+    numbers = map(
+        int, os.listdir("/proc/self/fd")
+    )  # includes that of the listing, which is closed now
     return sorted(each for each in numbers if os.path.exists(f"/proc/self/fd/{each}"))
 
 
 def is_program(words: list[str]) -> bool:
-    """Tell whether these arguments of Python are a program that can be forked."""
+    """Return True if these arguments of Python name a program that can be forked."""
     first = "".join(words[:1])
     if first in FLAGS:
         return is_program(words[1:])
@@ -192,7 +197,7 @@ def is_program(words: list[str]) -> bool:
 
 
 def ask(path: str, words: list[str]) -> int:
-    """Have a program forked, and wait for its end."""
+    """Ask the server to fork a program, and wait for its end."""
     files = array.array("i", inherited())
     told = {
         "words": words,
@@ -215,26 +220,26 @@ def ask(path: str, words: list[str]) -> int:
             os.close(file)
         ended = int(connection.recv(PART) or b"1")
     if ended < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no other effect
+        with contextlib.suppress(OSError):  # fails for SIGKILL, which has no handler
             signal.signal(-ended, signal.SIG_DFL)
         os.kill(os.getpid(), -ended)
     return ended
 
 
 def pass_on(connection: socket.socket, sign: int, _: object) -> None:
-    """Have a signal sent to the program, unless it has ended."""
+    """Forward a signal to the program, unless it has ended."""
     with contextlib.suppress(OSError):
         connection.sendall(bytes([sign]))
 
 
 def prepare(words: list[str]) -> tuple[str, str]:
-    """Set the arguments as Python does; return the source and the name of its file."""
+    """Set sys.argv and sys.path as Python does; return the source and its file name."""
     if words[0] in FLAGS:
         program = prepare(words[1:])
         if words[0] == "-u":
             for file in (sys.stdout, sys.stderr):
                 file.reconfigure(write_through=True)
-        elif not os.path.isdir(sys.argv[0]):  # a folder stays, it has the program's modules
+        elif not os.path.isdir(sys.argv[0]):  # keep a folder: it has the program's modules
             del sys.path[0]
         return program
     if words[0] == "-c":
@@ -252,7 +257,7 @@ def prepare(words: list[str]) -> tuple[str, str]:
 
 
 def main() -> tuple[str, str]:
-    """Serve or ask; in a program, return its source and the name of its file."""
+    """Serve, or run a program; in a program, return its source and its file name."""
     path, *words = sys.argv[1:]
     if words[0] == "serve":
         return prepare(serve(path, words[1:]))
@@ -263,9 +268,9 @@ def main() -> tuple[str, str]:
 
 
 def end(code: int) -> None:
-    """End this process as Python does, but for destroying its modules.
+    """End this process as Python does, but without destroying its modules.
 
-    By now the names of this file are those of the program.
+    The globals of this file are the program's at this point, so the imports are here.
     """
     import atexit
     import os

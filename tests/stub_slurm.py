@@ -1,6 +1,6 @@
-"""Stand-ins for srun and scontrol: their tasks really run, each "host" is this one.
+"""Stand-ins for srun and scontrol. They run real tasks; every "host" is this one.
 
-python stub_slurm.py NAME ARGUMENTS, as the file of that name in a test's PATH calls it.
+python stub_slurm.py NAME ARGUMENTS; a file NAME in the PATH of a test calls it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = "localhost"
 
 
 def srun(arguments: list[str]) -> int:
-    """Start the tasks of a step and wait; returns the highest exit code, as srun(1) does."""
+    """Run the tasks of a step; return the highest exit code, as srun(1) does."""
     parser = argparse.ArgumentParser("srun", allow_abbrev=False)
     inherited = {name: os.environ.get(f"SLURM_{name}") for name in ("NNODES", "NTASKS")}
     parser.add_argument("--nodes", type=int, default=inherited["NNODES"])
@@ -63,7 +63,7 @@ def told(step: argparse.Namespace, task: int) -> dict[str, str]:
 
 
 def scontrol(arguments: list[str]) -> int:
-    """Print the names of a list of hosts, one per line."""
+    """Print the names of a host list, one per line."""
     show, hostnames, hosts = arguments
     assert (show, hostnames) == ("show", "hostnames")
     print("\n".join(hosts.split(",")))

@@ -1,4 +1,4 @@
-"""The table of benchmark results, from the JSON that `smbox bench --json` prints."""
+"""Tests of benchmarks/table.py, which makes a table of the JSON of `smbox bench --json`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def growth(figure: float) -> Result:
 
 @pytest.fixture
 def report(tmp_path: Path):
-    """Write a report of results, and return its path."""
+    """Return a function that writes a report and returns its path."""
     names = (tmp_path / f"bench-{index}.json" for index in itertools.count())
 
     def write(*results: Result, cores: int = 2, quick: bool = False) -> Path:

@@ -1,4 +1,4 @@
-"""examples/train.py reads CIFAR-10 by torchvision: a small set in its own format."""
+"""Tests of examples/train.py with a small data set in the format of CIFAR-10."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PICTURES = 20
 
 @pytest.fixture
 def cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Batches as CIFAR10 reads them; it checks their MD5 sums, so it is told these."""
+    """Write batches as CIFAR10 reads them, and patch the MD5 sums that it checks."""
     random_numbers = np.random.default_rng(1)
     folder = tmp_path / CIFAR10.base_folder
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The documents are true: code runs, links lead somewhere, and nothing is left unsaid."""
+"""Tests that the documents are true: code runs, links and names exist, nothing is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its code blocks."""
     return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
 
 
@@ -149,7 +149,7 @@ def test_every_number_of_the_wire_is_specified(table):
 
 
 def flags() -> set[str]:
-    """Every option of `smbox`, its plug-ins and `memnode`."""
+    """Return every option of `smbox`, its plug-ins and `memnode`."""
     found = {
         option for action in memnode.cli.parser()._actions for option in action.option_strings
     }
@@ -188,7 +188,7 @@ def test_every_benchmark_row_is_documented():
 
 
 def code_in(page: Path) -> str:
-    """Blocks of Python, indented lines and words between backticks."""
+    """Return the Python blocks, the indented lines and the words between backticks."""
     text = page.read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     words = re.findall(r"^    .*$|`[^`\n]+`", text, re.MULTILINE)
@@ -196,8 +196,10 @@ def code_in(page: Path) -> str:
 
 
 def is_there(name: str) -> bool:
-    """Whether a name with dots is that of a module, or of something in one."""
-    with contextlib.suppress(ModuleNotFoundError):  # what is before the last dot is no package
+    """Return True if a dotted name is a module or an attribute of one."""
+    with contextlib.suppress(
+        ModuleNotFoundError
+    ):  # the part before the last dot is not a package
         if importlib.util.find_spec(name):
             return True
     parent, _, last = name.rpartition(".")
@@ -214,7 +216,7 @@ def test_names_and_files_that_a_page_has_exist(page: Path):
 
 
 def commands() -> dict[str, dict[str, Any]]:
-    """Each command of `smbox`: its options, with their defaults."""
+    """Return the options of each command of `smbox`, with their defaults."""
     made = typer.main.get_command(main.build([]))
     return {
         name: {"--help": None} | {o: p.default for p in command.params for o in p.opts}

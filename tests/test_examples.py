@@ -1,4 +1,4 @@
-"""Every example runs as its first lines say, and says what it should."""
+"""Tests that every example runs and prints the expected result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAYS = {
 
 
 def test_every_example_is_run():
-    """Here, or by another file of tests that names it."""
+    """This file runs it, or another test file names it."""
     others = [p for p in ROOT.glob("tests/**/test_*.py") if p != Path(__file__).resolve()]
     text = "\n".join(path.read_text() for path in others)
     examples = {path.name for path in ROOT.glob("examples/*.py")}
@@ -34,7 +34,7 @@ def test_every_example_is_run():
 
 @pytest.fixture(scope="module")
 def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """A Python that has what several examples import, which takes seconds in each process."""
+    """Yield a Python with the slow imports of several examples done."""
     with preloading("sklearn.datasets") as python:
         yield python
 

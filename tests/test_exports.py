@@ -1,4 +1,4 @@
-"""What `import smbox` offers: named, present, documented, and all of the error tree."""
+"""Tests of the public names: present, documented, and every error exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifests of docs/kubernetes.md: valid by schema, and their containers really run."""
+"""Tests of the manifests of docs/kubernetes.md: valid by schema, and their commands run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TEMPLATES = (NODES["template"]["spec"], WORKERS["template"]["spec"])
 
 
 def secrets(folder: Path) -> dict[str, dict[str, Path]]:
-    """The keys by the commands of the page: secret, its entries and their files."""
+    """Make keys with the page's commands; return the files of each secret, by entry."""
     (keygen,) = re.findall(r"^    (smbox keygen .*)$", PAGE, re.MULTILINE)
     main = [sys.executable, "-c", PROGRAMS["smbox"]]
     subprocess.run([*main, *shlex.split(keygen)[1:]], cwd=folder, check=True)
@@ -73,7 +73,7 @@ def secrets(folder: Path) -> dict[str, dict[str, Path]]:
 
 
 def mounted(pod: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Write the secrets of a pod as the kubelet would; returns folders by mount path."""
+    """Write the secrets of a pod as the kubelet does; return the folders by mount path."""
     made = secrets(folder)
     mounts = {m["name"]: m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
     places = {}
@@ -93,7 +93,7 @@ def mounted(pod: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def environment(container: dict[str, Any], fields: dict[str, str]) -> dict[str, str]:
-    """The variables of a container, with the downward API's fields of its pod."""
+    """Return the environment of a container, with the fields of its pod filled in."""
     kept = {name: text for name, text in os.environ.items() if "SMBOX_" not in name}
     for each in container["env"]:
         field = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
@@ -103,7 +103,7 @@ def environment(container: dict[str, Any], fields: dict[str, str]) -> dict[str, 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> str:
-    """A PATH with the programs of the image."""
+    """Return a PATH with the programs of the container image."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, words in {**{n: f'-c "{c}"' for n, c in PROGRAMS.items()}, "python": ""}.items():
@@ -114,7 +114,7 @@ def programs(tmp_path: Path) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path, programs: str) -> Iterator[Start]:
-    """Run the container of the memory node of an index; gives its process and address."""
+    """Yield a function that runs a memory node's container; it returns process and address."""
     (container,) = TEMPLATES[0]["containers"]
     (tmp_path / "node").mkdir()
     places = mounted(TEMPLATES[0], tmp_path / "node")
@@ -166,7 +166,7 @@ def test_every_secret_of_the_page_is_mounted_and_no_other(tmp_path: Path):
     made = secrets(tmp_path)
     volumes = [volume for pod in TEMPLATES for volume in pod["volumes"] if "secret" in volume]
     assert {volume["secret"]["secretName"] for volume in volumes} == set(made)
-    assert "node.toml" not in made["smbox-worker"]  # workers do not hold the node's secret
+    assert "node.toml" not in made["smbox-worker"]  # workers do not have the node's secret
     assert all(file.is_file() for entries in made.values() for file in entries.values())
 
 
@@ -187,7 +187,7 @@ def test_workers_find_their_places_and_all_memory_nodes(
     addresses = [start(index)[1] for index in range(NODES["replicas"])]
     pod = TEMPLATES[1]
     (tmp_path / "train.py").write_text(WORKER)
-    # the keys that the nodes know, not new ones
+    # a key that the nodes know, not a new one
     key = tmp_path / "node" / "keys" / "worker.key"
     told = {"PATH": programs, "SMBOX_ADDRESS": ",".join(addresses), "SMBOX_KEY": str(key)}
     (waits,) = pod["initContainers"]

@@ -1,4 +1,4 @@
-"""What a build puts into wheel and sdist, and which compiler it asks for."""
+"""Tests of the build: the contents of wheel and sdist, and the required compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is built, with libraries of earlier builds in it."""
+    """Return a copy of the sources, with libraries of earlier builds in it."""
     copy = tmp_path_factory.mktemp("tree")
     for folder in ("smbox", "memnode", "clients"):
         ignored = shutil.ignore_patterns("__pycache__", "*.so")
@@ -37,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def backend(tree: Path, call: str, **environ: str) -> str:
-    """The last line printed by a call of the build backend in a process of its own."""
+    """Call the build backend in a new process; return the last line of its output."""
     code = f"from hatchling import build; print(build.{call})"
     environment = {name: text for name, text in os.environ.items() if name != "SMBOX_NO_NATIVE"}
     done = subprocess.run(
@@ -49,7 +49,7 @@ def backend(tree: Path, call: str, **environ: str) -> str:
 
 
 def wheel_of(tree: Path, folder: Path, **environ: str) -> tuple[str, set[str]]:
-    """The name of a wheel that is built into a folder, and of the files in it."""
+    """Build a wheel into a folder; return its name and the names of its files."""
     name = backend(tree, f"build_wheel({str(folder)!r})", **environ)
     with zipfile.ZipFile(folder / name) as wheel:
         return name, set(wheel.namelist())
@@ -57,7 +57,7 @@ def wheel_of(tree: Path, folder: Path, **environ: str) -> tuple[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def wheel(quick_cc: str, tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel with the library."""
+    """Return the path of a wheel with the library."""
     folder = tmp_path_factory.mktemp("wheel")
     return folder / wheel_of(tree, folder, CC=quick_cc)[0]
 
@@ -93,7 +93,7 @@ def test_a_wheel_that_was_built_without_a_compiler_loads_its_library(
 
 
 def loaded(wheel: Path, folder: Path) -> tuple[Path, str]:
-    """The library that an installed wheel loads, and its compiler's name."""
+    """Install a wheel into a folder; return the library that it loads, and its compiler."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     code = (

@@ -1,4 +1,4 @@
-"""A fork of a process with torch imported does as a Python that begins anew."""
+"""Tests that a program of preloaded.py behaves as one of a new Python."""
 
 from __future__ import annotations
 

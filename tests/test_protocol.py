@@ -1,4 +1,4 @@
-"""docs/protocol.md and the code say the same: its tables are compared, its example decoded."""
+"""Tests that docs/protocol.md and the code agree: its tables, and its examples in hex."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "protocol.md").read_text()
 
 
 def rows(section: str) -> list[list[str]]:
-    """The first table of a section, without its head."""
+    """Return the rows of the first table of a section, without its head."""
     text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
     table = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE).group().splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]

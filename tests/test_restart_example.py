@@ -1,4 +1,4 @@
-"""A worker of examples/train_restart.py that is killed and started again."""
+"""Tests of examples/train_restart.py: a worker is killed and started again."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Plays the transcripts of tests/scenarios: a client's channel and a node, as stories.
+"""Runs the transcripts of tests/scenarios against a client's channel and a scripted node.
 
-connect applied=N [forgotten]      the HELLO of a fresh connection is answered
-begin NAME OP [NUMBERS]            the caller wants a request
-sends NAME=NUMBER ...              all that goes out now, in order
-interrupt before|after             Ctrl-C strikes when the next request is sent, or just sent
-node NAME STATUS [applied=N]       the node answers NAME's last copy
-leave NAME                         the caller's patience is over
+connect applied=N [forgotten]      the node answers the HELLO of a new connection
+begin NAME OP [NUMBERS]            the caller begins a request, of so many numbers
+sends NAME=NUMBER ...              exactly these requests are sent now, in this order
+interrupt before|after             Ctrl-C comes before, or right after, the next request is sent
+node NAME STATUS [applied=N]       the node answers the last copy of NAME
+leave NAME                         the caller abandons NAME
 done NAME STATUS / open NAME / outcome NAME WORD / fails NAME ERROR / idle / needs-hello
 """
 
@@ -33,7 +33,7 @@ def applied_in(words: tuple[str, ...]) -> int:
 
 
 class Story:
-    """One channel, and the names of its requests."""
+    """A channel, and the requests of a transcript by name."""
 
     def __init__(self) -> None:
         self.script = ScriptNode()

@@ -1,4 +1,4 @@
-"""The job file of docs/slurm.md: its options are sbatch's, its script starts what it says."""
+"""Tests of the job file of docs/slurm.md: its options, and the processes that it starts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SBATCH = {
     "output": r"\S+",
     "time": r"(\d+-)?\d+(:\d\d){0,2}",
 }
-"""Options as sbatch(1) documents them (Slurm 26.11), with the form of their values."""
+"""Options of sbatch(1) (Slurm 26.11), with a pattern for their values."""
 SRUN = {
     *("cpus-per-task", "distribution", "kill-on-bad-exit", "nodes", "ntasks"),
     *("ntasks-per-node", "overlap"),
 }
-"""Options that srun(1) documents."""
+"""Options of srun(1)."""
 WORKER = """
 import os, pathlib, sys
 import smbox
@@ -53,7 +53,7 @@ with smbox.connect() as box, smbox.join(box, "run", expected=world.world_size) a
 
 @pytest.fixture
 def job(tmp_path: Path):
-    """Run the job file as sbatch would on two hosts with two tasks each."""
+    """Return a function that runs the job file as sbatch does: two hosts, four tasks."""
     programs = tmp_path / "bin"
     programs.mkdir()
     stubs = {name: f"'{STUB}' {name}" for name in ("srun", "scontrol")}
@@ -78,7 +78,7 @@ def job(tmp_path: Path):
 
     def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["timeout", "90", "bash", SCRIPT, *words],  # ends all that it has started
+            ["timeout", "90", "bash", SCRIPT, *words],  # it ends all processes of the job
             cwd=tmp_path,
             env=environment | more,
             capture_output=True,
@@ -114,10 +114,12 @@ def test_workers_find_their_places_and_all_memory_nodes(job, tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     said = [(tmp_path / f"rank{rank}").read_text() for rank in range(4)]
     assert said == [f"({rank}, {rank % 2}, {rank // 2}, 2) 64.0 [0, 1]" for rank in range(4)]
-    assert not list(tmp_path.glob("smbox-*"))  # keys and all
+    assert not list(tmp_path.glob("smbox-*"))  # keys included
 
 
-@pytest.mark.parametrize(("kills", "code"), [("0", 7), ("1", 143)])  # srun's is the highest
+@pytest.mark.parametrize(
+    ("kills", "code"), [("0", 7), ("1", 143)]
+)  # the highest code is srun's
 def test_the_job_fails_with_a_worker_and_leaves_nothing(kills, code, job, tmp_path: Path):
     done = job("worker.py", "7", KILL_ON_BAD_EXIT=kills)
     assert done.returncode == code, done.stdout + done.stderr

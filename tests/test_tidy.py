@@ -1,4 +1,4 @@
-"""The form of the tree: tests in every folder, small files, a core without torch."""
+"""Tests of the source tree: tests for every folder, small files, no torch in the core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = ROOT / "tests"
 PACKAGES = {"smbox": ROOT, "memnode": ROOT, "smbox_torch": ROOT / "clients"}
 FILE_LINES_MAX = 300
 FUNCTION_LINES_MAX = 60
-SUITES = {"contracts", "faults", "integration"}  # over many packages
+SUITES = {"contracts", "faults", "integration"}  # they test several packages
 CODE = ("smbox", "memnode", "clients", "tests", "examples", "benchmarks")
 
 WALK = """

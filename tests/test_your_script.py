@@ -1,4 +1,4 @@
-"""A training script needs few changed lines: examples/train.py beside its variants."""
+"""Tests that a training script needs few changes: examples/train.py and its variants."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ACCURACY = re.compile(r"accuracy (\d+\.\d)%")
 
 
 def code(name: str) -> list[str]:
-    """The lines of an example behind its docstring."""
+    """Return the lines of an example after its docstring."""
     return (EXAMPLES / name).read_text().split('"""', 2)[2].strip().splitlines()
 
 
 def diff(variant: str) -> list[str]:
-    """What turns train.py into a variant, with one line around each change."""
+    """Return the diff from train.py to a variant, with one line of context."""
     lines = difflib.unified_diff(
         code("train.py"),
         code(variant),
@@ -45,13 +45,13 @@ def diff(variant: str) -> list[str]:
 
 
 def changed(variant: str) -> list[str]:
-    """The lines that a variant adds or takes away, blank ones aside."""
+    """Return the lines that a variant adds or removes, without blank lines."""
     return [line for line in diff(variant)[2:] if re.match(r"[+-]\s*\S", line)]
 
 
 @pytest.fixture(scope="module")
 def python(preloading: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """A Python that has what the examples import, which takes seconds in each process."""
+    """Yield a Python with the slow imports of the examples done."""
     with preloading("sklearn.datasets") as python:
         yield python
 

@@ -1,4 +1,4 @@
-"""A node that can be killed and started again behind a tcp address that stays, and scripts."""
+"""Fixtures: memory nodes that tests kill, stop and restart, and scripts that use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMNODE += ("--bind",)
 
 
 class Place:
-    """A memory node, two ways to it, and what runs beside it."""
+    """A memory node with a mapped path and a tcp path, and the boxes and scripts of a test."""
 
     def __init__(self, node, proxy, stack):
         self.node, self.proxy, self.name = node, proxy, node.node
@@ -49,7 +49,7 @@ class Place:
         self.node.start_and_wait()
 
     def script(self, code, transport, *arguments, python=sys.executable, **environment):
-        """Start Python code, with a box ``box`` of its own."""
+        """Start Python code in a new process, with a ``box`` of its own."""
         command = [python, "-c", PREAMBLE + textwrap.dedent(code)]
         command += [self.address(transport), transport, *map(str, arguments)]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -104,18 +104,18 @@ def remove(prefix):
 
 @pytest.fixture
 def reads_on():
-    """A script, for ``Place.script``, that reads a region "w" until it is freed."""
+    """Return code for ``Place.script`` that reads the region "w" until it is freed."""
     return READS_ON
 
 
 @pytest.fixture
 def reader():
-    """The same, whole: Python code that is told an address and a transport."""
+    """Return the same as a complete script, whose arguments are an address and a transport."""
     return PREAMBLE + READS_ON
 
 
 class Guarded:
-    """A node that asks for keys."""
+    """A memory node that accepts only clients with keys."""
 
     def __init__(self, folder, stack):
         self.folder, self._stack = folder, stack
@@ -144,7 +144,7 @@ class Guarded:
         return add_client(self.folder, Authorised(name, role, prefix))
 
     def box(self, key, **more):
-        """Connect once the node knows the key: it reads its folder once a second."""
+        """Connect as soon as the node knows the key; it reads its folder once a second."""
         limit_s = time.monotonic() + SOON_S
         while True:
             try:
@@ -156,7 +156,7 @@ class Guarded:
                 return self._stack.enter_context(box)
 
     def denies(self, use, match):
-        """Use it until the node has read its folder again; tell whether it denies so."""
+        """Call ``use`` until the node denies it; return True if the error matches."""
         limit_s = time.monotonic() + SOON_S
         while time.monotonic() < limit_s:
             try:
@@ -179,7 +179,7 @@ def guarded(tmp_path):
 
 
 class StoppableNode:
-    """A memory node in a process of its own."""
+    """A memory node in its own process, which a test can stop by SIGSTOP."""
 
     def __init__(self, node_id):
         self.name = f"deadlines-{secrets.token_hex(4)}"
@@ -204,13 +204,13 @@ class StoppableNode:
 
 @pytest.fixture(scope="session")
 def stoppable():
-    """Starts nodes that can be stopped, by their ids."""
+    """Return the class of nodes that can be stopped; its argument is the node id."""
     return StoppableNode
 
 
 @pytest.fixture(scope="module")
 def stoppable_nodes(stoppable):
-    """Two nodes that can be stopped; tests reach one over tcp, one by its memory."""
+    """Yield two nodes that can be stopped: one for tcp, one for mapped memory."""
     with contextlib.ExitStack() as stack:
         made = {}
         for node_id, transport in enumerate(("tcp", "shm")):

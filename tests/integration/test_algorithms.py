@@ -1,5 +1,4 @@
-"""The algorithms on a memory node, mapped and over tcp: they must do there what they do on
-the model memory, to the last bit."""
+"""Tests that the algorithms give the same bits on a memory node as on the model memory."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ ELASTIC = {"moving_rate": 0.3, "period": 2}
 
 
 def ran(algorithm, *shared, steps: int = STEPS, **settings) -> np.ndarray:
-    """The center after a sequential run of an oracle."""
+    """Return the center after a sequential run of an oracle."""
     x, c = start(), start()
     oracles.run(algorithm(x, c, *shared, gradient(0), steps=steps, lr=LR, **settings))
     return c
@@ -54,7 +53,7 @@ CASES = {
     "EASGD": (EASGD, ELASTIC, lambda: ran(oracles.easgd, **ELASTIC)),
     "EASGD-overlap": (
         EASGD,
-        {"overlap": True, **ELASTIC},  # the next step's exchange has begun
+        {"overlap": True, **ELASTIC},  # the exchange of the next step has begun
         lambda: ran(oracles.easgd, steps=STEPS + 1, **ELASTIC),
     ),
     "EAMSGD": (

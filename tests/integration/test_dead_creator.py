@@ -1,4 +1,4 @@
-"""Who dies while it creates or frees blocks nobody and leaves nothing."""
+"""Tests that a process that dies in create or free blocks nobody and leaves nothing."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def test_a_client_killed_when_it_has_asked_to_free(place):
     region = box.create("some", 4)
     assert place.script(DIES_FREEING, "tcp").wait(60) == -signal.SIGKILL
     with contextlib.suppress(smbox.RegionNotFoundError, smbox.RegionFreedError):
-        box.free("some")  # unless its last message arrived
+        box.free("some")  # unless its last message had arrived
     with pytest.raises(smbox.RegionFreedError):
         region.get()
     assert box.create("some", 5).shape == (5,)
 
 
 def killed_at(line, run):
-    """Run in a child that is killed before the ``line``-th line of our memory's code."""
+    """Run ``run`` in a child that is killed before its ``line``-th line in smbox.memory."""
     folder = str(Path(smbox.memory.__file__).parent)
     child = os.fork()
     if child == 0:
@@ -93,7 +93,7 @@ def killed_at(line, run):
 
 @pytest.mark.parametrize("what", ["create", "free"])
 def test_a_node_killed_anywhere_in_it(what):
-    """What is there afterwards is whole, and its address belongs to nobody else."""
+    """Afterwards every region is complete and has an address of its own."""
     spec = RegionSpec("some", dtypes.by_name("float32"), (150_000,))
     line, seen, killed = 1, set(), True
     while killed:

@@ -1,7 +1,7 @@
-"""No call takes more than a second longer than its timeout, though the node is stopped.
+"""Tests that no call outlasts its timeout by more than a second while the node is stopped.
 
-Each call is made twice: the second one meets what the first one left behind. A few calls are
-made at once, each by a thread with a box of its own: one after the other takes minutes.
+Each call is made twice, because the first one may leave something that delays the second. A few
+calls run at the same time, each in a thread with its own box, because a sequence takes minutes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.shares
 
 
 def fresh():
-    """A name of its own for each try: what was asked for late may be there all the same."""
+    """Return a new name: a late request of an earlier try may still create the earlier one."""
     return f"fresh-{secrets.token_hex(4)}"
 
 
 class Things:
-    """A box, and what its calls need, made while the node answers."""
+    """A box and the objects that the calls need, created while the node answers."""
 
     def __init__(self, box):
         self.box = box
@@ -77,7 +77,7 @@ VERBS = {
     "batch": Things.batch,
     "flush": Things.flush,
 }
-"""Calls that need the node where messages carry the data."""
+"""Calls that need the node on the remote path."""
 
 SINGLE = {
     "snapshot": lambda my, s: my.region.get(snapshot=True, timeout_s=s),
@@ -107,21 +107,21 @@ LEASES = {
 }
 
 LONGER_S = {"snapshot": 1.5}
-"""So long that twice the timeout is more than the timeout and a second."""
+"""Timeouts for which twice the timeout is more than the timeout and a second."""
 
 CALLS = VERBS | SINGLE | SERVICES | LEASES
 MAPPED = [*SERVICES, "lock.acquire of a held one", "member.meet"]
 
 
 def groups(transport, names):
-    """Parameters of a test: a transport, and names of calls that are made at once."""
+    """Return test parameters: a transport, and names of calls that run at the same time."""
     names = list(names)
     parts = [names[first : first + AT_ONCE] for first in range(0, len(names), AT_ONCE)]
     return [pytest.param(transport, part, id=f"{transport}, {part[0]}...") for part in parts]
 
 
 def outlasts(call, my, timeout_s):
-    """Call twice a thing that cannot be done; tell what is wrong with a call, or nothing."""
+    """Call twice what cannot succeed; return a description of a fault, or None."""
     for _ in range(2):
         begun_s = time.monotonic()
         try:
@@ -137,9 +137,9 @@ def outlasts(call, my, timeout_s):
 
 
 def check(node, calls, make):
-    """Make all calls, each with the things that ``make()`` gives it, while a node is stopped.
+    """Make all calls, each on the objects of its own ``make()``, while a node is stopped.
 
-    A thread makes both: a box has a connection for each thread.
+    One thread makes the objects and the call, because a box has a connection for each thread.
     """
     ready, stopped = threading.Barrier(len(calls) + 1), threading.Event()
 

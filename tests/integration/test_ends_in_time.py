@@ -1,4 +1,4 @@
-"""Connecting, closing a box and ending the interpreter end in time while nodes are stopped."""
+"""Tests that connect, close and interpreter exit finish in time while nodes are stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smbox.errors import ConnectError
 
 CALL_S = 0.5
 THREADS = 24
-EXIT_S = 2.0  # of the interpreter itself, on a busy machine
+EXIT_S = 2.0  # for the interpreter itself, on a busy machine
 OUTLASTS_S = 1.0
 WAIT_S = 60.0
 X = np.ones((1 << 18, 2), np.float32)  # four stripes
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.shares
 
 @contextlib.contextmanager
 def in_threads(count, verb):
-    """Let threads do something, which live on as long as the block: each has a channel."""
+    """Run ``work`` in threads that live as long as the block; each has a channel."""
     done, over = threading.Barrier(count + 1), threading.Event()
 
     def work():
@@ -108,7 +108,7 @@ def test_the_interpreter_ends_in_time(stoppable_nodes):
 @pytest.mark.parametrize("timeout_s", [0.1, CALL_S, 1.5])
 @pytest.mark.parametrize("count", [1, 2])
 def test_connecting_ends_in_time(stoppable_nodes, timeout_s, count):
-    """With 1.5 s there is time left after the look at who refuses whom."""
+    """With 1.5 s there is time left after the client has examined the handshake."""
     addresses = ",".join(node.address for node in [*stoppable_nodes.values()][:count])
     with contextlib.ExitStack() as stack:
         for node in stoppable_nodes.values():

@@ -1,4 +1,4 @@
-"""A /dev/shm that is full: an error that says so, nothing half made, and no SIGBUS."""
+"""Tests with a full /dev/shm: a clear error, nothing half made, and no SIGBUS."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ print("ok")
 
 
 def confined(code):
-    """Run code in a mount namespace whose /dev/shm is small."""
+    """Run code in a mount namespace with a small /dev/shm."""
     mounted = 'mount -t tmpfs -o size=32m tmpfs /dev/shm && exec "$0" -c "$1"'
     command = ["unshare", "-m", "sh", "-c", mounted, sys.executable, code]
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)

@@ -1,4 +1,4 @@
-"""Verbs over tcp that end early: by a timeout, by Ctrl-C, or because their process dies."""
+"""Tests of verbs over tcp that end early: by a timeout, by Ctrl-C or by a kill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import smbox
 MIB = 1 << 20
 NBYTES = 24 * MIB
 OUTLASTS_S = 1.0
-BUSY_S = 1.0  # what other test runs may cost
+BUSY_S = 1.0  # allowance for other test runs
 
 STRIKES = """
 timeout_s, rng = 0.5, random.Random(int(sys.argv[3]))
@@ -86,7 +86,7 @@ def test_no_call_outlasts_its_timeout_whatever_was_interrupted_before(place, see
 
 
 def test_the_array_of_a_verb_that_timed_out_is_not_read_again(place):
-    """The bytes that the caller writes then are in no region, though the node was only slow."""
+    """Bytes that the caller writes after the timeout reach no region, even at a slow node."""
     box = place.box("tcp")
     region, other = box.create("w", NBYTES, "uint8"), box.create("other", NBYTES, "uint8")
     x = np.ones(NBYTES, np.uint8)
@@ -160,7 +160,7 @@ sys.stdin.readline()
 
 
 def test_clients_that_crash_after_counting_leave_room(place):
-    """Each one may come back for its answer; that costs its 8 bytes, not a ring of 16 MiB."""
+    """Each client may ask again for its answer: the node keeps 8 bytes, not a 16 MiB ring."""
     box = place.box()
     before = box.stats()["used_nbytes"]
     clients = [place.script(COUNTS, "tcp", index % 4) for index in range(16)]

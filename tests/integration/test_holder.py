@@ -1,4 +1,4 @@
-"""A caller whose patience ends learns over messages, too, who holds the stripe."""
+"""Tests that a timeout over tcp names the process that holds the stripe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def region(box):
 
 @pytest.fixture
 def held(box, region):
-    """The region's stripe, as a writer holds it that was stopped in the middle of a commit."""
+    """Lock the region's stripe, as a writer does that was stopped in a commit."""
     name = box.stats()["name"]
     mapped = MappedRegion.attach(name, int(region.address) & OFFSET_MAX)
     writer = Writer.create(name)

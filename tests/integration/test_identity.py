@@ -1,4 +1,4 @@
-"""A node that is stopped and started again under its name and address has another memory."""
+"""Tests that a node that was stopped and started again has another memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VERBS = {
 
 
 class Held:
-    """What a client holds of a memory."""
+    """The objects of one memory that a client has."""
 
     def __init__(self, box):
         self.box = box
@@ -54,7 +54,7 @@ class Held:
 
 
 def begin_anew(place):
-    """Stop the node and start it again; return a box on its new memory, and regions there."""
+    """Restart the node with a new memory; return a box on it, and its regions."""
     assert place.node.stop() is None
     place.node.start_and_wait()
     box = place.box()

@@ -1,6 +1,7 @@
-"""Ctrl-C at any moment of put, accumulate and elastic: all or nothing of every stripe.
+"""Tests of Ctrl-C at any moment of put, accumulate and elastic: every stripe is old or new.
 
-Over tcp an interrupted elastic may leave the center moved, and x not."""
+Over tcp, an interrupted elastic may have moved the center and not x.
+"""
 
 from __future__ import annotations
 

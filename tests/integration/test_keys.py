@@ -1,4 +1,4 @@
-"""Nodes with keys, over real connections: who gets in, who may do what, who learns what."""
+"""Tests of nodes with keys over real connections: admission, rights and secrecy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_removed_client_is_out_and_others_go_on(guarded):
     kept, gone = guarded.box(guarded.key("kept")), guarded.box(guarded.key("gone"))
     region = kept.create("a", init=ONES)
     theirs = gone.attach("a")
-    assert theirs.get().tolist() == ONES.tolist()  # its connection stands from here on
+    assert theirs.get().tolist() == ONES.tolist()  # now it has a connection
     (guarded.folder / "clients" / "gone.toml").unlink()
     with pytest.raises(AccessDeniedError, match="node refuses this key"):
         smbox.connect(guarded.address, key=guarded.folder / "gone.key")
@@ -131,7 +131,7 @@ def stack():
 
 
 def test_nothing_readable_travels(guarded, stack):
-    """What goes over the network is neither the data nor the names."""
+    """Neither data nor names are readable on the network."""
     relay = stack.enter_context(Relay(guarded.address))
     key = guarded.key("worker")
     guarded.box(key)
@@ -144,7 +144,7 @@ def test_nothing_readable_travels(guarded, stack):
 
 
 class Relay:
-    """Passes the bytes of an address on and keeps them."""
+    """A relay that forwards the bytes of a connection and keeps a copy."""
 
     def __init__(self, address):
         host, port = address.removeprefix("tcp://").split(":")

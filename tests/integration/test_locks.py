@@ -1,4 +1,4 @@
-"""Holders of a lock that are killed or stopped, and a node that starts anew meanwhile."""
+"""Tests of lock holders that are killed or stopped, and of a node that restarts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_process_that_ends_or_closes_its_box_leaves_no_lock(place):
 
 
 def test_a_waiter_at_the_nodes_host_takes_no_lock_while_the_node_is_away(place):
-    """The holder, on another host, cannot renew its lease meanwhile."""
+    """The holder is on another host and cannot renew its lease while the node is away."""
     lock = place.box("shm").lock("door", lease_s=LEASE_S)
     holder = Holder(place, "tcp")
     place.node.kill()

@@ -1,4 +1,4 @@
-"""Training workers that are killed, that end without a word, and that come again or late."""
+"""Tests of training workers that are killed, end without finish, restart or join late."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def box() -> Iterator[smbox.Box]:
 
 
 class Worker:
-    """A script in a process of its own."""
+    """A training script in its own process."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Worker:
     def kill(self) -> None:
         self.process.kill()
         if not self.process.stdout.closed:
-            self.process.stdout.read()  # to its end: a script whose input ends first goes on
+            self.process.stdout.read()  # first, because it goes on when its input ends
         self.process.wait(WAIT_S)
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.close()
@@ -109,7 +109,7 @@ class Worker:
 
 @pytest.fixture
 def start(preloaded: str, box: smbox.Box) -> Iterator[Callable[..., Worker]]:
-    """``start(script, rank, **settings)``: a worker, which is dead at the end of the test."""
+    """Yield ``start(script, rank, **settings)``; its workers are killed after the test."""
     workers = []
 
     def start_one(script: str, rank: int | None = None, **settings) -> Worker:

@@ -1,4 +1,4 @@
-"""Several memory nodes in processes of their own, as one address space."""
+"""Tests of several memory nodes in different processes as one address space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members that are killed or stopped, and a node that is gone for longer than a lease."""
+"""Tests of members that are killed or stopped, and of a node that is gone for a lease."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 
 class Remote:
-    """A member in a process of its own."""
+    """A member in its own process."""
 
     def __init__(self, place, rank=None, transport="shm", lease_s=LEASE_S, **environment):
         code = MEMBER.replace("RANK", str(rank))
@@ -152,7 +152,7 @@ def test_a_script_that_ends_leaves_without_a_word(place, transport):
 def test_a_script_ends_without_a_word_where_the_node_is_gone(place, transport):
     there = Remote(place, transport=transport)
     place.node.kill()
-    time.sleep(LEASE_S)  # so that renewals are under way in vain
+    time.sleep(LEASE_S)  # so that renewals are in flight without an answer
     _, error = there.process.communicate("end\n", timeout=WAIT_S)
     assert (there.process.returncode, error) == (0, "")
     place.node.start_and_wait()

@@ -1,4 +1,4 @@
-"""Boxes across processes: forked, spawned and killed ones, on mapped memory and over tcp."""
+"""Tests of boxes in forked, spawned and killed processes, mapped and over tcp."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import smbox
 
-pytestmark = pytest.mark.shares  # the node keeps answers of channels that may come back
+pytestmark = pytest.mark.shares  # the node keeps answers of channels that may resume
 
 WAIT_S = 60.0
 COUNT = 300_000
@@ -108,7 +108,7 @@ def script(box, code):
 
 
 def test_spawned_processes_connect_by_themselves(box, tmp_path):
-    """In a script of its own: spawning leaves a tracker process behind in whoever spawns."""
+    """Spawn in a separate script, because spawning leaves a tracker process in its parent."""
     path = tmp_path / "spawning.py"
     path.write_text(SPAWNING)
     command = [sys.executable, str(path), box.address, box.transport]
@@ -142,7 +142,7 @@ def test_a_killed_client_leaves_no_stripe_half_changed(box):
 
 
 def test_a_stopped_client_delays_nobody_beyond_the_timeout(box):
-    """What it holds is busy, not broken: the request waits, and goes on when it does."""
+    """A stripe that a stopped client holds is busy: the request waits, and then continues."""
     region = box.attach("sum")
     ones = np.ones(COUNT, np.int64)
     with script(box, ADDING_FOR_EVER) as process:

@@ -1,4 +1,4 @@
-"""Publishers that are killed or stopped, and their successors."""
+"""Tests of publishers that are killed or stopped, and of their successors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def found(box):
 
 
 def first_version(process):
-    """The process that publishes, when it has; it need not be the one that was started."""
+    """Wait for version 1; return its publisher's pid, which may be a child of the process."""
     pid, version = map(int, process.stdout.readline().split())
     assert version == 1
     return pid
@@ -91,7 +91,7 @@ def test_a_second_publisher_is_refused_until_the_first_is_killed(preloaded, plac
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_a_publisher_that_was_stopped_for_too_long_changes_nothing(preloaded, place, transport):
-    """It stops in the middle of a publication, and goes on when a successor has published."""
+    """It is stopped in a publication and continues after a successor has published."""
     box = place.box("shm")
     first = place.script(STOPS_IN_THE_MIDDLE, transport, python=preloaded)
     pid = first_version(first)

@@ -1,4 +1,4 @@
-"""A node killed in the middle of large operations over tcp: exactly once, same answer."""
+"""Tests of a node that is killed during large operations over tcp: each happens once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIDDLE = STRIPES // 2
 
 @contextlib.contextmanager
 def held_up(place, region, stripe):
-    """Hold a stripe, so that an operation is surely in the middle."""
+    """Lock a stripe, so that an operation is certainly in progress."""
     mapped, locks = MappedRegion.attach(place.name, int(region.address)), LockFile(place.name)
     assert locks.try_lock(mapped.lock_byte(stripe))
     try:

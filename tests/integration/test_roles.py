@@ -1,4 +1,4 @@
-"""What clients with keys may do: by their role, and by the prefix of their names."""
+"""Tests of the rights of clients with keys: roles and prefixes of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandblaster where the memory node is killed, and over several nodes: the iterates stay."""
+"""Tests that Sandblaster's iterates do not change by a killed node or by several nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evaluate(x):
 
 @contextlib.contextmanager
 def helper(make_box, disturb):
-    """Run a worker in a thread; ``disturb(computed)`` comes before each of its portions."""
+    """Run a worker in a thread; it calls ``disturb(computed)`` before each portion."""
 
     def work():
         x = torch.zeros(COUNT, dtype=torch.float64, requires_grad=True)

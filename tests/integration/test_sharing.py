@@ -1,4 +1,4 @@
-"""One box in many threads and forked children, and many boxes on one name."""
+"""Tests of one box in many threads and forked children, and of many boxes on one name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["shm", "tcp"])
 
 
 def in_threads(work, count):
-    """Run ``work(index)`` in threads; return what they raised."""
+    """Run ``work(index)`` in threads; return the errors."""
     errors = []
 
     def guarded(index):
@@ -57,7 +57,7 @@ def test_threads_of_one_box(place, transport):
 
 @TRANSPORTS
 def test_a_child_forked_with_a_request_under_way(place, transport):
-    """The parent's request is the parent's; the child begins anew, as a DataLoader's does."""
+    """The parent completes its request; the child connects anew, as in a DataLoader."""
     box = place.box(transport)
     region = box.create("sum", COUNT, "int64")
     ones = np.ones(COUNT, np.int64)

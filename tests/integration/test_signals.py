@@ -1,4 +1,4 @@
-"""Puts with a signal among processes that are killed: a signal never leads its data."""
+"""Tests of puts with a signal while processes are killed: no signal without its data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_killed_writer_leaves_no_signal_without_its_data(place, transport):
         writer.wait()
         seen, found = counter.value, region.get()
         assert found.min() >= seen
-        assert found.max() <= seen + 1  # one may be on its way
+        assert found.max() <= seen + 1  # one may be in flight
 
 
 def test_readers_in_other_processes_see_the_data_of_every_signal(place):
@@ -70,7 +70,7 @@ def test_readers_in_other_processes_see_the_data_of_every_signal(place):
 
 @contextlib.contextmanager
 def held_up(place, region, stripe):
-    """Hold a stripe, so that a put is surely in the middle."""
+    """Lock a stripe, so that a put is certainly in progress."""
     mapped, locks = MappedRegion.attach(place.name, int(region.address)), LockFile(place.name)
     assert locks.try_lock(mapped.lock_byte(stripe))
     try:

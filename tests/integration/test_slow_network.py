@@ -1,4 +1,4 @@
-"""Large arrays over a line where one message takes longer than the patience of a client."""
+"""Test of large arrays on a link where one message takes longer than the retry time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-PACE = 4e6  # a request of 2 MiB takes half a second; patience begins with 0.2 s
+PACE = 4e6  # a request of 2 MiB takes 0.5 s; the first retry comes after 0.2 s
 TIMEOUT_S = 3.0
 COUNT = 16 << 18
 
@@ -18,7 +18,7 @@ def test_what_is_large_gets_through_whatever_time_it_takes(place):
     place.proxy.pace = PACE
     begun_s = time.monotonic()
     region.put(x)
-    assert time.monotonic() - begun_s > TIMEOUT_S  # or the line was not slow
+    assert time.monotonic() - begun_s > TIMEOUT_S  # otherwise the link was not slow
     few = slice(0, COUNT // 8)
     mine = np.zeros(COUNT // 8, np.float32)
     region[few].elastic(mine, 0.5)

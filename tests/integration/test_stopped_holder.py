@@ -1,4 +1,4 @@
-"""A client that is stopped in the middle of a commit delays others, and loses nothing."""
+"""Test of a client that is stopped in a commit: it delays others, and nothing is lost."""
 
 from __future__ import annotations
 

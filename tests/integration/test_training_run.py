@@ -1,4 +1,4 @@
-"""A training script as users start it: by `smbox run` and by torchrun, with a real node."""
+"""Tests of a training script under `smbox run` and under torchrun, with a real node."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def told(output: str, word: str) -> list[tuple[str, ...]]:
-    """The values behind a word, of all workers that said it."""
+    """Return the values after a word, of all workers that printed it."""
     lines = [line.partition(f"{word} ") for line in output.splitlines()]
     return sorted(tuple(rest.split()) for _, found, rest in lines if found)
 
@@ -92,7 +92,7 @@ def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(
     assert "starting it again on its memory" in done.stdout
     groups = told(done.stdout, "group")
     assert [number for number, _ in groups] == ["0", "0", "1", "1"]
-    assert len(set(groups)) == 2  # the workers of a node agree, the nodes need not
+    assert len(set(groups)) == 2  # equal within a node, perhaps different between nodes
     centers = told(done.stdout, "center")
     assert centers == [centers[0]] * 2
     assert centers[0][1] == "tcp"
@@ -100,7 +100,7 @@ def test_two_nodes_of_two_workers_train_on_though_their_memory_node_dies(
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Where a memory node of this test is reached."""
+    """Yield the address of a memory node for this test."""
     argv = [sys.executable, "-m", "memnode", "--bind", "tcp://127.0.0.1:0"]
     argv += ["--memory", "64MiB", "--json", "--parent-pid", str(os.getpid())]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as node:
@@ -139,7 +139,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_memory(tmp_path: Pat
         launcher.communicate(timeout=TIMEOUT_S)
     assert len(family) == 2
     assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
-    # The node has removed its memory: every test fails that leaves segments behind.
+    # The node has removed its memory: a test that leaves segments fails.
 
 
 KILLED = """

@@ -1,4 +1,4 @@
-"""A process without the native library: a client is a remote one, and no node starts."""
+"""Tests without the native library: clients are remote only, and no node starts."""
 
 from __future__ import annotations
 
