@@ -1,8 +1,8 @@
-# smbox from a clean clone: `make demo` shows it at work, `make test` proves it.
+# Commands for a clean clone: `make demo` runs a demonstration, `make test` runs the tests.
 #
-# Everything lives in .venv, made once by python3 -m venv; the stamp files keep the second
-# call quick. PYTHON picks the interpreter, TORCH the PyTorch to install and the torchvision
-# that was built for it, MINUTES the chaos.
+# Everything is installed into .venv; stamp files keep the second call quick. Variables: PYTHON is
+# the interpreter, TORCH the PyTorch to install with its torchvision, MINUTES the length of
+# `make chaos`.
 
 PYTHON  ?= python3
 TORCH   ?= torch==2.13.0 torchvision==0.28.0
@@ -24,15 +24,15 @@ help:  ## show this list
 
 venv: $(STAMP) $(BUILT)  ## install smbox and its tools into .venv
 
-# PyTorch goes first and alone: a pinned release keeps pip from choosing another build of it
-# (gigabytes of CUDA libraries) when it later resolves the extras.
+# PyTorch is installed first. The pinned release prevents that pip selects another build
+# (gigabytes of CUDA libraries) when it resolves the extras.
 $(STAMP): pyproject.toml Makefile hatch_build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "smbox needs Python 3.11 or newer as '$(PYTHON)'; have: $$($(PYTHON) --version 2>&1)."; \
 	  echo "Debian or Ubuntu:  sudo apt-get install -y python3 python3-venv"; \
 	  echo "Another one:       make $(or $(MAKECMDGOALS),venv) PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  echo "'$(PYTHON)' cannot make virtual environments. On Debian or Ubuntu:"; \
+	  echo "'$(PYTHON)' cannot create virtual environments. On Debian or Ubuntu:"; \
 	  echo "  sudo apt-get install -y python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH)
@@ -40,20 +40,19 @@ $(STAMP): pyproject.toml Makefile hatch_build.py
 	@$(BIN)/python -c 'import torchvision' 2>/dev/null || $(WITHOUT_OPERATORS)
 	@touch $(STAMP) $(BUILT)
 
-# PyPI's torchvision is built for CUDA. Beside a PyTorch for the CPU its operators do not load, and
-# the import fails at two registrations that, unlike the others, do not ask whether they are
-# there. Data sets, transforms and most models do without operators.
+# PyPI's torchvision is built for CUDA. With a PyTorch for the CPU its operators do not load, and the
+# import fails at two registrations that do not check whether their operator exists. This edit makes
+# them check. Data sets, transforms and most models need no operators.
 WITHOUT_OPERATORS = sed -i 's/^@torch.library.register_fake("torchvision::\(q*nms\)")/@register_meta("\1")/' \
 	  $(VENV)/lib/python3*/site-packages/torchvision/_meta_registrations.py
 
-# The training frameworks that the tests of smbox_torch.integrations need; without them these
-# tests are skipped.
+# The tests of smbox_torch.integrations need training frameworks; without them they are skipped.
 $(TRIED): $(STAMP)
 	@$(PIP) $(TORCH) -e ".[$(EXTRAS),frameworks]" || \
 	  echo "this index lacks some of the extra 'frameworks'; its tests are skipped"
 	@touch $(TRIED)
 
-# The install above has built the library; this builds it again when its sources change.
+# The installation builds the native library. This rule builds it again after a change of its sources.
 $(BUILT): $(wildcard smbox/native/*.[ch]) smbox/native/compiling.py | $(STAMP)
 	$(BIN)/python -P smbox/native/compiling.py
 	@touch $(BUILT)
@@ -66,16 +65,16 @@ demo: $(BUILT)  ## train a small model on several workers through one memory nod
 	mkdir -p out
 	$(BIN)/smbox demo --picture out/demo.png
 
-# The tests start some thousands of Pythons. Where PYTHONDONTWRITEBYTECODE is set, as in many
-# containers, each of them would compile all of smbox that it imports: a third of its start.
+# The tests start thousands of Python processes. If PYTHONDONTWRITEBYTECODE is set, as in many
+# containers, each of them compiles the modules that it imports, which is a third of its start time.
 test: export PYTHONDONTWRITEBYTECODE =
-# There are processes enough for all cores already.
+# The processes of the tests already use all cores.
 test: export OMP_NUM_THREADS = 1
-test: $(BUILT) $(TRIED)  ## run every test, the core's first, three processes for two cores (minutes)
+test: $(BUILT) $(TRIED)  ## run every test, with three processes for two cores (minutes)
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
 
-# Many tests wait, for other processes and for leases; a process for each core would leave cores
-# idle meanwhile. (nproc would take OMP_NUM_THREADS for the number of cores.)
+# Many tests wait for other processes or for leases. So there are more processes than cores. (nproc
+# would return OMP_NUM_THREADS instead of the number of cores.)
 TESTERS = $$(( ($$(env -u OMP_NUM_THREADS nproc) * 3 + 1) / 2 ))
 
 check: $(STAMP)  ## formatting, lint, types and layers
@@ -84,11 +83,11 @@ check: $(STAMP)  ## formatting, lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP)  ## rewrite the sources in the project's form
+format: $(STAMP)  ## format the sources and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BUILT)  ## measure smbox beside this machine's limits; writes out/bench.{json,md}
+bench: $(BUILT)  ## measure smbox and this machine's limits; writes out/bench.{json,md}
 	mkdir -p out
 	$(BIN)/smbox bench --json > out/bench.json
 	$(BIN)/python benchmarks/table.py out/bench.json | tee out/bench.md
@@ -98,7 +97,7 @@ chaos: $(BUILT)  ## step every commit, kill publishers, then kill, pause and cut
 	$(BIN)/python benchmarks/publishing_kills.py
 	$(BIN)/python -m smbox.testing.chaos --minutes $(MINUTES)
 
-clean:  ## remove .venv and everything that tools have left
+clean:  ## remove .venv and all generated files
 	rm -rf $(VENV) out dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache *.egg-info smbox/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
