@@ -243,7 +243,7 @@ def until() -> Callable[[Callable[[], Any]], None]:
 def having() -> Callable[[str, str], list[psutil.Process]]:
     """Return ``having(variable, value)``, which lists other processes with this variable.
 
-    It omits zombies.
+    It omits zombies, which end with the last process of their namespace.
     """
 
     def find(variable: str, value: str) -> list[psutil.Process]:

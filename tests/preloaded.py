@@ -152,9 +152,7 @@ def become(told: dict, files: array.array) -> list[str]:
     """Adopt the environment, folder and files of the calling process; return the arguments."""
     numbers = told["files"]
     free = 1 + max(*numbers, *files)
-    for number, file in enumerate(
-        files, free
-    ):  # first to numbers that are not used as a target
+    for number, file in enumerate(files, free):  # first to numbers that are no target
         os.dup2(file, number)
         os.close(file)
     for file, number in enumerate(numbers, free):
@@ -181,9 +179,7 @@ def modules_of(environment: dict[str, str]) -> list[str]:
 
 def inherited() -> list[int]:
     """Return the open descriptors of this process."""
-    numbers = map(
-        int, os.listdir("/proc/self/fd")
-    )  # includes that of the listing, which is closed now
+    numbers = map(int, os.listdir("/proc/self/fd"))  # and that of the listing, closed now
     return sorted(each for each in numbers if os.path.exists(f"/proc/self/fd/{each}"))
 
 

@@ -197,9 +197,7 @@ def code_in(page: Path) -> str:
 
 def is_there(name: str) -> bool:
     """Return True if a dotted name is a module or an attribute of one."""
-    with contextlib.suppress(
-        ModuleNotFoundError
-    ):  # the part before the last dot is not a package
+    with contextlib.suppress(ModuleNotFoundError):  # the parent is not a package
         if importlib.util.find_spec(name):
             return True
     parent, _, last = name.rpartition(".")

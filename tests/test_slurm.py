@@ -117,9 +117,7 @@ def test_workers_find_their_places_and_all_memory_nodes(job, tmp_path: Path):
     assert not list(tmp_path.glob("smbox-*"))  # keys included
 
 
-@pytest.mark.parametrize(
-    ("kills", "code"), [("0", 7), ("1", 143)]
-)  # the highest code is srun's
+@pytest.mark.parametrize(("kills", "code"), [("0", 7), ("1", 143)])  # srun's is the highest
 def test_the_job_fails_with_a_worker_and_leaves_nothing(kills, code, job, tmp_path: Path):
     done = job("worker.py", "7", KILL_ON_BAD_EXIT=kills)
     assert done.returncode == code, done.stdout + done.stderr
