@@ -57,20 +57,20 @@ class Change(Transfer):
 
     Args:
         channel: of the thread that begins it.
-        wanted: what is done; its source is not copied.
+        request: what is done; its source is not copied.
         op: of its requests; None: as the operation says.
     """
 
     is_change = True
 
-    def __init__(self, channel: Channel, wanted: Operation, op: Op | None = None) -> None:
-        super().__init__(channel, wanted.first, wanted.limit)
-        self._end = wanted.limit
-        self._operation = wanted
-        self._op = op or op_of(wanted)
-        self._scale = scale_of(wanted)
-        self._source = as_bytes(wanted.source).data
-        self._sink = wanted.sink
+    def __init__(self, channel: Channel, request: Operation, op: Op | None = None) -> None:
+        super().__init__(channel, request.first, request.limit)
+        self._end = request.limit
+        self._operation = request
+        self._op = op or op_of(request)
+        self._scale = scale_of(request)
+        self._source = as_bytes(request.source).data
+        self._sink = request.sink
 
     def payload(self, first: int, limit: int) -> Buffer:
         """Make the second frame of the request for ``[first, limit)``."""
@@ -105,7 +105,12 @@ class Change(Transfer):
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
         """End, after handing on what was done before the refusal."""
-        if done and self._sink is not None and reply.error is not None and not self.is_over:
+        if (
+            done
+            and self._sink is not None
+            and reply.error is not None
+            and not self.is_cancelled
+        ):
             first, limit = message.first, min(message.limit, self.end_of(message, done))
             nbytes = ops.answer_nbytes(self._op, limit - first, self._operation.operand)
             self._sink(first, limit, _old_bytes(reply.error.old, nbytes))
@@ -119,9 +124,9 @@ class Change(Transfer):
 class FromChange(Change):
     """A change whose operand is another region's bytes."""
 
-    def __init__(self, channel: Channel, wanted: Copying) -> None:
-        super().__init__(channel, wanted, Op.FROM)
-        self._ahead = int(wanted.other.address) + wanted.other_first - wanted.first
+    def __init__(self, channel: Channel, request: Copying) -> None:
+        super().__init__(channel, request, Op.FROM)
+        self._ahead = int(request.other.address) + request.other_first - request.first
 
     def payload(self, first: int, limit: int) -> Buffer:  # noqa: ARG002 - as long as the change
         """Name the operand."""
@@ -136,9 +141,9 @@ class SignalledChange(Change):
     never applied without all of the change.
     """
 
-    def __init__(self, channel: Channel, wanted: Signalled) -> None:
-        super().__init__(channel, wanted)
-        self._signal = Change(channel, wanted.signal)
+    def __init__(self, channel: Channel, request: Signalled) -> None:
+        super().__init__(channel, request)
+        self._signal = Change(channel, request.signal)
         self.limit += 1
 
     def next_message(self) -> Message:
@@ -162,15 +167,15 @@ class Batch(Transfer):
 
     Args:
         channel: of the thread that begins it.
-        wanted: what is done.
+        request: what is done.
     """
 
     is_change = True
 
-    def __init__(self, channel: Channel, wanted: Changes) -> None:
-        super().__init__(channel, wanted.first, wanted.limit)
-        self._operations = wanted.operations
-        self._packed = [_packed(operation) for operation in wanted.operations]
+    def __init__(self, channel: Channel, request: Changes) -> None:
+        super().__init__(channel, request.first, request.limit)
+        self._operations = request.operations
+        self._packed = [_packed(operation) for operation in request.operations]
         self._taken = 0  # items whose old bytes are handed on
         self._refusals: set[int] = set()
         self._first_error: SmboxError | None = None
@@ -212,7 +217,7 @@ class Batch(Transfer):
     def refused(self, message: Message, reply: Reply, done: int) -> None:
         """Go on behind the refused change; what it was refused for is raised at the end."""
         at = message.first + done
-        if reply.error is not None and not self.is_over:
+        if reply.error is not None and not self.is_cancelled:
             self._hand_on(message.first, at, reply.error.old)
         self._refusals.add(at)
         self._first_error = self._first_error or reply.raised()

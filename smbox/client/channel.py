@@ -21,7 +21,7 @@ from smbox.client.flight import Flight
 from smbox.client.transfer import Transfer
 from smbox.config import WINDOW_MAX
 from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
-from smbox.paths.threads import Half
+from smbox.paths.threads import ThreadQueue
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
@@ -37,7 +37,7 @@ LOOK_S: Final = 0.002
 HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
-class Channel(Half[Transfer]):
+class Channel(ThreadQueue[Transfer]):
     """What a thread has of a path over messages.
 
     Attributes:
@@ -80,12 +80,12 @@ class Channel(Half[Transfer]):
                 return False
             time.sleep(HANDOVER_S)  # or a thread that waits for the lock never gets it
 
-    def leave(self, transfer: Transfer) -> None:
+    def cancel(self, transfer: Transfer) -> None:
         """Let a transfer's caller go: nothing more is sent, and its arrays are not read.
 
         It waits for RELEASE_S at most, and notes whether its array is free then.
         """
-        transfer.leave()
+        transfer.mark_cancelled()
         transfer.is_array_free = False
         if self._is_inside():
             return  # a signal handler inside a pass, which has the socket in hand
@@ -96,9 +96,9 @@ class Channel(Half[Transfer]):
                 self.flight.waiting.remove(transfer)
         transfer.is_array_free = self._release()
 
-    def told(self, transfer: Transfer) -> None:
+    def mark_reported(self, transfer: Transfer) -> None:
         """Note that somebody was told what a transfer failed with; waits as ``leave``."""
-        super().told(transfer)
+        super().mark_reported(transfer)
         transfer.is_array_free = self._release()
 
     def move(self, deadline_s: float) -> None:
@@ -209,7 +209,7 @@ class Channel(Half[Transfer]):
             while unsent or flight.cut_next():
                 message = unsent[0]
                 message.generation = connection.generation
-                if not transport.send(encode_request(message), lent=True):
+                if not transport.send(encode_request(message), zero_copy=True):
                     break
                 message.copies += 1
                 unsent.popleft()
@@ -229,8 +229,8 @@ class Channel(Half[Transfer]):
             return  # to an earlier copy, of another number; or the node looks who is there
         connection.answered()
         if reply.status is Status.PARKED:
-            told = {} if reply.error is None else reply.error.facts
-            self._parked = {name: told[name] for name in HOLDER_FACTS if name in told}
+            facts = {} if reply.error is None else reply.error.facts
+            self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
         elif reply.status is Status.GAP:
             flight.check_gap(message)
             connection.lose()  # something before it was lost on its way
@@ -239,12 +239,12 @@ class Channel(Half[Transfer]):
         elif not is_next:
             connection.lose()  # the reply to something before it was lost
         else:
-            self.moves += 1
+            self.completed += 1
             self._parked = {}
             flight.answer(message, reply)
             transfer = message.transfer
-            if transfer.is_change and transfer.error is not None and not transfer.is_over:
-                self._unseen = self._unseen or transfer.error
+            if transfer.is_change and transfer.error is not None and not transfer.is_cancelled:
+                self._unreported = self._unreported or transfer.error
 
     def _resume(self, reply: Reply) -> None:
         """Settle by ``applied`` what was in flight, and queue the rest."""
@@ -257,8 +257,8 @@ class Channel(Half[Transfer]):
     def _fail(self, error: SmboxError) -> None:
         """End all that is under way: the session cannot go on; the next begins a new one."""
         for transfer in self.flight.under_way:
-            if transfer.is_change and not transfer.is_done and not transfer.is_over:
-                self._unseen = self._unseen or error
+            if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
+                self._unreported = self._unreported or error
             transfer.fail(error)
         self.flight.clear()
         self._connection.lose()

@@ -56,13 +56,13 @@ class Transport(Protocol):
     those that arrive. One thread uses it at a time.
     """
 
-    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
         """Send one message; never waits.
 
         Args:
             frames: the message.
-            lent: large frames but the first may be sent from the caller's memory, without a
-                copy: it must not change until the reply is here, or ``is_released``.
+            zero_copy: send large frames but the first from the caller's memory, which must
+                not change until the reply is here or ``is_released`` returns True.
 
         Returns:
             False: no room; nothing was sent.
@@ -180,7 +180,7 @@ class Connection:
         self._open_transport = open_transport
         self._identity = identity
         self._hello_id = 0
-        self._left: list[Transport] = []  # closed, and maybe still reading lent memory
+        self._closing: list[Transport] = []  # closed, and maybe still reading lent memory
         self._first_s, self._greeting_max_s = config.resend_after_s, config.resend_after_max_s
         self._greeting_s = self._reply_s = config.resend_after_s
         self._quiet_s = 0.0  # waited since the node was heard: not while the caller computes
@@ -237,12 +237,12 @@ class Connection:
         transport, self.transport = self.transport, None
         if transport is not None:
             transport.close()
-            self._left = [left for left in self._left if not left.is_released()]
-            self._left.append(transport)
+            self._closing = [each for each in self._closing if not each.is_released()]
+            self._closing.append(transport)
 
     def is_released(self) -> bool:
         """Tell whether dropped sockets read no memory, or only for what the node refuses."""
-        return all(left.is_released() for left in self._left)
+        return all(each.is_released() for each in self._closing)
 
     def welcome(self, reply: Reply, *, is_known: bool, is_needed: bool) -> Welcome | None:
         """Judge the answer to a greeting; None: it is no answer to the last one, or a delay.
@@ -260,7 +260,7 @@ class Connection:
         if isinstance(reply.body, Welcome):
             self._identity.admit(self._number, reply.body)
             self.is_greeted = True
-            self._left = []  # what they may still send, the node refuses from now on
+            self._closing = []  # what they may still send, the node refuses from now on
             return reply.body
         error = reply.raised()
         if is_known and isinstance(error, AccessDeniedError):
@@ -293,7 +293,7 @@ class Connection:
 
     def abandon(self) -> None:
         """Let go in a forked child: the connection stays the parent's."""
-        self._left = []
+        self._closing = []
         self.is_greeted = False
         if self.transport is not None:
             self.transport.abandon()

@@ -65,7 +65,7 @@ class Flight:
         """Number the next request and put it in flight; False: none, or no credit yet."""
         while self.waiting:
             transfer = self.waiting[0]
-            if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_over:
+            if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_cancelled:
                 self.waiting.popleft()
                 continue
             message = self._pending
@@ -99,7 +99,10 @@ class Flight:
             return False
         if message.copied_nbytes and sum(m.copied_nbytes for m in flying) > node.answers_nbytes:
             return False
-        if message.lent_nbytes and sum(m.lent_nbytes for m in flying) > node.lent_nbytes:
+        if (
+            message.zero_copy_nbytes
+            and sum(m.zero_copy_nbytes for m in flying) > node.lent_nbytes
+        ):
             return False
         last = self._next + message.numbers - 1
         return not message.fills_ring or last <= self.acknowledged + node.ring_entries
@@ -201,7 +204,7 @@ class Flight:
             transfer, done = message.transfer, message.done(applied)
             is_known = done == message.numbers and not message.needs_answer
             is_taken = message.first < transfer.at or transfer.is_done
-            if is_taken or is_known or transfer.is_over:
+            if is_taken or is_known or transfer.is_cancelled:
                 transfer.settle(message, done)
                 number = message.number + done if done else number
             else:

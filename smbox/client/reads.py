@@ -31,14 +31,14 @@ class Read(Transfer):
 
     Args:
         channel: of the thread that begins it.
-        wanted: what is read.
+        request: what is read.
     """
 
-    def __init__(self, channel: Channel, wanted: Reading | Snapshot) -> None:
-        super().__init__(channel, wanted.first, wanted.limit)
-        self._address = int(wanted.info.address)
-        self._out = as_bytes(wanted.out)
-        self._operand = wanted.operand
+    def __init__(self, channel: Channel, request: Reading | Snapshot) -> None:
+        super().__init__(channel, request.first, request.limit)
+        self._address = int(request.info.address)
+        self._out = as_bytes(request.out)
+        self._operand = request.operand
 
     def next_message(self) -> Message | None:
         """Cut the next request."""
@@ -70,22 +70,22 @@ class Gather(Transfer):
 
     has_ranges = False
 
-    def __init__(self, channel: Channel, wanted: RowsReading) -> None:
-        super().__init__(channel, wanted.first, wanted.limit)
-        self._wanted = wanted
+    def __init__(self, channel: Channel, request: RowsReading) -> None:
+        super().__init__(channel, request.first, request.limit)
+        self._request = request
 
     def next_message(self) -> Message:
         """Ask for the next portion."""
-        wanted, first = self._wanted, self.cut
-        limit = wanted.portion_limit(first)
-        places = wanted.places[first:limit].astype("<i8", copy=False)
-        payload = operands.pack_gather(wanted.row_nbytes, places.tobytes())
-        nbytes = (limit - first) * wanted.row_nbytes
+        request, first = self._request, self.cut
+        limit = request.portion_limit(first)
+        places = request.places[first:limit].astype("<i8", copy=False)
+        payload = operands.pack_gather(request.row_nbytes, places.tobytes())
+        nbytes = (limit - first) * request.row_nbytes
         return Message(
             Op.GATHER,
-            address=int(wanted.info.address) + wanted.begin,
+            address=int(request.info.address) + request.begin,
             nbytes=nbytes,
-            operand=wanted.operand,
+            operand=request.operand,
             payload=payload,
             limit=limit,
             copied_nbytes=nbytes,
@@ -95,24 +95,24 @@ class Gather(Transfer):
         """Store the rows."""
         first, limit = message.first, message.limit
         found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
-        self._wanted.fill(first, limit, found)
+        self._request.fill(first, limit, found)
 
 
 class Dot(Transfer):
     """The sums of products of two ranges, which the node computes; no element travels."""
 
-    def __init__(self, channel: Channel, wanted: Product) -> None:
-        super().__init__(channel, wanted.first, wanted.limit)
-        self._wanted = wanted
+    def __init__(self, channel: Channel, request: Product) -> None:
+        super().__init__(channel, request.first, request.limit)
+        self._request = request
 
     def next_message(self) -> Message:
         """Cut the next request."""
-        wanted, first = self._wanted, self.cut
+        request, first = self._request, self.cut
         limit = ops.end_of(Op.DOT, first, self.limit)
-        other = int(wanted.other.address) + wanted.other_first + first - self.first
+        other = int(request.other.address) + request.other_first + first - self.first
         return Message(
             Op.DOT,
-            address=int(wanted.info.address) + first,
+            address=int(request.info.address) + first,
             nbytes=limit - first,
             payload=operands.pack_address(other),
             limit=limit,
@@ -120,7 +120,7 @@ class Dot(Transfer):
 
     def take(self, message: Message, reply: Reply) -> None:
         """Store the sums."""
-        sums = self._wanted.sums
+        sums = self._request.sums
         begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
         stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
         if len(reply.payload) != stripes * sums.itemsize:
@@ -136,15 +136,15 @@ class SnapshotRead(Read):
 
     Args:
         channel: of the thread that begins it.
-        wanted: what is read.
+        request: what is read.
     """
 
     has_ranges = False  # it is of one moment only as a whole
 
-    def __init__(self, channel: Channel, wanted: Snapshot) -> None:
-        units = wanted.out.nbytes + _COPIED + 1
-        super().__init__(channel, Reading(wanted.info, 0, units, wanted.out))
-        self._source = int(wanted.info.address) + wanted.first
+    def __init__(self, channel: Channel, request: Snapshot) -> None:
+        units = request.out.nbytes + _COPIED + 1
+        super().__init__(channel, Reading(request.info, 0, units, request.out))
+        self._source = int(request.info.address) + request.first
         self._copy: int | None = None  # its address
         self._last = self.limit - 1
         self._tries = 0
@@ -224,7 +224,7 @@ class SnapshotRead(Read):
         is_open = self.is_begun and not self.is_done
         super().cancel()
         if is_open and self._copy is not None:
-            self.half.begin(Call(self.half, Op.FREE, Free(address=self._copy)))
+            self.queue.begin(Call(self.queue, Op.FREE, Free(address=self._copy)))
 
 
 def _lost_address(error: SmboxError) -> object:

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from smbox.client.changes import Batch, Change, FromChange, SignalledChange
 from smbox.client.channel import Channel
-from smbox.client.long_read import LongRead, Restless
 from smbox.client.reads import Dot, Gather, Read, SnapshotRead
 from smbox.client.transfer import Call, Transfer
+from smbox.client.zero_copy_read import ContendedRegions, ZeroCopyRead
 from smbox.config import ClientConfig
 from smbox.deadline import left_s
 from smbox.errors import PeerLostError, RequestTimeoutError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths.readings import Product, Reading, RowsReading, Snapshot, Wanted
+from smbox.paths.readings import PathRequest, Product, Reading, RowsReading, Snapshot
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import Changes, Copying, Operation, RegionInfo, Signalled
@@ -68,19 +68,19 @@ class RemotePath(ThreadedPath[Channel]):
         self._open_channel = open_channel
         self._timeout_s = config.timeout_s
         self._numbers = itertools.count(CONTROL_CHANNEL + 1)
-        self._restless = Restless(config.lend_from_nbytes)
+        self._contended = ContendedRegions(config.lend_from_nbytes)
 
-    def start(self, wanted: Wanted) -> Work:
+    def start(self, request: PathRequest) -> Work:
         """Describe a change or a read; see LocalPath."""
-        if wanted.first == wanted.limit and wanted.info is not None:
-            return self.wait_version(wanted.info, 0)
-        channel = self._half()
-        if isinstance(wanted, Reading) and self._restless.lends(wanted):
-            return LongRead(channel, wanted, self._restless)
-        kind = _TRANSFERS[type(wanted)]
-        if kind is SnapshotRead and count(wanted.first, wanted.limit, STRIPE_NBYTES) == 1:
+        if request.first == request.limit and request.info is not None:
+            return self.wait_version(request.info, 0)
+        channel = self._queue()
+        if isinstance(request, Reading) and self._contended.allows_zero_copy(request):
+            return ZeroCopyRead(channel, request, self._contended)
+        kind = _TRANSFERS[type(request)]
+        if kind is SnapshotRead and count(request.first, request.limit, STRIPE_NBYTES) == 1:
             kind = Read  # a stripe is of one moment
-        return kind(channel, wanted)
+        return kind(channel, request)
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
         """Ask for the region's version.
@@ -90,17 +90,17 @@ class RemotePath(ThreadedPath[Channel]):
             RequestTimeoutError: no answer in time.
         """
         wait_s = self._timeout_s if timeout_s is None else timeout_s
-        call = Call(self._half(), Op.WAIT, address=int(info.address))  # reached at once
+        call = Call(self._queue(), Op.WAIT, address=int(info.address))  # reached at once
         return call.answer(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> VersionWait:
         """Begin to wait for a version; see LocalPath."""
-        return VersionWait(self._half(), info, version)
+        return VersionWait(self._queue(), info, version)
 
     def say_bye(self) -> None:
         """Say goodbye on all channels, so that they wait for the answers at the same time."""
         with self._mutex:
-            channels = list(self._halves)
+            channels = list(self._queues)
         for channel in channels:
             channel.say_bye()
 
@@ -108,16 +108,16 @@ class RemotePath(ThreadedPath[Channel]):
         """Return None: the memory is elsewhere."""
         return None
 
-    def _new_half(self) -> Channel:
+    def _new_queue(self) -> Channel:
         with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box is closed", outcome="none")
-            for channel in self._halves:
-                if channel.is_left:
+            for channel in self._queues:
+                if channel.is_orphaned:
                     channel.thread = threading.current_thread()
                     return channel
             channel = self._open_channel(next(self._numbers))
-            self._halves.append(channel)
+            self._queues.append(channel)
             return channel
 
 
@@ -132,7 +132,7 @@ class VersionWait(Work):
         self.found = 0
         self._channel = channel
         self._address = int(info.address)
-        self._wanted = version  # any whole number: what a header cannot say is never reached
+        self._version = version  # any whole number: what a header cannot say is never reached
         self._slice: Call | None = None
         self._is_reached = False
 
@@ -153,7 +153,7 @@ class VersionWait(Work):
                 pass  # the node's: the version was not reached within this slice
             self._slice = None
             self.found = 0 if call.reply is None else call.reply.version
-            self._is_reached = call.reply is not None and self.found >= self._wanted
+            self._is_reached = call.reply is not None and self.found >= self._version
             if time.monotonic() >= deadline_s:
                 break
         return self._is_reached
@@ -161,7 +161,7 @@ class VersionWait(Work):
     def _begin(self, deadline_s: float) -> Call:
         """Make a slice that ends with the caller's patience: others of the thread follow."""
         wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
-        version = min(max(self._wanted, 0), VERSION_MAX)
+        version = min(max(self._version, 0), VERSION_MAX)
         return Call(
             self._channel, Op.WAIT, address=self._address, nbytes=wait_ms, version=version
         )
@@ -174,4 +174,4 @@ class VersionWait(Work):
 
     def facts(self) -> dict[str, object]:
         """Tell what was waited for."""
-        return {"wanted": self._wanted}
+        return {"wanted": self._version}

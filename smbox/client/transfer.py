@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from smbox.errors import RequestTimeoutError, SmboxError
-from smbox.paths.threads import Half, ThreadWork
+from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.wire.codec import Reply, Request
 from smbox.wire.messages import Body
 from smbox.wire.operands import ITEM_NBYTES
@@ -39,7 +39,7 @@ class Message(Request):
         return len(self.payload) - ITEM_NBYTES * len(self.items)
 
     @property
-    def lent_nbytes(self) -> int:
+    def zero_copy_nbytes(self) -> int:
         """Bytes that it asks for without a copy."""
         return self.nbytes if self.op is Op.LEND else 0
 
@@ -65,7 +65,7 @@ class Message(Request):
         return max(0, min(self.numbers, applied - self.number + 1))
 
 
-class Transfer(ThreadWork):
+class Transfer(QueuedWork):
     """A verb over the wire, cut into messages, answered in order.
 
     All before ``at`` is answered and taken; all before ``cut`` was given to messages. What an
@@ -85,7 +85,7 @@ class Transfer(ThreadWork):
 
     is_change = False
 
-    def __init__(self, channel: Half[Any], first: int, limit: int) -> None:
+    def __init__(self, channel: ThreadQueue[Any], first: int, limit: int) -> None:
         super().__init__(channel, first, limit)
         self.cut = first
         self.is_done = first >= limit
@@ -134,7 +134,7 @@ class Transfer(ThreadWork):
         """Take the whole answer of a message, unless it was taken or nobody wants it."""
         if self.is_done:
             return
-        if message.limit > self.at and not self.is_over:
+        if message.limit > self.at and not self.is_cancelled:
             self.take(message, reply)
         self.advance_to(message.limit)
 
@@ -147,16 +147,18 @@ class Transfer(ThreadWork):
     def advance_to(self, unit: int) -> None:
         """Note that all before a unit is done."""
         self.at = max(self.at, unit)
-        self.is_done = self.is_done or self.at >= (self.cut if self.is_over else self.limit)
+        self.is_done = self.is_done or self.at >= (
+            self.cut if self.is_cancelled else self.limit
+        )
 
     def rewind(self, unit: int) -> None:
         """Note that nothing from a unit on is in flight."""
         self.cut = max(self.at, unit)
         self.advance_to(self.at)
 
-    def leave(self) -> None:
+    def mark_cancelled(self) -> None:
         """Send and take nothing more: the caller has left."""
-        self.is_over = True
+        self.is_cancelled = True
         self.is_done = self.is_done or not self.is_change
         self.advance_to(self.at)
 
@@ -182,7 +184,7 @@ class Call(Transfer):
     """
 
     def __init__(
-        self, channel: Half[Any], op: Op, body: Body | None = None, **fields: Any
+        self, channel: ThreadQueue[Any], op: Op, body: Body | None = None, **fields: Any
     ) -> None:
         super().__init__(channel, 0, 1)
         self.reply: Reply | None = None

@@ -19,9 +19,9 @@ from smbox.errors import AddressRangeError, SmboxError
 from smbox.many.node import Node, Nodes
 from smbox.many.striping import StripedInfo, VersionSum, home_of, versions_of
 from smbox.paths import requests
-from smbox.paths.opening import DataPath, Opened
+from smbox.paths.opening import DataPath, OpenPaths
 from smbox.paths.pair import PathPair
-from smbox.paths.readings import Wanted
+from smbox.paths.readings import PathRequest
 from smbox.paths.sinks import Bytes
 from smbox.paths.work import ByteRange, RegionInfo
 from smbox.work import Work
@@ -50,10 +50,10 @@ class ManyPaths(PathPair):
         with node.named():
             return node.paths.data(info)
 
-    def open(self) -> Opened:
+    def open(self) -> OpenPaths:
         """Open the paths to all nodes; the services are those of the first."""
         reasons = [f"node {node.id}: {node.box.transport_reason}" for node in self._each()]
-        return Opened(self._first.control, self.data(), "; ".join(reasons))
+        return OpenPaths(self._first.control, self.data(), "; ".join(reasons))
 
     def home(self, name: str) -> Node:
         """Return the node that a name belongs to."""
@@ -101,11 +101,11 @@ class ManyPath:
         """How bytes travel: one of LocalPath or RemotePath, or several joined by "+"."""
         return "+".join(sorted({node.box.transport for node in self._nodes.values()}))
 
-    def start(self, wanted: Wanted) -> Work:
+    def start(self, request: PathRequest) -> Work:
         """Describe a change or a read; see LocalPath."""
-        if wanted.first == wanted.limit and wanted.info is not None:
-            return self.wait_version(cast(StripedInfo, wanted.info), 0)
-        shares = wanted.shares()
+        if request.first == request.limit and request.info is not None:
+            return self.wait_version(cast(StripedInfo, request.info), 0)
+        shares = request.shares()
         return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
     def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:
@@ -154,12 +154,12 @@ class Share(Part):
         wanted: the share, of regions of one node.
     """
 
-    def __init__(self, nodes: Nodes, offset: int | None, wanted: Wanted) -> None:
+    def __init__(self, nodes: Nodes, offset: int | None, wanted: PathRequest) -> None:
         super().__init__(Work())
         assert wanted.info is not None
         self.node = nodes[wanted.info.address.node]
         self._offset = offset
-        self._wanted: Wanted | None = wanted
+        self._wanted: PathRequest | None = wanted
 
     def start(self) -> None:
         """Start and begin it, unless that was done; what fails is kept."""

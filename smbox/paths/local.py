@@ -21,7 +21,7 @@ from smbox.memory.segment import NoSegmentError
 from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.mappings import Mappings, check_still_shared
-from smbox.paths.readings import Product, Reading, RowsReading, Snapshot, Wanted
+from smbox.paths.readings import PathRequest, Product, Reading, RowsReading, Snapshot
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import Changes, Copying, NodeInfo, Operation, RegionInfo, Signalled
@@ -34,11 +34,11 @@ class LocalRead(LocalWork[Reading]):
 
     def step(self) -> None:
         """Read what is left."""
-        wanted, reader, first = self.wanted, self.queue.reader, self.first
-        region = self.queue.regions.region(wanted.info)
+        request, reader, first = self.request, self.queue.reader, self.first
+        region = self.queue.regions.region(request.info)
         reader.done = self.at - first  # not that of an earlier read
         try:
-            reader.read(region, first, self.limit, wanted.out, wanted.operand, reader.done)
+            reader.read(region, first, self.limit, request.out, request.operand, reader.done)
         finally:
             self.at = first + reader.done
 
@@ -50,16 +50,16 @@ class LocalRows(LocalWork[RowsReading]):
 
     def step(self) -> None:
         """Read the rows that are left."""
-        wanted, queue = self.wanted, self.queue
-        region = queue.regions.region(wanted.info)
+        request, queue = self.request, self.queue
+        region = queue.regions.region(request.info)
         while self.at < self.limit:
-            limit = wanted.portion_limit(self.at)
-            places = wanted.places[self.at : limit]
-            rows = np.empty((places.size, wanted.out.shape[1]), np.uint8)
+            limit = request.portion_limit(self.at)
+            places = request.places[self.at : limit]
+            rows = np.empty((places.size, request.out.shape[1]), np.uint8)
             queue.reader.read_rows(
-                region, wanted.begin, places, wanted.row_nbytes, rows, operand=wanted.operand
+                region, request.begin, places, request.row_nbytes, rows, operand=request.operand
             )
-            wanted.fill(self.at, limit, rows)
+            request.fill(self.at, limit, rows)
             self.at = limit
 
 
@@ -68,12 +68,12 @@ class LocalDot(LocalWork[Product]):
 
     def step(self) -> None:
         """Sum what is left."""
-        wanted, queue = self.wanted, self.queue
-        region, other = map(queue.regions.region, (wanted.info, wanted.other))
-        first, ahead = self.first, wanted.other_first - self.first
+        request, queue = self.request, self.queue
+        region, other = map(queue.regions.region, (request.info, request.other))
+        first, ahead = self.first, request.other_first - self.first
         for at, end in cut(self.at, self.limit, STRIPE_NBYTES):
             found = queue.reader.dot(region, at, other, at + ahead, end - at)
-            wanted.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
+            request.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
             self.at = end
 
 
@@ -85,11 +85,11 @@ class LocalSnapshot(LocalWork[Snapshot]):
     def step(self) -> None:
         """Copy the range once all its stripes are held."""
         if self._hold is None:
-            region = self.queue.regions.region(self.wanted.info)
+            region = self.queue.regions.region(self.request.info)
             self._hold = Hold(region, self.queue.locks, self.first, self.limit)
-        self._hold.copy_to(as_bytes(self.wanted.out))
+        self._hold.copy_to(as_bytes(self.request.out))
 
-    def rested(self) -> None:
+    def release_locks(self) -> None:
         """Release what is held."""
         if self._hold is not None:
             self._hold.release()
@@ -159,23 +159,23 @@ class LocalPath(ThreadedPath[LocalQueue]):
         super().__init__()
         self._regions = Mappings(node)
 
-    def start(self, wanted: Wanted) -> Work | None:
+    def start(self, request: PathRequest) -> Work | None:
         """Do a change or a read at once where nothing is in its way, else describe it.
 
         None means that it is done. What is described takes effect once it is begun or waited
         for. What has no bytes or rows only sees that the region lives.
         """
-        queue = self._half()
+        queue = self._queue()
         done: int | None = 0
-        if type(wanted) is Reading:
-            done = queue.read(wanted)
-        elif type(wanted) is Operation:
-            done = queue.commit(wanted)
+        if type(request) is Reading:
+            done = queue.read(request)
+        elif type(request) is Operation:
+            done = queue.commit(request)
         if done is None:
             return None
-        if wanted.first == wanted.limit and wanted.info is not None:
-            return self.wait_version(wanted.info, 0)
-        return _WORKS[type(wanted)](queue, wanted, done)
+        if request.first == request.limit and request.info is not None:
+            return self.wait_version(request.info, 0)
+        return _WORKS[type(request)](queue, request, done)
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:  # noqa: ARG002
         """Return the region's version, at once; RegionFreedError."""
@@ -203,15 +203,15 @@ class LocalPath(ThreadedPath[LocalQueue]):
         super().abandon()
         self._regions.abandon()
 
-    def _new_half(self) -> LocalQueue:
+    def _new_queue(self) -> LocalQueue:
         try:
             queue = LocalQueue(self._regions)
         except NoSegmentError:
             check_still_shared(self._regions.node)
             raise
         with self._mutex:
-            left = [other for other in self._halves if other.is_left]
-            self._halves = [other for other in self._halves if other not in left] + [queue]
+            left = [other for other in self._queues if other.is_orphaned]
+            self._queues = [other for other in self._queues if other not in left] + [queue]
         for other in left:
             other.close()
         return queue

@@ -33,14 +33,14 @@ class LocalOrders(LocalWork[W]):
 
     Args:
         queue: of the thread that begins them.
-        wanted: what is done.
+        request: what is done.
         done: how many bytes of the first one are done.
     """
 
     is_chain = False
 
-    def __init__(self, queue: LocalQueue, wanted: W, done: int = 0) -> None:
-        super().__init__(queue, wanted)
+    def __init__(self, queue: LocalQueue, request: W, done: int = 0) -> None:
+        super().__init__(queue, request)
         self._operations = self.operations()
         self.at, self.limit = 0, len(self._operations)
         self._ends = [each.first for each in self._operations]  # as long as there is no block
@@ -116,7 +116,7 @@ class LocalOrders(LocalWork[W]):
                 break
         return self.at
 
-    def ended(self) -> None:
+    def free_resources(self) -> None:
         """Let go of the orders and their regions."""
         self._ends = self._done_to()
         self._block, self._regions, self._parameters = None, [], []
@@ -142,7 +142,7 @@ class LocalChange(LocalOrders[Operation]):
 
     def operations(self) -> list[Operation]:
         """Return the change."""
-        return [self.wanted]
+        return [self.request]
 
 
 class LocalBatch(LocalOrders[Changes]):
@@ -150,7 +150,7 @@ class LocalBatch(LocalOrders[Changes]):
 
     def operations(self) -> list[Operation]:
         """Return the changes."""
-        return [*self.wanted.operations]
+        return [*self.request.operations]
 
 
 class LocalSignalled(LocalOrders[Signalled]):
@@ -160,7 +160,7 @@ class LocalSignalled(LocalOrders[Signalled]):
 
     def operations(self) -> list[Operation]:
         """Return both changes."""
-        return [self.wanted, self.wanted.signal]
+        return [self.request, self.request.signal]
 
     def ranges_done(self) -> list[ByteRange]:
         """List the range of the change that is committed so far."""
@@ -205,12 +205,12 @@ class LocalFrom(LocalWork[Copying]):
             self.at = limit
 
     def _change(self, first: int, limit: int) -> LocalChange:
-        wanted, queue = self.wanted, self.queue
+        request, queue = self.request, self.queue
         operand = np.empty(limit - first, np.uint8)
-        other = queue.regions.region(wanted.other)
-        ahead = wanted.other_first - self.first
+        other = queue.regions.region(request.other)
+        ahead = request.other_first - self.first
         queue.reader.read(other, first + ahead, limit + ahead, operand)
-        part = replace(wanted, first=first, limit=limit, source=operand)
+        part = replace(request, first=first, limit=limit, source=operand)
         return LocalChange(queue, part)
 
 

@@ -22,28 +22,29 @@ from smbox.memory.mapped import MappedRegion
 from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, write_order
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
-from smbox.paths.readings import Reading, Wanted
-from smbox.paths.threads import Half, ThreadWork
+from smbox.paths.readings import PathRequest, Reading
+from smbox.paths.threads import QueuedWork, ThreadQueue
 from smbox.paths.work import Operation
 from smbox.work import Pause
 
-W = TypeVar("W", bound=Wanted)
+W = TypeVar("W", bound=PathRequest)
 
 
-class LocalWork(ThreadWork, Generic[W]):
+class LocalWork(QueuedWork, Generic[W]):
     """One request of a queue, of which ``done`` units are done; subclasses say what a step is.
 
     Attributes:
         queue: of the thread that begins it.
-        wanted: what it does.
+        request: what it does.
         busy: the stripe that stopped its last step.
     """
 
-    def __init__(self, queue: LocalQueue, wanted: W, done: int = 0) -> None:
-        super().__init__(queue, wanted.first, wanted.limit)
+    queue: LocalQueue  # type: ignore[mutable-override] # no request changes its queue
+
+    def __init__(self, queue: LocalQueue, request: W, done: int = 0) -> None:
+        super().__init__(queue, request.first, request.limit)
         self.at += done
-        self.queue = queue
-        self.wanted = wanted
+        self.request = request
         self.busy: StripeBusy | None = None
 
     def step(self) -> None:
@@ -57,14 +58,14 @@ class LocalWork(ThreadWork, Generic[W]):
         """Return a number that grows with the units done, and with what is before this."""
         return super().progress() + self.at
 
-    def ended(self) -> None:
+    def free_resources(self) -> None:
         """Give back what is not needed any more; called once, under the queue's lock."""
 
-    def rested(self) -> None:
+    def release_locks(self) -> None:
         """Release what only somebody who waits may keep; called under the queue's lock."""
 
 
-class LocalQueue(Half[LocalWork[Any]]):
+class LocalQueue(ThreadQueue[LocalWork[Any]]):
     """One thread's writer and its waiting requests.
 
     Attributes:
@@ -129,7 +130,7 @@ class LocalQueue(Half[LocalWork[Any]]):
     def begin(self, work: LocalWork[Any]) -> None:
         """Try a request at once, behind those that were begun before."""
         if not self._run(work):
-            self._rest()
+            self._release_locks()
 
     def drive(self, work: LocalWork[Any], deadline_s: float) -> bool:
         """Run the queue until a request, begun or not, is done; False at the deadline."""
@@ -139,21 +140,21 @@ class LocalQueue(Half[LocalWork[Any]]):
                 if not pause.sleep(deadline_s):
                     return False
         finally:
-            self._rest()
+            self._release_locks()
         return True
 
-    def leave(self, work: LocalWork[Any]) -> None:
+    def cancel(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
         if self._is_inside():
             return  # by a finalizer inside another verb: it is dropped with its owner's
         with self._entered():
             if not work.is_done:
                 if work in self._works:
-                    work.rested()
+                    work.release_locks()
                     self._works.remove(work)
                 cancelled = ConfigError("the request was interrupted; it is cancelled")
                 work.error, work.is_done = cancelled, True
-            work.is_over = True
+            work.is_cancelled = True
 
     def facts(self) -> dict[str, object]:
         """Name the stripe in the way and the process that holds it (0: not known)."""
@@ -211,23 +212,23 @@ class LocalQueue(Half[LocalWork[Any]]):
                 work.busy = busy
                 return False
             except SmboxError as error:
-                work.rested()
+                work.release_locks()
                 work.error, work.is_done = error, True  # both, or it is tried again
             work.busy = None
             work.is_done = True
-        self._unseen = self._unseen or work.error
-        self.moves += 1
+        self._unreported = self._unreported or work.error
+        self.completed += 1
         self._works.popleft()
-        work.ended()
+        work.free_resources()
         return True
 
-    def _rest(self) -> None:
+    def _release_locks(self) -> None:
         """Let others pass until somebody drives the queue again; only the first has begun."""
         if not self._works or self._is_inside():
             return
         with self._entered():
             if self._works:
-                self._works[0].rested()
+                self._works[0].release_locks()
 
 
 def pack(

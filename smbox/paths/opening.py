@@ -48,7 +48,7 @@ SILENCE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenPaths:
     """A client's two paths to its node.
 
     Args:
@@ -62,7 +62,7 @@ class Opened:
     reason: str = "nothing else was tried"
 
 
-def open_paths(config: ClientConfig) -> Opened:
+def open_paths(config: ClientConfig) -> OpenPaths:
     """Connect to the node at ``config.address``, and map its memory if that can be.
 
     Raises:
@@ -83,7 +83,7 @@ def open_paths(config: ClientConfig) -> Opened:
         raise
     remote.data.close()
     name = remote.control.node.name
-    return Opened(remote.control, data, f"node {name!r} keeps its memory in this /dev/shm")
+    return OpenPaths(remote.control, data, f"node {name!r} keeps its memory in this /dev/shm")
 
 
 def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
@@ -108,7 +108,7 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
     return why_not
 
 
-def open_remote(config: ClientConfig) -> Opened:
+def open_remote(config: ClientConfig) -> OpenPaths:
     """Connect to the node at ``config.address`` over ZeroMQ; raises as ``open_paths``."""
     if config.address is None:
         raise ConfigError("no address: give one, or set SMBOX_ADDRESS")
@@ -128,7 +128,7 @@ def open_over(
     address: str,
     config: ClientConfig,
     look: Look = _nothing,
-) -> Opened:
+) -> OpenPaths:
     """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
@@ -151,7 +151,7 @@ def open_over(
             raise
     if control is None:  # greeted again, with the proof that the node demands
         control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
-    return Opened(control, RemotePath(scheme_of(address), open_channel, config))
+    return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
 
 
 def _greet(

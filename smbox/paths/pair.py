@@ -16,10 +16,10 @@ from smbox.config import ClientConfig
 from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, PeerLostError
 from smbox.paths.control import ControlPath
-from smbox.paths.opening import DataPath, Opened, open_paths
+from smbox.paths.opening import DataPath, OpenPaths, open_paths
 from smbox.paths.work import RegionInfo
 
-Opener = Callable[[ClientConfig], Opened]
+Opener = Callable[[ClientConfig], OpenPaths]
 
 
 class PathPair:
@@ -37,7 +37,7 @@ class PathPair:
         self.timeout_s = config.timeout_s
         self.is_closed = False
         self._opener = opener
-        self._opened: Opened | None = None
+        self._opened: OpenPaths | None = None
         self._uuid = b""  # of the memory that the paths lead to, as long as they are open
         self._mutex = threading.Lock()
         _PAIRS.add(self)
@@ -46,7 +46,7 @@ class PathPair:
         """Return the data path; opens it if need be.
 
         Args:
-            info: the region that it is wanted for.
+            info: the region whose data is asked for.
 
         Raises:
             ConfigError: the box was closed.
@@ -75,7 +75,7 @@ class PathPair:
         """
         return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
 
-    def open(self) -> Opened:
+    def open(self) -> OpenPaths:
         """Open both paths if they are not open; raises as ``data`` does."""
         opened = self._opened
         if opened is not None:

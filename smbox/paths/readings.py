@@ -156,9 +156,9 @@ class Product(Struct, frozen=True, eq=False):
     def shares(self) -> list[tuple[int, Product]]:
         """Cut it by node, where the rows of both regions lie beside; see ``Operation``."""
         pieces = self.info.pieces(self.first, self.limit)
-        beside = self.other.pieces(self.other_first, self.other_first + self.limit - self.first)
+        others = self.other.pieces(self.other_first, self.other_first + self.limit - self.first)
         found, at = [], 0
-        for piece, other in zip(pieces, beside, strict=True):
+        for piece, other in zip(pieces, others, strict=True):
             end = at + count(piece.first, piece.limit, STRIPE_NBYTES)
             share = Product(*piece[:3], other.info, other.first, self.sums[at:end])
             found.append((piece.offset, share))
@@ -166,7 +166,7 @@ class Product(Struct, frozen=True, eq=False):
         return found
 
 
-Wanted: TypeAlias = (
+PathRequest: TypeAlias = (
     Operation | Signalled | Copying | Changes | Reading | Snapshot | RowsReading | Product
 )
 """What a verb asks of a path, as data; its arrays are untouchable until it is done."""

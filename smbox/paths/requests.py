@@ -10,7 +10,7 @@ from smbox.deadline import check_seconds, deadline_of, left_s, look_s
 from smbox.errors import AddressRangeError
 from smbox.handle import Handle
 from smbox.paths.pair import PathPair
-from smbox.paths.readings import Wanted
+from smbox.paths.readings import PathRequest
 from smbox.paths.work import ByteRange, RegionInfo
 from smbox.work import Work
 
@@ -40,24 +40,24 @@ def nothing() -> None:
     """Be the result of verbs that have none."""
 
 
-def finish(paths: PathPair, wanted: Wanted, timeout_s: float | None) -> None:
+def finish(paths: PathPair, request: PathRequest, timeout_s: float | None) -> None:
     """Do what a blocking verb wants."""
     if timeout_s is not None:
         check_seconds(timeout_s)
-    work = paths.data(wanted.info).start(wanted)
+    work = paths.data(request.info).start(request)
     if work is not None:
-        Handle(wanted.op, work, nothing, paths.timeout_s).finish(timeout_s)
+        Handle(request.op, work, nothing, paths.timeout_s).finish(timeout_s)
 
 
-def begin(paths: PathPair, wanted: Wanted, result: Callable[[], T]) -> Handle[T]:
+def begin(paths: PathPair, request: PathRequest, result: Callable[[], T]) -> Handle[T]:
     """Begin what a verb wants; its result is made when it is complete."""
-    return Handle(wanted.op, work_of(paths, wanted), result, paths.timeout_s).begin()
+    return Handle(request.op, work_of(paths, request), result, paths.timeout_s).begin()
 
 
-def work_of(paths: PathPair, wanted: Wanted) -> Work:
+def work_of(paths: PathPair, request: PathRequest) -> Work:
     """Return what a verb wants as work, also if it is done already."""
-    work = paths.data(wanted.info).start(wanted)
-    return work or Done(wanted.first, wanted.limit)
+    work = paths.data(request.info).start(request)
+    return work or Done(request.first, request.limit)
 
 
 def wait_version(
@@ -87,9 +87,9 @@ def locate(
         AddressRangeError: not all in one region, or not on its elements' boundaries.
     """
     deadline_s = deadline_of(paths.seconds(timeout_s))
-    wanted = GlobalAddress(address)
-    info = paths.control().locate(wanted, look_s(deadline_s))
-    first = int(wanted) - int(info.address)
+    begin = GlobalAddress(address)
+    info = paths.control().locate(begin, look_s(deadline_s))
+    first = int(begin) - int(info.address)
     facts = {"address": address, "nbytes": nbytes, "region": info.name}
     if nbytes < 0 or first + nbytes > info.nbytes:
         raise AddressRangeError("the range leaves its region", **facts)

@@ -17,24 +17,24 @@ NESTED: Final = (
 )
 
 
-T = TypeVar("T", bound="ThreadWork")
+T = TypeVar("T", bound="QueuedWork")
 
 
-class Half(Generic[T]):
-    """One thread's half of a path; any thread may use it, one at a time.
+class ThreadQueue(Generic[T]):
+    """One thread's queue of a path; any thread may use it, one at a time.
 
     A verb inside a verb of the same thread is an error: it would wait for itself.
 
     Attributes:
         thread: whose it is.
-        moves: how many requests of its work have ended.
+        completed: how many requests of its work have ended.
     """
 
     def __init__(self) -> None:
-        self.moves = 0
+        self.completed = 0
         self.thread = threading.current_thread()
         self._renew_lock()
-        self._unseen: SmboxError | None = None  # of a change, and nobody was told of it
+        self._unreported: SmboxError | None = None  # of a change, and nobody was told of it
 
     @property
     def is_idle(self) -> bool:
@@ -42,7 +42,7 @@ class Half(Generic[T]):
         raise NotImplementedError
 
     @property
-    def is_left(self) -> bool:
+    def is_orphaned(self) -> bool:
         """Whether its thread has ended, with nothing under way."""
         return self.is_idle and not self.thread.is_alive()
 
@@ -54,9 +54,9 @@ class Half(Generic[T]):
         """
         if not self._drive_all(deadline_s):
             return False
-        unseen, self._unseen = self._unseen, None
-        if unseen is not None:
-            raise unseen
+        unreported, self._unreported = self._unreported, None
+        if unreported is not None:
+            raise unreported
         return True
 
     def begin(self, work: T) -> None:
@@ -67,14 +67,14 @@ class Half(Generic[T]):
         """Move work, begun or not, and what is before it; False at the deadline."""
         raise NotImplementedError
 
-    def leave(self, work: T) -> None:
+    def cancel(self, work: T) -> None:
         """Let the caller of work go: its arrays are not read any more. Idempotent."""
         raise NotImplementedError
 
-    def told(self, work: T) -> None:
+    def mark_reported(self, work: T) -> None:
         """Note that somebody was told what work failed with."""
-        if self._unseen is work.error:
-            self._unseen = None
+        if self._unreported is work.error:
+            self._unreported = None
 
     def facts(self) -> dict[str, object]:
         """Tell what is in the way."""
@@ -105,18 +105,18 @@ class Half(Generic[T]):
         return self._lock
 
 
-class ThreadWork(Work):
-    """Work of one thread's half of a path: units ``[first, limit)``, in their order.
+class QueuedWork(Work):
+    """Work of one thread's queue of a path: units ``[first, limit)``, in their order.
 
     Units are bytes of the region, items or rows, as a subclass says.
 
     Attributes:
-        half: of the thread that begins it.
+        queue: of the thread that begins it.
         first: first unit.
         limit: behind the last one.
         at: all before it is done.
-        is_begun: its half has it.
-        is_over: its caller has left.
+        is_begun: its queue has it.
+        is_cancelled: its caller has left.
         is_done: it ended, well or not.
         error: what it failed with.
         has_ranges: its units are bytes of the region, certain as soon as they are done.
@@ -124,40 +124,40 @@ class ThreadWork(Work):
 
     has_ranges = True
 
-    def __init__(self, half: Half[Any], first: int, limit: int) -> None:
-        self.half = half
+    def __init__(self, queue: ThreadQueue[Any], first: int, limit: int) -> None:
+        self.queue = queue
         self.first = self.at = first
         self.limit = limit
-        self.is_begun = self.is_over = self.is_done = False
+        self.is_begun = self.is_cancelled = self.is_done = False
         self.error: SmboxError | None = None
-        self._moves = 0
+        self._completed = 0
 
     def begin(self) -> None:
-        """Join the half, unless that was done."""
+        """Join the queue, unless that was done."""
         if not self.is_begun:
-            self.half.begin(self)
+            self.queue.begin(self)
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive the half until this is done; begins it, if need be."""
-        if not self.is_done and not self.half.drive(self, deadline_s):
+        """Drive the queue until this is done; begins it, if need be."""
+        if not self.is_done and not self.queue.drive(self, deadline_s):
             return False
-        if self.error is not None and not self.is_over:
-            self.half.told(self)
+        if self.error is not None and not self.is_cancelled:
+            self.queue.mark_reported(self)
             raise self.error
         return True
 
     def cancel(self) -> None:
-        """Leave the half; what is done stays."""
-        self.half.leave(self)
+        """Leave the queue; what is done stays."""
+        self.queue.cancel(self)
 
     def progress(self) -> int:
-        """Return how many requests of the half have ended: first those before this.
+        """Return how many requests of the queue have ended: first those before this.
 
         Those behind it are not counted: one that is done would seem to get on for ever.
         """
         if not self.is_done:
-            self._moves = self.half.moves
-        return self._moves
+            self._completed = self.queue.completed
+        return self._completed
 
     def outcome(self) -> str:
         """Tell what is known of the effect."""
@@ -170,23 +170,23 @@ class ThreadWork(Work):
         return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
 
     def facts(self) -> dict[str, object]:
-        """Tell what is in the way of the half."""
-        return self.half.facts()
+        """Tell what is in the way of the queue."""
+        return self.queue.facts()
 
 
-H = TypeVar("H", bound=Half[Any])
+H = TypeVar("H", bound=ThreadQueue[Any])
 
 
 class ThreadedPath(Generic[H]):
-    """The part of a data path that knows its threads' halves; a subclass makes them.
+    """The part of a data path that knows its threads' queues; a subclass makes them.
 
-    Any thread of a Box uses its path; what belongs to a thread (writer, channel) is its half.
+    Any thread of a Box uses its path; what belongs to a thread (writer, channel) is its queue.
     """
 
     def __init__(self) -> None:
-        self._halves: list[H] = []
-        self._mutex = threading.RLock()  # a signal handler may make a half in a making
-        self._mine = threading.local()
+        self._queues: list[H] = []
+        self._mutex = threading.RLock()  # a signal handler may make a queue in a making
+        self._local = threading.local()
         self._is_closed = False
 
     def flush(self, deadline_s: float) -> bool:
@@ -200,10 +200,10 @@ class ThreadedPath(Generic[H]):
         is_complete = True
         first_error: SmboxError | None = None
         with self._mutex:
-            halves = list(self._halves)
-        for half in halves:
+            queues = list(self._queues)
+        for queue in queues:
             try:
-                is_complete = half.drain(deadline_s) and is_complete
+                is_complete = queue.drain(deadline_s) and is_complete
             except SmboxError as error:
                 first_error = first_error or error
         if first_error is not None:
@@ -217,9 +217,9 @@ class ThreadedPath(Generic[H]):
         """Let go of everything; changes under way are not waited for. Idempotent."""
         self.say_bye()
         with self._mutex:
-            halves = self._let_go()
-        for half in halves:
-            half.close()
+            queues = self._take_queues()
+        for queue in queues:
+            queue.close()
 
     def abandon(self) -> None:
         """Let go after a fork, in the child: never send, never unlock, never unlink.
@@ -227,22 +227,22 @@ class ThreadedPath(Generic[H]):
         Other threads of the parent may have held its mutexes, which stay held for ever.
         """
         self._mutex = threading.RLock()
-        for half in self._let_go():
-            half.abandon()
+        for queue in self._take_queues():
+            queue.abandon()
 
-    def _let_go(self) -> list[H]:
+    def _take_queues(self) -> list[H]:
         self._is_closed = True
-        halves, self._halves = self._halves, []
-        self._mine = threading.local()
-        return halves
+        queues, self._queues = self._queues, []
+        self._local = threading.local()
+        return queues
 
-    def _half(self) -> H:
+    def _queue(self) -> H:
         try:
-            half: H = self._mine.half
+            queue: H = self._local.queue
         except AttributeError:
-            half = self._mine.half = self._new_half()
-        return half
+            queue = self._local.queue = self._new_queue()
+        return queue
 
-    def _new_half(self) -> H:
-        """Make a half for this thread, or hand it that of a thread that has ended."""
+    def _new_queue(self) -> H:
+        """Make a queue for this thread, or hand it that of a thread that has ended."""
         raise NotImplementedError

@@ -39,12 +39,12 @@ class RegionInfo(Described):
         """Cut bytes ``[first, limit)`` of its data by the nodes that they lie on: here one."""
         return [Piece(self, first, limit, 0)]
 
-    def one_piece(self, first: int, limit: int, wanted: str) -> Piece:
-        """Return the only piece; ConfigError, which says what was wanted: there are several."""
+    def one_piece(self, first: int, limit: int, verb: str) -> Piece:
+        """Return the only piece; ConfigError, which names the verb: there are several."""
         piece, *others = self.pieces(first, limit)
         if others:
             raise ConfigError(
-                f"{wanted} is of rows of one part: take a slice by region.parts",
+                f"{verb} is of rows of one part: take a slice by region.parts",
                 region=self.name,
                 nodes=[each.info.address.node for each in (piece, *others)],
             )
@@ -169,8 +169,8 @@ class Operation(Struct, frozen=True, eq=False):
         pieces = self.info.pieces(*span)
         if pieces[0].info is self.info:
             return [(0, self)]
-        beside = zip(*(state.pieces(*span) for state in self.states), strict=True)
-        states = list(beside) or [()] * len(pieces)
+        by_state = zip(*(state.pieces(*span) for state in self.states), strict=True)
+        states = list(by_state) or [()] * len(pieces)
         return [
             (piece.offset, self._share(piece, tuple(each.info for each in mine)))
             for piece, mine in zip(pieces, states, strict=True)
@@ -216,10 +216,10 @@ class Copying(Operation, frozen=True, eq=False, kw_only=True):
     def shares(self) -> Sequence[tuple[int, Self]]:
         """Cut it by node, where the rows of both regions lie beside; see ``Operation``."""
         other_limit = self.other_first + self.limit - self.first
-        beside = self.other.pieces(self.other_first, other_limit)
+        others = self.other.pieces(self.other_first, other_limit)
         return [
             (offset, replace(share, other=piece.info, other_first=piece.first))
-            for (offset, share), piece in zip(super().shares(), beside, strict=True)
+            for (offset, share), piece in zip(super().shares(), others, strict=True)
         ]
 
 

@@ -75,7 +75,7 @@ class InprocTransport:
             raise TransportError("the connection is closed")
         return inbox
 
-    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:  # noqa: ARG002 -- copied at once
         """Hand the message over; there is always room."""
         self._arrived()
         self._hub.deliver(self._connection, frames)

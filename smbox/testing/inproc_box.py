@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from smbox.box import Box
 from smbox.client.connection import OpenTransport
 from smbox.config import ClientConfig
-from smbox.paths.opening import Opened, open_over
+from smbox.paths.opening import OpenPaths, open_over
 from smbox.paths.pair import PathPair
 from smbox.testing.inproc import Answers
 from smbox.wire.header import Buffer
@@ -65,7 +65,7 @@ def inproc_paths(open_transport: OpenTransport, config: ClientConfig) -> PathPai
     return PathPair(config, partial(_open_paths, open_transport))
 
 
-def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> Opened:
+def _open_paths(open_transport: OpenTransport, config: ClientConfig) -> OpenPaths:
     assert config.address is not None
     remote = open_over(open_transport, config.address, config)
     return replace(remote, reason="the node is in this process")

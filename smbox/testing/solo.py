@@ -28,7 +28,7 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.region_header import RegionSpec
 from smbox.paths.control import ControlPath
 from smbox.paths.local import LocalPath
-from smbox.paths.opening import Opened
+from smbox.paths.opening import OpenPaths
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 
@@ -178,11 +178,11 @@ class SoloOpener:
     def __init__(self, control: SoloControl) -> None:
         self.control = control
 
-    def __call__(self, config: ClientConfig) -> Opened:  # noqa: ARG002 - an opener's form
+    def __call__(self, config: ClientConfig) -> OpenPaths:  # noqa: ARG002 - an opener's form
         """Open a local path."""
         data = LocalPath(self.control.node)
         control = cast("ControlPath", self.control)  # a test compares their methods
-        return Opened(control, data, "this process owns the memory")
+        return OpenPaths(control, data, "this process owns the memory")
 
 
 @contextlib.contextmanager

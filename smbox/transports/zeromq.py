@@ -168,13 +168,13 @@ class ZmqTransport:
         ):
             self._socket.setsockopt(option, value)
 
-    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
+    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
         """Send one message, or return False when there is no room."""
         last = len(frames) - 1
         try:
             for index, frame in enumerate(frames):
                 flags = _NOW_MORE if index < last else _NOW
-                if lent and index and len(frame) >= LENT_NBYTES_MIN:
+                if zero_copy and index and len(frame) >= LENT_NBYTES_MIN:
                     self._lend(frame, flags)
                 else:
                     self._socket.send(frame, flags)

@@ -124,7 +124,7 @@ class Player:
             node.hello(script.wire)
             script.move()
         elif op == "leave":
-            waiting = [each for each in self.begun if not (each.is_done or each.is_over)]
+            waiting = [each for each in self.begun if not (each.is_done or each.is_cancelled)]
             for transfer in waiting[:1]:
                 transfer.cancel()
         elif op == "interrupt":
@@ -172,7 +172,7 @@ class Player:
             if isinstance(transfer, Scripted):
                 wanted += [(index, part) for part in range(transfer.done)]
                 check_told(transfer, ended=transfer not in self.cut_off)
-            elif not (transfer.is_over or transfer in self.cut_off):
+            elif not (transfer.is_cancelled or transfer in self.cut_off):
                 assert transfer.reply is not None
                 at = max(at for at, entry in enumerate(log) if entry == (index, -1))
                 assert all(later > index for later, part in log[at:] if part >= 0)
@@ -183,9 +183,9 @@ class Player:
 def check_told(transfer: Scripted, *, ended: bool) -> None:
     """Check that a change ended, and that its old bytes came."""
     assert transfer.is_done or not ended
-    if ended and transfer.error is None and not transfer.is_over:
+    if ended and transfer.error is None and not transfer.is_cancelled:
         assert transfer.outcome() == "all"
-    if transfer.answers and not transfer.is_over:
+    if transfer.answers and not transfer.is_cancelled:
         assert sorted(transfer.old) == list(range(transfer.done))
 
 

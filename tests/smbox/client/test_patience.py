@@ -18,7 +18,7 @@ class Silence:
         self.clock = clock
         self.answers_after_s = LONG_S
 
-    def send(self, frames, *, lent=False):
+    def send(self, frames, *, zero_copy=False):
         return True
 
     def receive(self, timeout_s):

@@ -179,12 +179,12 @@ class Losing:
         self._control = control
         self._inner = node.connect()
 
-    def send(self, frames, *, lent=False):
+    def send(self, frames, *, zero_copy=False):
         if decode_request(frames).op is Op.GET:
             for address, region in list(self._node.memory.regions.items()):
                 if region.state == RegionState.BUILDING:
                     self._control.free(address, 10.0)
-        return self._inner.send(frames, lent=lent)
+        return self._inner.send(frames, zero_copy=zero_copy)
 
     def __getattr__(self, name):
         return getattr(self._inner, name)

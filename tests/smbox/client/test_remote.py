@@ -112,7 +112,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(client):
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with work.half._lock:
+        with work.queue._lock:
             held.set()
             go_on.wait()
 

@@ -9,7 +9,7 @@ from smbox.errors import ConfigError
 from smbox.native import library
 from smbox.paths import opening
 from smbox.paths.local import LocalPath
-from smbox.paths.opening import Opened, open_paths, why_messages
+from smbox.paths.opening import OpenPaths, open_paths, why_messages
 from smbox.paths.work import NodeInfo
 
 ELSEWHERE = NodeInfo("no-such-node", b"x" * 16, 0, 1)
@@ -72,7 +72,7 @@ class Fake:
 
 @pytest.fixture
 def remote(solo, monkeypatch):
-    found = Opened(Fake(solo.control.node), Fake(None))
+    found = OpenPaths(Fake(solo.control.node), Fake(None))
     monkeypatch.setattr(opening, "open_remote", lambda config: found)
     return found
 

@@ -237,7 +237,7 @@ def test_an_abandoned_path_ends_its_requests_and_begins_anew(solo, box, held):
     own = slots(solo)
     with held(region):
         handle = region.put_nb(np.ones(4, np.float32))
-        queue = box._paths.data()._half()
+        queue = box._paths.data()._queue()
         box._paths.abandon()
     with pytest.raises(PeerLostError):
         handle.wait()

@@ -276,7 +276,7 @@ def test_a_verb_in_a_signal_handler_inside_a_verb_is_refused(box, region):
             return getattr(self._inner, name)
 
     former = signal.signal(signal.SIGUSR1, handler)
-    queue = box._paths.data()._half()
+    queue = box._paths.data()._queue()
     reader, queue.reader = queue.reader, Strike(queue.reader)
     try:
         region.get()

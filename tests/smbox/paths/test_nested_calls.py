@@ -22,7 +22,9 @@ def test_a_signal_handler_while_a_request_is_left_to_rest_is_refused(box, held, 
         refused.append(True)
 
     before = signal.signal(signal.SIGUSR1, handler)
-    monkeypatch.setattr(LocalWork, "rested", lambda _: signal.raise_signal(signal.SIGUSR1))
+    monkeypatch.setattr(
+        LocalWork, "release_locks", lambda _: signal.raise_signal(signal.SIGUSR1)
+    )
     try:
         with held(region, 1):
             handle = region.accumulate_nb(ONES)  # waits for the stripe, and rests

@@ -14,7 +14,7 @@ from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
 from smbox.errors import ConfigError, PeerLostError
 from smbox.paths import pair
-from smbox.paths.opening import Opened
+from smbox.paths.opening import OpenPaths
 from smbox.paths.pair import PathPair
 from smbox.paths.work import NodeInfo, RegionInfo
 from smbox.testing.contract_tools import in_threads
@@ -43,7 +43,7 @@ OPENED = []
 
 def open_fake(config):
     assert config == CONFIG
-    OPENED.append(Opened(Fake(), Fake(), "a test"))
+    OPENED.append(OpenPaths(Fake(), Fake(), "a test"))
     return OPENED[-1]
 
 

@@ -44,7 +44,7 @@ def transport(request):
 def test_messages_arrive_whole_and_in_order(transport):
     sizes = [0, 1, 64, 4096, 1 << 20]
     for size in sizes:
-        assert transport.send([b"header %d" % size, b"x" * size], lent=True)
+        assert transport.send([b"header %d" % size, b"x" * size], zero_copy=True)
     for size in sizes:
         frames = transport.receive(WAIT_S)
         assert [bytes(frame) for frame in frames] == [b"header %d" % size, b"x" * size]

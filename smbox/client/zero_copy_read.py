@@ -34,7 +34,7 @@ TORN_SHARE_MAX: Final = 1 / 8
 """Of the pieces of a read, read twice, that are worth it: a copy costs the node a third."""
 
 
-class Restless:
+class ContendedRegions:
     """Regions that are changed so often that reading them without a copy is in vain.
 
     Args:
@@ -43,14 +43,16 @@ class Restless:
 
     def __init__(self, lend_from_nbytes: float) -> None:
         self._lend_from_nbytes = lend_from_nbytes
-        self._left: dict[int, int] = {}  # by address: reads that are still to be of copies
+        self._copied_reads: dict[
+            int, int
+        ] = {}  # by address: reads that are still to be of copies
 
-    def lends(self, reading: Reading) -> bool:
+    def allows_zero_copy(self, reading: Reading) -> bool:
         """Tell whether what is read now goes without a copy; the path asks before each read."""
         info, nbytes = reading.info, reading.limit - reading.first
-        left = self._left.pop(int(info.address), 0)
+        left = self._copied_reads.pop(int(info.address), 0)
         if left > 1:
-            self._left[int(info.address)] = left - 1
+            self._copied_reads[int(info.address)] = left - 1
         return (
             not (left or reading.operand)
             and self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
@@ -60,10 +62,10 @@ class Restless:
     def note_torn(self, info: RegionInfo, torn: int, count: int) -> None:
         """Learn that ``torn`` of ``count`` pieces had to be read again."""
         if torn > TORN_SHARE_MAX * count:
-            self._left[int(info.address)] = COPIED_READS
+            self._copied_reads[int(info.address)] = COPIED_READS
 
 
-class LongRead(Read):
+class ZeroCopyRead(Read):
     """A read of a range into an array, without a copy at the node.
 
     Units are the bytes; one for the look at the stamps; and one for each request that reads
@@ -72,11 +74,11 @@ class LongRead(Read):
 
     has_ranges = False  # before the look at the stamps no byte is certain
 
-    def __init__(self, channel: Channel, wanted: Reading, restless: Restless) -> None:
-        super().__init__(channel, wanted)
-        self._info = wanted.info
+    def __init__(self, channel: Channel, request: Reading, contended: ContendedRegions) -> None:
+        super().__init__(channel, request)
+        self._info = request.info
         self._end = self.limit
-        self._restless = restless
+        self._contended = contended
         self._stamps: dict[int, int] = {}  # by first byte of a piece
         self._torn: list[ByteRange] = []
         self.limit += 2  # what is torn is not known yet
@@ -118,4 +120,4 @@ class LongRead(Read):
         ]
         self._torn = [part for piece in torn for part in ops.cut(*piece)]
         self.limit = self._end + 1 + len(self._torn)
-        self._restless.note_torn(self._info, len(torn), len(lent))
+        self._contended.note_torn(self._info, len(torn), len(lent))

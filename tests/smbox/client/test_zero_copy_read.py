@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smbox.client.long_read import COPIED_READS, LongRead, Restless
+from smbox.client.zero_copy_read import COPIED_READS, ContendedRegions, ZeroCopyRead
 from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError, RemoteProtocolError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
@@ -182,7 +182,7 @@ def test_a_restless_region_is_read_by_copies_for_a_while(node, client, monkeypat
 def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
     info, x = filled(node, client)
     region, looks = node.memory.regions[int(info.address)], []
-    handle, compare = node._handle, LongRead._compare
+    handle, compare = node._handle, ZeroCopyRead._compare
 
     def changed(connection, frames):
         if frames and decode_request(frames).op is Op.STAMPS:
@@ -198,7 +198,7 @@ def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(node.hub, "_handler", changed)
-    monkeypatch.setattr(LongRead, "_compare", struck)
+    monkeypatch.setattr(ZeroCopyRead, "_compare", struck)
     out = np.empty(COUNT, np.float32)
     work = begin(client, info, out)
     with pytest.raises(KeyboardInterrupt):
@@ -212,20 +212,20 @@ def test_a_look_that_was_interrupted_is_forgotten(node, client, monkeypatch):
 
 def test_which_reads_are_lent(node, client):
     info, _ = filled(node, client)
-    restless = Restless(100)
+    contended = ContendedRegions(100)
     out = np.empty(0, np.uint8)
 
-    def lends(nbytes, info=info):
-        return restless.lends(Reading(info, 0, nbytes, out))
+    def allows_zero_copy(nbytes, info=info):
+        return contended.allows_zero_copy(Reading(info, 0, nbytes, out))
 
-    assert lends(100)
-    assert not lends(99)
-    assert not lends(STAMPED_NBYTES_MAX + 1)
-    assert not lends(100, replace(info, consistency=Consistency.NONE))
-    assert not restless.lends(Reading(info, 0, 100, out, by_name("float16").code))
-    restless.note_torn(info, torn=1, count=8)
-    assert lends(100)
-    restless.note_torn(info, torn=2, count=8)
+    assert allows_zero_copy(100)
+    assert not allows_zero_copy(99)
+    assert not allows_zero_copy(STAMPED_NBYTES_MAX + 1)
+    assert not allows_zero_copy(100, replace(info, consistency=Consistency.NONE))
+    assert not contended.allows_zero_copy(Reading(info, 0, 100, out, by_name("float16").code))
+    contended.note_torn(info, torn=1, count=8)
+    assert allows_zero_copy(100)
+    contended.note_torn(info, torn=2, count=8)
     for _ in range(COPIED_READS):
-        assert not lends(100)
-    assert lends(100)
+        assert not allows_zero_copy(100)
+    assert allows_zero_copy(100)
