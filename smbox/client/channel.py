@@ -14,6 +14,7 @@ before it is sent, and its reply is taken before it leaves.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from smbox.client.connection import Connection, Transport
@@ -21,11 +22,12 @@ from smbox.client.flight import Flight
 from smbox.client.transfer import Transfer
 from smbox.config import WINDOW_MAX
 from smbox.errors import PeerLostError, SessionExpiredError, SmboxError
-from smbox.paths.threads import ThreadQueue
+from smbox.paths.threads import ThreadQueue, exclusive
 from smbox.wire.codec import Reply, decode_reply, encode_request
 from smbox.wire.header import Buffer
 from smbox.wire.ops import Op
 from smbox.wire.status import Status
+from smbox.work import NestedCallError
 
 SLICE_S: Final = 0.05
 """How long one pass keeps other threads from the channel."""
@@ -66,87 +68,95 @@ class Channel(ThreadQueue[Transfer]):
         return {"silent_s": silent_s} | self._parked
 
     def begin(self, transfer: Transfer) -> None:
-        """Take a transfer, and send of it what can be sent at once."""
-        with self._entered():
-            self._pass(transfer, None)
+        """Queue a transfer, and send what can be sent at once."""
+        self._pass(transfer, None)
 
     def drive(self, transfer: Transfer, deadline_s: float) -> bool:
-        """Move a transfer, begun or not, until it is done (True) or until the deadline."""
-        while True:
-            with self._entered():
-                if self._pass(transfer, deadline_s):
-                    return True
+        """Run a transfer, begun or not, until it is done (True) or until the deadline."""
+        while not self._pass(transfer, deadline_s):
             if time.monotonic() >= deadline_s:
                 return False
             time.sleep(HANDOVER_S)  # or a thread that waits for the lock never gets it
+        return True
 
     def cancel(self, transfer: Transfer) -> None:
-        """Let a transfer's caller go: nothing more is sent, and its arrays are not read.
+        """Cancel a transfer: nothing more is sent, and its arrays are not accessed.
 
-        It waits for RELEASE_S at most, and notes whether its array is free then.
+        Waits for RELEASE_S at most, and notes whether the transport has released its array.
         """
         transfer.mark_cancelled()
         transfer.is_array_free = False
-        if self._is_inside():
-            return  # a signal handler inside a pass, which has the socket in hand
-        with self._entered():
-            if any(message.transfer is transfer for message in self.flight.messages):
-                self._connection.lose()
-            if transfer in self.flight.waiting:
-                self.flight.waiting.remove(transfer)
-        transfer.is_array_free = self._release()
+        with suppress(NestedCallError):  # a signal handler inside a pass, which uses the socket
+            self._remove(transfer)
+            transfer.is_array_free = self._await_release()
+
+    @exclusive
+    def _remove(self, transfer: Transfer) -> None:
+        if any(message.transfer is transfer for message in self.flight.messages):
+            self._connection.lose()
+        if transfer in self.flight.waiting:
+            self.flight.waiting.remove(transfer)
 
     def mark_reported(self, transfer: Transfer) -> None:
-        """Note that somebody was told what a transfer failed with; waits as ``leave``."""
+        """Note that a call raises the error of this transfer; waits as ``cancel`` does."""
         super().mark_reported(transfer)
-        transfer.is_array_free = self._release()
+        transfer.is_array_free = self._await_release()
 
     def move(self, deadline_s: float) -> None:
-        """Move all that is under way until the deadline, and hear what the node says."""
+        """Run everything in flight until the deadline, and receive what the node sends."""
         endless = Transfer(self, 0, 1)
         endless.is_begun = True
         self.drive(endless, deadline_s)
 
-    def _release(self) -> bool:
-        """Wait until the connections that were left read no caller's memory, or harmlessly.
+    def _await_release(self) -> bool:
+        """Wait until closed connections read no caller's memory, or their reads do no harm.
 
-        Harmlessly: the node has acknowledged a later generation.
+        They do no harm once the node has acknowledged a later generation.
         """
         limit_s = time.monotonic() + RELEASE_S
-        while True:
-            with self._entered():
-                if self._connection.is_released():
-                    return True
+        while not self._is_released():
             if time.monotonic() >= limit_s:
                 return False
             self.move(time.monotonic() + LOOK_S)
             time.sleep(HANDOVER_S)
+        return True
+
+    @exclusive
+    def _is_released(self) -> bool:
+        return self._connection.is_released()
 
     def _drive_all(self, deadline_s: float) -> bool:
-        with self._entered():
-            under_way = self.flight.under_way
-        return all(self.drive(transfer, deadline_s) for transfer in under_way)
+        return all(self.drive(transfer, deadline_s) for transfer in self._in_flight())
+
+    @exclusive
+    def _in_flight(self) -> list[Transfer]:
+        return self.flight.under_way
 
     def say_bye(self) -> None:
-        """Say goodbye if the node listens; nothing can be begun any more. Does not wait."""
+        """Say goodbye if the node is connected; later requests fail. Does not wait."""
         if self._end is None:
             self._end = PeerLostError("the box was closed", outcome="unknown")
-        if self._is_inside():
-            return  # as above
-        with self._entered():
-            if not self._is_dirty:
-                self._connection.say_bye(next(self.flight.ids))
+        with suppress(NestedCallError):  # as in ``cancel``
+            self._send_bye()
+
+    @exclusive
+    def _send_bye(self) -> None:
+        if not self._is_dirty:
+            self._connection.say_bye(next(self.flight.ids))
 
     def close(self) -> None:
-        """Say goodbye, unless that was said, and close; transfers end with PeerLostError."""
+        """Say goodbye, unless that was said, and close; transfers fail with PeerLostError."""
         self.say_bye()
-        if self._end is None or self._is_inside():
-            return  # as above
-        with self._entered():
-            try:
-                self._connection.await_bye()
-            finally:
-                self._fail(self._end)
+        with suppress(NestedCallError):  # as in ``cancel``
+            self._close()
+
+    @exclusive
+    def _close(self) -> None:
+        assert self._end is not None
+        try:
+            self._connection.await_bye()
+        finally:
+            self._fail(self._end)
 
     def abandon(self) -> None:
         """Let go in a forked child."""
@@ -155,6 +165,7 @@ class Channel(ThreadQueue[Transfer]):
         self.flight.clear()
         self._connection.abandon()
 
+    @exclusive
     def _pass(self, transfer: Transfer, deadline_s: float | None) -> bool:
         """Move the channel a slice; True once ``transfer`` is done. None: only send."""
         if transfer.is_done:

@@ -167,12 +167,10 @@ class LocalPath(ThreadedPath[LocalQueue]):
         """
         queue = self._queue()
         done: int | None = 0
-        if type(request) is Reading:
-            done = queue.read(request)
-        elif type(request) is Operation:
-            done = queue.commit(request)
-        if done is None:
-            return None
+        if type(request) is Operation or type(request) is Reading:
+            done = queue.run_once(request)
+            if done is None:
+                return None
         if request.first == request.limit and request.info is not None:
             return self.wait_version(request.info, 0)
         return _WORKS[type(request)](queue, request, done)

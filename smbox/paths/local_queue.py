@@ -1,13 +1,14 @@
-"""The local path's half of a thread: its writer, its reader, and its requests in order.
+"""The queue of a thread on mapped memory: its writer, its reader, and its requests in order.
 
-Requests of one thread take effect in the order they were begun: while one waits for a stripe
-that another writer holds, those behind it wait too. Whoever waits drives the whole queue, with
-the queue's own writer and under its lock, so that any thread may wait for any request.
+The requests of a thread take effect in the order in which they were begun: while one waits for
+a stripe that another writer holds, those behind it wait too. Any thread may wait for any
+request: it runs the whole queue, under the queue's lock and with the queue's own writer.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -23,20 +24,24 @@ from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, Block, address_of, wri
 from smbox.memory.reading import Reader
 from smbox.paths.mappings import Mappings
 from smbox.paths.readings import PathRequest, Reading
-from smbox.paths.threads import QueuedWork, ThreadQueue
+from smbox.paths.threads import QueuedWork, ThreadQueue, exclusive
 from smbox.paths.work import Operation
-from smbox.work import Pause
+from smbox.work import NestedCallError, Pause
 
 W = TypeVar("W", bound=PathRequest)
 
 
 class LocalWork(QueuedWork, Generic[W]):
-    """One request of a queue, of which ``done`` units are done; subclasses say what a step is.
+    """A request in a local queue; subclasses implement ``step``.
 
     Attributes:
-        queue: of the thread that begins it.
-        request: what it does.
-        busy: the stripe that stopped its last step.
+        request: what is done.
+        busy: the locked stripe that stopped the last step.
+
+    Args:
+        queue: of the thread that begins the request.
+        request: as the attribute.
+        done: number of units that are done already.
     """
 
     queue: LocalQueue  # type: ignore[mutable-override] # no request changes its queue
@@ -48,30 +53,30 @@ class LocalWork(QueuedWork, Generic[W]):
         self.busy: StripeBusy | None = None
 
     def step(self) -> None:
-        """Go on as far as possible; StripeBusy where that is not the end.
+        """Do as much as possible; raise StripeBusy if a locked stripe prevents the rest.
 
         Called under the queue's lock, and again after any exception: it continues exactly once.
         """
         raise NotImplementedError
 
     def progress(self) -> int:
-        """Return a number that grows with the units done, and with what is before this."""
+        """Return a number that grows with the units done, here and in requests before this."""
         return super().progress() + self.at
 
     def free_resources(self) -> None:
-        """Give back what is not needed any more; called once, under the queue's lock."""
+        """Release what a request that is done does not need; called once, under the lock."""
 
     def release_locks(self) -> None:
-        """Release what only somebody who waits may keep; called under the queue's lock."""
+        """Release stripes that are held only while a caller waits; called under the lock."""
 
 
 class LocalQueue(ThreadQueue[LocalWork[Any]]):
-    """One thread's writer and its waiting requests.
+    """One thread's writer, reader and waiting requests.
 
     Attributes:
         regions: that this process maps.
-        locks: an open file for reads and snapshots, which run one after another. It is kept: an
-            interrupt as a file is opened leaves it open, and so for good.
+        locks: the open lock file for reads and snapshots, which run one after another. It stays
+            open: an interrupt during an open would leak the file.
         reader: of the thread; needs no memory of the node's.
         writer: of the thread; None before ``make_writer``.
     """
@@ -86,7 +91,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         self._is_closed = False
 
     def make_writer(self) -> Writer:
-        """Return the thread's writer, made when it first changes something; for ``step`` only.
+        """Return the thread's writer; the first change makes it. For ``step`` only.
 
         Raises:
             OutOfMemoryError: no room for its journal slot.
@@ -95,40 +100,35 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             self.writer = Writer.create(self.regions.node.name)
         return self.writer
 
-    def commit(self, operation: Operation) -> int | None:
-        """Commit a change by one call of the library; None if it is done, else its bytes done.
+    @exclusive
+    def run_once(self, request: Operation | Reading) -> int | None:
+        """Do a change or a read by one call of the library, without a request object.
 
-        What needs more it leaves to a request of the queue: to wait for others, a mapping, a
-        writer, siblings, or a copy of the operand.
+        Returns:
+            None if it is done, else the number of bytes done. The rest needs a request in the
+            queue: to wait for locks, or for a mapping, a writer or a copy of the operand.
         """
-        with self._entered():
-            if self._is_closed:
-                raise PeerLostError("the box was closed", outcome="none")
-            region, writer = self.regions.mapped(operation.info.address), self.writer
-            if region is None or writer is None or self._works:
-                return 0
-            source, first = operation.source, operation.first
-            if source.base is not None and region.may_hold(source):
-                return 0
-            order = writer.order
-            nbytes = pack(order, 0, region, operation, first)
-            run = writer.short if nbytes <= SHORT_NBYTES else writer.long
-            return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
-
-    def read(self, reading: Reading) -> int | None:
-        """Read by one call, as ``commit`` changes."""
-        with self._entered():
-            if self._is_closed:
-                raise PeerLostError("the box was closed", outcome="none")
-            region, reader = self.regions.mapped(reading.info.address), self.reader
-            if region is None or self._works:
-                return 0
-            first, limit, out = reading.first, reading.limit, reading.out
-            is_done = reader.read_once(region, first, limit, out, reading.operand)
+        if self._is_closed:
+            raise PeerLostError("the box was closed", outcome="none")
+        region = self.regions.mapped(request.info.address)
+        if region is None or self._works:
+            return 0
+        first = request.first
+        if isinstance(request, Reading):
+            reader = self.reader
+            out, operand = request.out, request.operand
+            is_done = reader.read_once(region, first, request.limit, out, operand)
             return None if is_done else reader.done
+        writer, source = self.writer, request.source
+        if writer is None or (source.base is not None and region.may_hold(source)):
+            return 0
+        order = writer.order
+        nbytes = pack(order, 0, region, request, first)
+        run = writer.short if nbytes <= SHORT_NBYTES else writer.long
+        return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
 
     def begin(self, work: LocalWork[Any]) -> None:
-        """Try a request at once, behind those that were begun before."""
+        """Queue a request, and do what can be done at once."""
         if not self._run(work):
             self._release_locks()
 
@@ -145,43 +145,45 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
 
     def cancel(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
-        if self._is_inside():
-            return  # by a finalizer inside another verb: it is dropped with its owner's
-        with self._entered():
-            if not work.is_done:
-                if work in self._works:
-                    work.release_locks()
-                    self._works.remove(work)
-                cancelled = ConfigError("the request was interrupted; it is cancelled")
-                work.error, work.is_done = cancelled, True
-            work.is_cancelled = True
+        with suppress(NestedCallError):  # from a finalizer inside a call: it stays queued
+            self._cancel(work)
+
+    @exclusive
+    def _cancel(self, work: LocalWork[Any]) -> None:
+        if not work.is_done:
+            if work in self._works:
+                work.release_locks()
+                self._works.remove(work)
+            work.error = ConfigError("the request was interrupted; it is cancelled")
+            work.is_done = True
+        work.is_cancelled = True
 
     def facts(self) -> dict[str, object]:
-        """Name the stripe in the way and the process that holds it (0: not known)."""
+        """Return the locked stripe and the pid of its holder (0: not known)."""
         busy = self._works[0].busy if self._works else None
         return {} if busy is None else busy.facts()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued."""
+        """Return True if nothing is queued."""
         return not self._works
 
+    @exclusive
     def close(self) -> None:
-        """Remove the writer; a commit of another thread ends first.
+        """Remove the writer, once a commit in another thread has ended.
 
         Raises:
             ConfigError: called from a signal handler or finalizer inside a call of this queue.
         """
-        with self._entered():
-            if not self._is_closed:
-                self._is_closed = True
-                self._works.clear()
-                if self.writer is not None:
-                    self.writer.close()
-                self.locks.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._works.clear()
+            if self.writer is not None:
+                self.writer.close()
+            self.locks.close()
 
     def abandon(self) -> None:
-        """Drop the writer in a forked child: it is the parent's."""
+        """Drop the writer in a forked child: it belongs to the parent."""
         super().abandon()
         self._is_closed = True
         if self.writer is not None:
@@ -191,21 +193,21 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
     def _drive_all(self, deadline_s: float) -> bool:
         return not self._works or self.drive(self._works[-1], deadline_s)
 
+    @exclusive
     def _run(self, work: LocalWork[Any]) -> bool:
-        """Append a request, unless it is begun, and run all as far as they go; True if done."""
-        with self._entered():
-            if self._is_closed:
-                raise PeerLostError("the box was closed", outcome=work.outcome())
-            if not work.is_begun:
-                work.is_begun = True
-                self._works.append(work)
-            while self._works and self._step(self._works[0]):
-                pass
+        """Queue a request, unless it is begun, and run the queue; return True if it is done."""
+        if self._is_closed:
+            raise PeerLostError("the box was closed", outcome=work.outcome())
+        if not work.is_begun:
+            work.is_begun = True
+            self._works.append(work)
+        while self._works and self._step(self._works[0]):
+            pass
         return work.is_done
 
     def _step(self, work: LocalWork[Any]) -> bool:
-        """Move the first request; False where something is in its way."""
-        if not work.is_done:  # else an interrupt came before it could leave
+        """Run the first request; return False if a locked stripe stops it."""
+        if not work.is_done:  # True: an interrupt came before it was removed
             try:
                 work.step()
             except StripeBusy as busy:
@@ -213,7 +215,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
                 return False
             except SmboxError as error:
                 work.release_locks()
-                work.error, work.is_done = error, True  # both, or it is tried again
+                work.error, work.is_done = error, True  # in one line, or it is tried again
             work.busy = None
             work.is_done = True
         self._unreported = self._unreported or work.error
@@ -223,12 +225,15 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         return True
 
     def _release_locks(self) -> None:
-        """Let others pass until somebody drives the queue again; only the first has begun."""
-        if not self._works or self._is_inside():
-            return
-        with self._entered():
-            if self._works:
-                self._works[0].release_locks()
+        """Release held stripes until a caller drives the queue again."""
+        if self._works:  # only the first of them has begun
+            with suppress(NestedCallError):
+                self._release_first()
+
+    @exclusive
+    def _release_first(self) -> None:
+        if self._works:
+            self._works[0].release_locks()
 
 
 def pack(
@@ -240,24 +245,21 @@ def pack(
     extents: bytes = b"",
     parameters: NDArray[np.float64] | None = None,
 ) -> int:
-    """Write an operation, kept as long as it may run, as an order; return its range's bytes.
+    """Write an operation as an order; return the bytes of its range.
+
+    The operation must be kept as long as the order may run.
 
     Args:
         block: of at least ``place + 1`` orders.
         place: index of the order.
         region: that is changed.
         operation: what is done.
-        at: byte from which on it is still to be done.
-        extents: the region and its siblings; empty: it has none.
+        at: first byte that is not done yet.
+        extents: the region and its state regions; empty: the region alone.
         parameters: an optimizer's, ``f64[4]``.
     """
-    scale, sink, source, first = (
-        operation.scale,
-        operation.sink,
-        operation.source,
-        operation.first,
-    )
-    limit = operation.limit
+    scale, sink, source = operation.scale, operation.sink, operation.source
+    first, limit = operation.first, operation.limit
     if scale == 1:
         scale = region.unit_scale
     elif type(scale) is not float or type(region.unit_scale) is int:  # C rounds floats

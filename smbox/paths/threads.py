@@ -1,11 +1,11 @@
-"""What each thread of a process has of a path, a queue or a channel, and the work in it."""
+"""The queue that each thread has on a data path, and the requests in it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Final, Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from smbox.errors import SmboxError
 from smbox.paths.work import ByteRange
@@ -16,41 +16,63 @@ NESTED: Final = (
     " set a flag and return"
 )
 
-
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = TypeVar("Q", bound="ThreadQueue[Any]")
 T = TypeVar("T", bound="QueuedWork")
 
 
-class ThreadQueue(Generic[T]):
-    """One thread's queue of a path; any thread may use it, one at a time.
+def exclusive(method: Callable[Concatenate[Q, P], R]) -> Callable[Concatenate[Q, P], R]:
+    """Let one thread at a time run the exclusive methods of a queue, and each of them once.
 
-    A verb inside a verb of the same thread is an error: it would wait for itself.
+    A call inside another one of the same thread raises NestedCallError: it would wait for
+    itself. Both locks are released by ``with`` alone, so no interrupt leaves one acquired.
+    """
+
+    @wraps(method)
+    def alone(self: Q, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:  # excludes other threads; a nested call of this thread gets in
+            if self._busy.locked():
+                raise NestedCallError(NESTED)
+            with self._busy:
+                return method(self, *args, **kwargs)
+
+    return alone
+
+
+class ThreadQueue(Generic[T]):
+    """The requests of one thread on a data path; any thread may use it, one at a time.
 
     Attributes:
-        thread: whose it is.
-        completed: how many requests of its work have ended.
+        thread: the owner.
+        completed: number of requests, or parts of requests, that have ended.
     """
 
     def __init__(self) -> None:
         self.completed = 0
         self.thread = threading.current_thread()
-        self._renew_lock()
-        self._unreported: SmboxError | None = None  # of a change, and nobody was told of it
+        self._unreported: SmboxError | None = None  # a change's error that no call has raised
+        self._renew_locks()
+
+    def _renew_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._busy = threading.Lock()  # held inside an exclusive method
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Return True if no request is in flight or waiting."""
         raise NotImplementedError
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether its thread has ended, with nothing under way."""
+        """Return True if the queue is idle and its thread has ended."""
         return self.is_idle and not self.thread.is_alive()
 
     def drain(self, deadline_s: float) -> bool:
-        """Move all that is under way now until it is done; False at the deadline.
+        """Complete all requests that are queued now; return False at the deadline.
 
         Raises:
-            SmboxError: the first failure of a change that nobody was told of.
+            SmboxError: the first error of a change that no call has raised yet.
         """
         if not self._drive_all(deadline_s):
             return False
@@ -60,66 +82,58 @@ class ThreadQueue(Generic[T]):
         return True
 
     def begin(self, work: T) -> None:
-        """Take work, and do of it what can be done at once."""
+        """Queue a request, and do what can be done at once."""
         raise NotImplementedError
 
     def drive(self, work: T, deadline_s: float) -> bool:
-        """Move work, begun or not, and what is before it; False at the deadline."""
+        """Queue a request if it is not queued, and run the queue until the request is done.
+
+        Returns:
+            False at the deadline.
+        """
         raise NotImplementedError
 
     def cancel(self, work: T) -> None:
-        """Let the caller of work go: its arrays are not read any more. Idempotent."""
+        """Cancel a request: its arrays are not accessed any more. Idempotent."""
         raise NotImplementedError
 
     def mark_reported(self, work: T) -> None:
-        """Note that somebody was told what work failed with."""
+        """Note that a call raises the error of this request."""
         if self._unreported is work.error:
             self._unreported = None
 
     def facts(self) -> dict[str, object]:
-        """Tell what is in the way."""
+        """Return what blocks the queue, for a timeout error."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End what is under way, and let go."""
+        """Fail all requests and release all resources."""
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """Let go in a forked child, whose copy of the lock may be held for ever."""
-        self._renew_lock()
+        """Release the queue in a forked child, whose copies of the locks may stay held."""
+        self._renew_locks()
 
     def _drive_all(self, deadline_s: float) -> bool:
-        """Drive what is under way now; False at the deadline."""
+        """Run all requests that are queued now; return False at the deadline."""
         raise NotImplementedError
-
-    def _renew_lock(self) -> None:
-        """Make a lock that nobody holds; it knows its owner, and nobody enters it twice."""
-        self._lock = threading.RLock()
-        is_owned = self._lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as Condition
-        self._is_inside: Callable[[], bool] = is_owned
-
-    def _entered(self) -> AbstractContextManager[bool]:
-        """Return what keeps other threads out; NestedCallError if this one is inside."""
-        if self._is_inside():
-            raise NestedCallError(NESTED)
-        return self._lock
 
 
 class QueuedWork(Work):
-    """Work of one thread's queue of a path: units ``[first, limit)``, in their order.
+    """A request in a thread's queue: units ``[first, limit)``, done in ascending order.
 
-    Units are bytes of the region, items or rows, as a subclass says.
+    Units are bytes of the region, items or rows, as the subclass says.
 
     Attributes:
-        queue: of the thread that begins it.
+        queue: of the thread that begins the request.
         first: first unit.
-        limit: behind the last one.
-        at: all before it is done.
-        is_begun: its queue has it.
-        is_cancelled: its caller has left.
-        is_done: it ended, well or not.
-        error: what it failed with.
-        has_ranges: its units are bytes of the region, certain as soon as they are done.
+        limit: behind the last unit.
+        at: all units before it are done.
+        is_begun: the request was added to the queue.
+        is_cancelled: the caller has cancelled it.
+        is_done: it ended, with or without an error.
+        error: the reason for a failure.
+        has_ranges: units are bytes of the region, and certain as soon as they are done.
     """
 
     has_ranges = True
@@ -133,12 +147,12 @@ class QueuedWork(Work):
         self._completed = 0
 
     def begin(self) -> None:
-        """Join the queue, unless that was done."""
+        """Add the request to the queue, unless that was done."""
         if not self.is_begun:
             self.queue.begin(self)
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive the queue until this is done; begins it, if need be."""
+        """Run the queue until this request is done; begin it if need be."""
         if not self.is_done and not self.queue.drive(self, deadline_s):
             return False
         if self.error is not None and not self.is_cancelled:
@@ -147,30 +161,30 @@ class QueuedWork(Work):
         return True
 
     def cancel(self) -> None:
-        """Leave the queue; what is done stays."""
+        """Take the request out of the queue; what is done stays done."""
         self.queue.cancel(self)
 
     def progress(self) -> int:
-        """Return how many requests of the queue have ended: first those before this.
+        """Return how many requests of the queue have ended.
 
-        Those behind it are not counted: one that is done would seem to get on for ever.
+        The number stops growing once this request is done: those behind it do not count.
         """
         if not self.is_done:
             self._completed = self.queue.completed
         return self._completed
 
     def outcome(self) -> str:
-        """Tell what is known of the effect."""
+        """Return the known outcome; see ``Work``."""
         if self.is_done and self.error is None:
             return "all"
         return "partial" if self.ranges_done() else "none"
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the range that is certainly done."""
+        """Return the range that is certainly done."""
         return [(self.first, self.at)] if self.has_ranges and self.at > self.first else []
 
     def facts(self) -> dict[str, object]:
-        """Tell what is in the way of the queue."""
+        """Return what blocks the queue."""
         return self.queue.facts()
 
 
@@ -178,24 +192,25 @@ H = TypeVar("H", bound=ThreadQueue[Any])
 
 
 class ThreadedPath(Generic[H]):
-    """The part of a data path that knows its threads' queues; a subclass makes them.
+    """The base of a data path: one queue for each thread, made by the subclass.
 
-    Any thread of a Box uses its path; what belongs to a thread (writer, channel) is its queue.
+    Any thread of a Box may use its path. What belongs to a thread (a writer, a channel) is in
+    the thread's queue.
     """
 
     def __init__(self) -> None:
         self._queues: list[H] = []
-        self._mutex = threading.RLock()  # a signal handler may make a queue in a making
+        self._mutex = threading.RLock()  # a signal handler may interrupt _new_queue and call it
         self._local = threading.local()
         self._is_closed = False
 
     def flush(self, deadline_s: float) -> bool:
         """Complete every change begun before this call, by any thread; False at the deadline.
 
-        All are driven, also behind one that fails.
+        A change that fails does not stop the others.
 
         Raises:
-            SmboxError: what the first failed change failed with, if nobody waited for it.
+            SmboxError: the error of the first failed change that no call has raised yet.
         """
         is_complete = True
         first_error: SmboxError | None = None
@@ -211,10 +226,10 @@ class ThreadedPath(Generic[H]):
         return is_complete
 
     def say_bye(self) -> None:
-        """Tell the node, where it has to know, that this client leaves; does not wait."""
+        """Announce to the node, if it needs to know, that this client leaves; never wait."""
 
     def close(self) -> None:
-        """Let go of everything; changes under way are not waited for. Idempotent."""
+        """Release everything without waiting for changes in flight. Idempotent."""
         self.say_bye()
         with self._mutex:
             queues = self._take_queues()
@@ -222,9 +237,9 @@ class ThreadedPath(Generic[H]):
             queue.close()
 
     def abandon(self) -> None:
-        """Let go after a fork, in the child: never send, never unlock, never unlink.
+        """Release everything in a forked child: send, unlock and unlink nothing.
 
-        Other threads of the parent may have held its mutexes, which stay held for ever.
+        Other threads of the parent may have held the mutexes, whose copies stay held for ever.
         """
         self._mutex = threading.RLock()
         for queue in self._take_queues():
@@ -244,5 +259,5 @@ class ThreadedPath(Generic[H]):
         return queue
 
     def _new_queue(self) -> H:
-        """Make a queue for this thread, or hand it that of a thread that has ended."""
+        """Return a new queue for this thread, or that of a thread that has ended."""
         raise NotImplementedError

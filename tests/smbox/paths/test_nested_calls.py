@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -60,3 +61,37 @@ def test_a_handle_asked_in_a_signal_handler_inside_a_verb_is_as_it_was(box, held
     when_all(handles).wait()
     assert [handle.outcome() for handle in handles] == ["all", "all"]
     assert (region.get() == 2).all()
+
+
+def test_an_interrupt_inside_a_call_leaves_the_queue_to_every_thread(box, held):
+    region = box.create("some", init=0 * ONES)
+    with held(region, 1):
+        handle = region.accumulate_nb(ONES)
+    step = handle.work.step
+
+    def interrupted():
+        step()
+        raise KeyboardInterrupt
+
+    handle.work.step = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait(1.0)
+    handle.work.step = step
+    other = threading.Thread(target=handle.work.advance, args=(2.0**62,))
+    other.start()
+    other.join(60.0)
+    assert handle.done()
+    region.accumulate(ONES)
+    assert (region.get() == 2).all()
+
+
+def test_a_call_in_a_signal_handler_between_two_calls_is_like_any_other(box):
+    region = box.create("some", init=0 * ONES)
+    before = signal.signal(signal.SIGUSR1, lambda *_: region.accumulate(ONES))
+    try:
+        region.accumulate(ONES)
+        signal.raise_signal(signal.SIGUSR1)
+        region.accumulate(ONES)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (region.get() == 3).all()
