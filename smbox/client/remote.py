@@ -75,7 +75,7 @@ class RemotePath(ThreadedPath[Channel]):
         if request.first == request.limit and request.info is not None:
             return self.wait_version(request.info, 0)
         channel = self._queue()
-        if isinstance(request, Reading) and self._contended.allows_zero_copy(request):
+        if type(request) is Reading and self._contended.allows_zero_copy(request):
             return ZeroCopyRead(channel, request, self._contended)
         kind = _TRANSFERS[type(request)]
         if kind is SnapshotRead and count(request.first, request.limit, STRIPE_NBYTES) == 1:

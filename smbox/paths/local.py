@@ -1,7 +1,7 @@
-"""The path of a client on the memory's own host: commits and reads of mapped regions.
+"""The data path of a client that maps the memory: reads, snapshots, waits, and `LocalPath`.
 
-No byte of a region's data goes through the node, and the node is not told. Each thread
-commits through its own writer; mapped regions are shared by all of them.
+No byte of a region's data passes through the node, and no message is sent. Each thread commits
+with its own writer; all threads share the mapped regions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
 from smbox.memory.reading import Hold
 from smbox.memory.segment import NoSegmentError
-from smbox.paths.local_changes import LocalBatch, LocalChange, LocalFrom, LocalSignalled
+from smbox.paths.local_changes import LocalChanges, LocalFrom
 from smbox.paths.local_queue import LocalQueue, LocalWork
 from smbox.paths.mappings import Mappings, check_still_shared
 from smbox.paths.readings import PathRequest, Product, Reading, RowsReading, Snapshot
@@ -30,13 +30,13 @@ from smbox.work import Pause, Work
 
 
 class LocalRead(LocalWork[Reading]):
-    """What is left of a read."""
+    """A read of a range."""
 
     def step(self) -> None:
         """Read what is left."""
         request, reader, first = self.request, self.queue.reader, self.first
         region = self.queue.regions.region(request.info)
-        reader.done = self.at - first  # not that of an earlier read
+        reader.done = self.at - first  # the thread's reader still holds that of an earlier read
         try:
             reader.read(region, first, self.limit, request.out, request.operand, reader.done)
         finally:
@@ -44,7 +44,7 @@ class LocalRead(LocalWork[Reading]):
 
 
 class LocalRows(LocalWork[RowsReading]):
-    """A read of rows, portion by portion."""
+    """A read of rows, one portion at a time."""
 
     has_ranges = False
 
@@ -64,46 +64,46 @@ class LocalRows(LocalWork[RowsReading]):
 
 
 class LocalDot(LocalWork[Product]):
-    """The sums of products of two ranges, stripe by stripe of the first one."""
+    """Sums of products of two ranges, one for each stripe of the first range."""
 
     def step(self) -> None:
-        """Sum what is left."""
+        """Compute the sums that are left."""
         request, queue = self.request, self.queue
         region, other = map(queue.regions.region, (request.info, request.other))
-        first, ahead = self.first, request.other_first - self.first
+        first, offset = self.first, request.other_first - self.first
         for at, end in cut(self.at, self.limit, STRIPE_NBYTES):
-            found = queue.reader.dot(region, at, other, at + ahead, end - at)
+            found = queue.reader.dot(region, at, other, at + offset, end - at)
             request.sums[at // STRIPE_NBYTES - first // STRIPE_NBYTES] = found
             self.at = end
 
 
 class LocalSnapshot(LocalWork[Snapshot]):
-    """A read of a range at one moment; it holds stripes while somebody waits for it."""
+    """A read of a range at one moment; it holds stripe locks only while a caller waits."""
 
     _hold: Hold | None = None
 
     def step(self) -> None:
-        """Copy the range once all its stripes are held."""
+        """Lock all stripes of the range, then copy it."""
         if self._hold is None:
             region = self.queue.regions.region(self.request.info)
             self._hold = Hold(region, self.queue.locks, self.first, self.limit)
         self._hold.copy_to(as_bytes(self.request.out))
 
     def release_locks(self) -> None:
-        """Release what is held."""
+        """Release the stripes."""
         if self._hold is not None:
             self._hold.release()
 
 
 @dataclass(eq=False)
 class LocalWait(Work):
-    """A wait for a region's version; polls, because a local writer tells nobody.
+    """A wait for a region's version, which polls: local writers send no notification.
 
     Args:
         region: mapped.
-        version: that is waited for.
-        is_closed: tells whether the box was closed.
-        found: the version at the last look.
+        version: to wait for.
+        is_closed: returns True once the box is closed.
+        found: the version read last.
     """
 
     region: MappedRegion
@@ -112,7 +112,7 @@ class LocalWait(Work):
     found: int = 0
 
     def advance(self, deadline_s: float) -> bool:
-        """Look at the version until it is there.
+        """Poll until the region has the version.
 
         Raises:
             RegionFreedError: the region was freed meanwhile.
@@ -130,15 +130,15 @@ class LocalWait(Work):
                 return False
 
     def facts(self) -> dict[str, object]:
-        """Tell how far the region is."""
+        """Return the current version and the one that is waited for."""
         return {"version": self.region.version(), "wanted": self.version}
 
 
 _WORKS: Final[dict[type, Callable[..., LocalWork[Any]]]] = {
-    Operation: LocalChange,
-    Signalled: LocalSignalled,
+    Operation: LocalChanges,
+    Signalled: LocalChanges,
     Copying: LocalFrom,
-    Changes: LocalBatch,
+    Changes: LocalChanges,
     Reading: LocalRead,
     Snapshot: LocalSnapshot,
     RowsReading: LocalRows,
@@ -150,7 +150,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
     """The data path on mapped memory; docs/memory_model.md is its contract.
 
     Args:
-        node: whose memory this process shares.
+        node: the owner of the memory that this process maps.
     """
 
     transport = "shm"
@@ -160,10 +160,12 @@ class LocalPath(ThreadedPath[LocalQueue]):
         self._regions = Mappings(node)
 
     def start(self, request: PathRequest) -> Work | None:
-        """Do a change or a read at once where nothing is in its way, else describe it.
+        """Do a change or a read at once, if no lock or queued request delays it.
 
-        None means that it is done. What is described takes effect once it is begun or waited
-        for. What has no bytes or rows only sees that the region lives.
+        Without bytes or rows it only checks that the region was not freed.
+
+        Returns:
+            None if it is done, else a request that takes effect once it is begun or waited for.
         """
         queue = self._queue()
         done: int | None = 0
@@ -182,7 +184,7 @@ class LocalPath(ThreadedPath[LocalQueue]):
         return region.version()
 
     def wait_version(self, info: RegionInfo, version: int) -> LocalWait:
-        """Begin to wait until the region's version is at least ``version``."""
+        """Return a wait until the region's version is at least ``version``."""
         return LocalWait(self._regions.region(info), version, lambda: self._is_closed)
 
     def view(self, info: RegionInfo, first: int, limit: int) -> Bytes | None:
@@ -208,8 +210,8 @@ class LocalPath(ThreadedPath[LocalQueue]):
             check_still_shared(self._regions.node)
             raise
         with self._mutex:
-            left = [other for other in self._queues if other.is_orphaned]
-            self._queues = [other for other in self._queues if other not in left] + [queue]
-        for other in left:
+            orphans = [other for other in self._queues if other.is_orphaned]
+            self._queues = [other for other in self._queues if other not in orphans] + [queue]
+        for other in orphans:
             other.close()
         return queue

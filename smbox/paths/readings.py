@@ -1,8 +1,9 @@
-"""What reads want of a region, as data: a range, rows, or sums of products. Pure."""
+"""Reads of regions as data: a range, a snapshot, rows, or sums of products. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -12,18 +13,27 @@ from numpy.typing import NDArray
 from smbox.array import as_bytes
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import Changes, Copying, Operation, RegionInfo, Signalled, Sums
+from smbox.paths.work import (
+    Changes,
+    Copying,
+    Operation,
+    Piece,
+    RangeRequest,
+    RegionInfo,
+    Signalled,
+    Sums,
+)
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.operands import PLACES_MAX
 from smbox.wire.ops import carried_nbytes, count
 
 
-class Reading(Struct, frozen=True, eq=False):
+class Reading(RangeRequest, Struct, frozen=True, eq=False):
     """A read of a range, each stripe as it was between two commits.
 
     Args:
         info: the region.
-        first: byte of its data where the range begins, at an element.
+        first: first byte of the range in its data, at an element.
         limit: byte behind the range.
         out: C-contiguous, as many elements as the range has.
         operand: dtype code of ``out`` where it is narrower than the region's elements; else 0.
@@ -36,38 +46,20 @@ class Reading(Struct, frozen=True, eq=False):
     operand: int = 0
     op: ClassVar[str] = "get"
 
-    def shares(self) -> list[tuple[int, Reading]]:
-        """Cut it by node; see ``Operation``."""
-        line, found = as_bytes(self.out), []
-        for piece in self.info.pieces(self.first, self.limit):
-            begin = carried_nbytes(piece.begin - self.first, self.operand)
-            out = line[begin : begin + carried_nbytes(piece.nbytes, self.operand)]
-            share = Reading(piece.info, piece.first, piece.limit, out, self.operand)
-            found.append((piece.offset, share))
-        return found
+    def share(self, piece: Piece) -> Self:
+        """Return the part of the read for one piece of its range."""
+        begin = carried_nbytes(piece.begin - self.first, self.operand)
+        out = as_bytes(self.out)[begin : begin + carried_nbytes(piece.nbytes, self.operand)]
+        return replace(self, info=piece.info, first=piece.first, limit=piece.limit, out=out)
 
 
-class Snapshot(Struct, frozen=True, eq=False):
-    """A read of a range as it was at one moment.
+class Snapshot(Reading, frozen=True, eq=False):
+    """A read of a range as it was at one moment; the region has locks, ``operand`` is 0."""
 
-    Args:
-        info: the region, which has locks.
-        first: byte of its data.
-        limit: byte behind the last.
-        out: C-contiguous, as many elements as the range has.
-    """
-
-    info: RegionInfo
-    first: int
-    limit: int
-    out: NDArray[Any]
-    operand: ClassVar[int] = 0
-    op: ClassVar[str] = "get"
-
-    def shares(self) -> list[tuple[int, Snapshot]]:
-        """Return it as the share of one node; ConfigError: its rows lie in several parts."""
-        piece = self.info.one_piece(self.first, self.limit, "snapshot")
-        return [(piece.offset, Snapshot(piece.info, piece.first, piece.limit, self.out))]
+    def shares(self) -> Sequence[tuple[int, Self]]:
+        """Return the share of one node; ConfigError: the rows lie in several parts."""
+        self.info.one_piece(self.first, self.limit, "snapshot")
+        return super().shares()
 
 
 class RowsReading(Struct, frozen=True, eq=False):
@@ -75,10 +67,10 @@ class RowsReading(Struct, frozen=True, eq=False):
 
     Args:
         info: the region.
-        begin: byte of its data where row 0 begins.
+        begin: first byte of row 0 in its data.
         row_nbytes: of each row; 1 to 1 MiB.
         places: ``i64[count]``, ascending, all inside the region.
-        order: ``i64[count]``: the row of ``out`` that each place fills.
+        order: ``i64[count]``: the index of the row of ``out`` that receives each place.
         out: ``u8[count, bytes of a row]``.
         operand: dtype code of its elements where it is narrower than the region's; else 0.
     """
@@ -95,14 +87,14 @@ class RowsReading(Struct, frozen=True, eq=False):
 
     @property
     def limit(self) -> int:
-        """Number behind the last place."""
+        """The number of places."""
         return self.places.size
 
     def portion_limit(self, begin: int) -> int:
-        """Return where the portion ends that begins at the place numbered ``begin``.
+        """Return the limit of the portion that begins at index ``begin`` of ``places``.
 
-        A portion is one read, of up to 1 MiB. It cuts no stripe's rows in two, unless
-        these alone are more.
+        A portion is one read, of up to 1 MiB. It splits the rows of a stripe only if these
+        alone are more.
         """
         limit = begin + min(REQUEST_NBYTES_MAX // self.row_nbytes, PLACES_MAX)
         if limit >= self.places.size:
@@ -117,7 +109,7 @@ class RowsReading(Struct, frozen=True, eq=False):
         self.out[self.order[begin:limit]] = rows
 
     def shares(self) -> list[tuple[int, RowsReading]]:
-        """Cut it by the nodes that have some of the rows; see ``Operation``."""
+        """Split the read by node; nodes without any of the rows have no share."""
         found = []
         for piece in self.info.pieces(self.begin, self.info.nbytes):
             first_row = (piece.begin - self.begin) // self.row_nbytes
@@ -132,8 +124,8 @@ class RowsReading(Struct, frozen=True, eq=False):
         return found
 
 
-class Product(Struct, frozen=True, eq=False):
-    """A read of two ranges of floats that brings only sums of their products.
+class Product(RangeRequest, Struct, frozen=True, eq=False):
+    """Sums of the products of two ranges of floats.
 
     Args:
         info: the region.
@@ -153,20 +145,17 @@ class Product(Struct, frozen=True, eq=False):
     sums: Sums
     op: ClassVar[str] = "dot"
 
-    def shares(self) -> list[tuple[int, Product]]:
-        """Cut it by node, where the rows of both regions lie beside; see ``Operation``."""
-        pieces = self.info.pieces(self.first, self.limit)
-        others = self.other.pieces(self.other_first, self.other_first + self.limit - self.first)
-        found, at = [], 0
-        for piece, other in zip(pieces, others, strict=True):
-            end = at + count(piece.first, piece.limit, STRIPE_NBYTES)
-            share = Product(*piece[:3], other.info, other.first, self.sums[at:end])
-            found.append((piece.offset, share))
-            at = end
-        return found
+    def share(self, piece: Piece) -> Self:
+        """Return the part for one piece; both regions are split at the same rows."""
+        before = self.info.pieces(self.first, piece.begin)
+        at = sum(count(each.first, each.limit, STRIPE_NBYTES) for each in before)
+        begin = self.other_first + piece.begin - self.first
+        other = self.other.pieces(begin, begin + piece.nbytes)[0]
+        sums = self.sums[at : at + count(piece.first, piece.limit, STRIPE_NBYTES)]
+        return type(self)(*piece[:3], other.info, other.first, sums)
 
 
 PathRequest: TypeAlias = (
     Operation | Signalled | Copying | Changes | Reading | Snapshot | RowsReading | Product
 )
-"""What a verb asks of a path, as data; its arrays are untouchable until it is done."""
+"""A request to a data path, as data. Its arrays must not be touched until it is done."""

@@ -1,15 +1,13 @@
-"""Where the old bytes of a change go: into an answer, or into an elastic exchange.
+"""Sinks: receivers of the old bytes of a change, for its answer or an elastic exchange.
 
-On mapped memory the native library writes there itself, as ``back`` and ``address`` say. Over
-the wire the sink is called with the old bytes, and computes in numpy, in the same steps: both
-give the same bits.
+On mapped memory the native library writes the result itself, as ``back`` and ``address`` say.
+Over the wire the sink is called with the old bytes, and computes the result in numpy, in the
+same steps: both give the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import Struct
@@ -23,22 +21,28 @@ from smbox.wire.ops import cut
 Bytes = NDArray[np.uint8]
 
 
-class Sink(Protocol):
-    """Takes the old bytes of a change, committed piece by committed piece, in order."""
+class Sink:
+    """Receives the old bytes of a change, one committed piece after another, in order.
 
-    @property
-    def back(self) -> int:
-        """What the native library hands back instead, an ``orders.Back``."""
-        ...
+    Attributes:
+        first: byte of the region's data where the change begins.
+        out: receives the result.
+        back: what the native library writes to ``address`` instead, an ``orders.Back``.
+    """
 
-    def address(self, begin: int, source: int) -> int:
-        """Return where to, for a change or a part of one that begins at a byte of the data.
+    __slots__ = ()
+    first: int
+    out: NDArray[Any]
+    back: ClassVar[int]
+
+    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - for MoveSink
+        """Return where the result of a change, or of the part of one, is stored.
 
         Args:
-            begin: that byte.
+            begin: byte of the region's data where the change or part begins.
             source: address of its operand.
         """
-        ...
+        return orders.address_of(self.out) + begin - self.first
 
     def part(self, begin: int, limit: int, first: int) -> Sink:
         """Return the sink of bytes ``[begin, limit)`` of the change, done to another region.
@@ -46,22 +50,21 @@ class Sink(Protocol):
         Args:
             begin: from the first byte of the change.
             limit: byte behind the last.
-            first: byte of the other region's data where that begins.
+            first: byte of the other region's data where that part begins.
         """
-        ...
+        raise NotImplementedError
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Take the bytes that ``[first, limit)`` of the region's data held before.
+        """Take the bytes that ``[first, limit)`` of the region's data held before the commit.
 
-        Called after the commit. ``old`` is only lent for the call. When an exception (an
-        interrupt) left the last call half done, the same piece is given again: so a sink
-        gives the same result when it is called twice with the same piece.
+        ``old`` is valid only during the call. After an interrupt in a call the same piece is
+        given again; a second call with the same piece must give the same result.
         """
+        raise NotImplementedError
 
 
-@dataclass(slots=True, eq=False)
-class OldSink:
-    """Keeps the old bytes.
+class OldSink(Sink, Struct, eq=False):
+    """Stores the old bytes.
 
     Args:
         first: byte of the region's data where the change begins.
@@ -70,11 +73,7 @@ class OldSink:
 
     first: int
     out: Bytes
-    back = int(Back.OLD)
-
-    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
-        """Return where the old bytes of an operation, or of a part of one, belong."""
-        return orders.address_of(self.out) + begin - self.first
+    back: ClassVar[int] = int(Back.OLD)
 
     def part(self, begin: int, limit: int, first: int) -> OldSink:
         """Return the sink of a part of the change; see ``Sink``."""
@@ -85,15 +84,14 @@ class OldSink:
         self.out[first - self.first : limit - self.first] = old
 
 
-@dataclass(slots=True, eq=False)
-class _ResultSink:
-    """Fills an array with what comes of the operand x and the old elements.
+class _ResultSink(Sink, Struct, eq=False):
+    """Stores a result computed from the operand x and the old elements.
 
     Args:
         first: byte of the region's data where the change begins.
         x: the operand, ``[n]`` of the region's type or narrower; not changed.
-        scale: of the change, a scalar of the type that it is computed in.
-        out: ``[n]``, of the region's type and on other memory.
+        scale: of the change, a scalar of the type that the result is computed in.
+        out: ``[n]``, of the region's type, in memory of its own.
     """
 
     first: int
@@ -101,52 +99,51 @@ class _ResultSink:
     scale: Any
     out: NDArray[Any]
 
-    def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
-        """Return where the results of an operation, or of a part of one, belong."""
-        return orders.address_of(self.out.view(np.uint8)) + begin - self.first
-
     def part(self, begin: int, limit: int, first: int) -> Self:
         """Return the sink of a part of the change; see ``Sink``."""
         own = slice(begin // self.out.itemsize, limit // self.out.itemsize)
         return type(self)(first, self.x[own], self.scale, self.out[own])
 
-
-class SumSink(_ResultSink):
-    """Keeps the sum that the region holds after the change: ``old + scale * x``."""
-
-    __slots__ = ()
-    back = int(Back.NEW)
-
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
         """Compute one piece; see ``Sink``."""
-        c, compute, itemsize = old.view(self.out.dtype), self.scale.dtype, self.out.itemsize
-        part = slice((first - self.first) // itemsize, (limit - self.first) // itemsize)
+        itemsize = self.out.itemsize
+        own = slice((first - self.first) // itemsize, (limit - self.first) // itemsize)
+        self.out[own] = self._result(self.x[own], old.view(self.out.dtype))
+
+    def _result(self, x: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+
+class SumSink(_ResultSink):
+    """Stores the sum that the region holds after the change: ``old + scale * x``."""
+
+    back: ClassVar[int] = int(Back.NEW)
+
+    def _result(self, x: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+        compute = self.scale.dtype
         with np.errstate(all="ignore"):
-            added = np.multiply(self.x[part].astype(compute), self.scale)
-            self.out[part] = np.add(c.astype(compute), added)
+            added = np.multiply(x.astype(compute), self.scale)
+            found: NDArray[Any] = np.add(old.astype(compute), added)
+        return found
 
 
 class DeltaSink(_ResultSink):
-    """Keeps what an elastic exchange added to the region: ``rate * (x - old)``."""
+    """Stores what an elastic exchange added to the region: ``rate * (x - old)``."""
 
-    __slots__ = ()
-    back = int(Back.DELTA)
+    back: ClassVar[int] = int(Back.DELTA)
 
-    def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Compute one piece; see ``Sink``."""
-        center = old.view(self.out.dtype)
-        for part, of_center in _stripes(first, limit, self.first, self.out.itemsize):
-            self.out[part] = elastic_delta(self.x[part], center[of_center], self.scale)
+    def _result(self, x: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+        return elastic_delta(x, old, self.scale)
 
 
-class MoveSink(Struct, eq=False):
+class MoveSink(Sink, Struct, eq=False):
     """Moves the worker's own elements toward the old ones: ``x -= rate * (x - old)``.
 
     Args:
         first: byte of the region's data where the change begins.
-        x: the worker's elements, ``[n]``, which are also the change's source; of the region's
-            type, or narrower.
-        rate: the moving rate, a scalar of the type that it is computed in.
+        x: the worker's elements, ``[n]``, which are also the source of the change; of the
+            region's type, or narrower.
+        rate: the moving rate, a scalar of the type that the move is computed in.
         itemsize: of the region's elements.
     """
 
@@ -154,12 +151,12 @@ class MoveSink(Struct, eq=False):
     x: NDArray[Any]
     rate: Any
     itemsize: int
-    _moved_at: int = -1  # first element of the stripe moved last, or being moved
+    _moved_at: int = -1  # first element of the stripe that was moved last
     _moved: NDArray[Any] | None = None  # the elements of that stripe
     back: ClassVar[int] = int(Back.MOVED)
 
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
-        """Return where the moved elements belong: where they are."""
+        """Return where the moved elements are stored: in the operand."""
         return source
 
     def part(self, begin: int, limit: int, first: int) -> MoveSink:
@@ -168,19 +165,24 @@ class MoveSink(Struct, eq=False):
         return MoveSink(first, self.x[own], self.rate, self.itemsize)
 
     def __call__(self, first: int, limit: int, old: Bytes) -> None:
-        """Move one piece; of a narrow x the node has sent it moved. See ``Sink``."""
-        x = self.x
-        if x.itemsize != self.itemsize:
-            begin, end = first - self.first, limit - self.first
-            x[begin // self.itemsize : end // self.itemsize].view(np.uint8)[:] = old
+        """Move one piece, a stripe at a time; see ``Sink``.
+
+        The node computes the move of a narrow x, and sends the result.
+        """
+        x, begin, itemsize = self.x, self.first, self.itemsize
+        if x.itemsize != itemsize:
+            own = slice((first - begin) // itemsize, (limit - begin) // itemsize)
+            x[own].view(np.uint8)[:] = old
             return
         center = old.view(x.dtype)
-        for part, of_center in _stripes(first, limit, self.first, self.itemsize):
-            if part.start > self._moved_at:
-                self._moved = moved(x[part], center[of_center], self.rate)
-                self._moved_at = part.start
-            if part.start == self._moved_at:  # a second time, if an interrupt cut it off
-                x[part] = self._moved
+        for low, high in cut(first, limit, STRIPE_NBYTES):
+            own = slice((low - begin) // itemsize, (high - begin) // itemsize)
+            if own.start > self._moved_at:
+                of_center = center[(low - first) // itemsize : (high - first) // itemsize]
+                self._moved = moved(x[own], of_center, self.rate)
+                self._moved_at = own.start
+            if own.start == self._moved_at:  # a second time, if an interrupt cut it off
+                x[own] = self._moved
 
 
 def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
@@ -194,7 +196,7 @@ def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
 
 
 def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
-    """Return ``rate * (x - center)``, as the ELASTIC kernel does, in the type of ``rate``."""
+    """Return ``rate * (x - center)`` as the ELASTIC kernel computes it, in the type of rate."""
     compute = rate.dtype
     with np.errstate(all="ignore"):
         delta: NDArray[Any]
@@ -204,22 +206,3 @@ def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[A
             delta = np.subtract(x.astype(compute), center.astype(compute))
         np.multiply(delta, rate, out=delta)
     return delta
-
-
-def _stripes(
-    first: int, limit: int, begin: int, itemsize: int
-) -> Iterator[tuple[slice, slice]]:
-    """Cut a piece at the region's stripes, each of which moves at once, whatever interrupts.
-
-    Args:
-        first: byte of the region's data where the piece begins.
-        limit: byte behind it.
-        begin: byte where the change begins.
-        itemsize: of the elements.
-
-    Yields:
-        The elements of a stripe in the change's arrays, and the same in the piece.
-    """
-    for low, high in cut(first, limit, STRIPE_NBYTES):
-        of_change = slice((low - begin) // itemsize, (high - begin) // itemsize)
-        yield of_change, slice((low - first) // itemsize, (high - first) // itemsize)

@@ -1,4 +1,4 @@
-"""What a client wants of a node and its regions: the words of every path. Pure."""
+"""Regions, nodes and changes as data, for every data path. Pure."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ ByteRange = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionInfo(Described):
-    """What a client knows about a region; it never changes while the region lives.
+    """A region as its clients know it; constant as long as the region exists.
 
     Args:
-        address: of its first byte; never used again once the region is freed.
-        node_uuid: of the memory that the region lies in.
+        address: of its first byte; never reused after the region is freed.
+        node_uuid: identifies the memory that holds the region.
     """
 
     address: GlobalAddress
     node_uuid: bytes
 
     def pieces(self, first: int, limit: int) -> list[Piece]:
-        """Cut bytes ``[first, limit)`` of its data by the nodes that they lie on: here one."""
+        """Split bytes ``[first, limit)`` of its data by node: here one piece."""
         return [Piece(self, first, limit, 0)]
 
     def one_piece(self, first: int, limit: int, verb: str) -> Piece:
-        """Return the only piece; ConfigError, which names the verb: there are several."""
+        """Return the only piece; ConfigError, which names the verb, if there are several."""
         piece, *others = self.pieces(first, limit)
         if others:
             raise ConfigError(
@@ -52,13 +52,13 @@ class RegionInfo(Described):
 
 
 class Piece(NamedTuple):
-    """Bytes of a region's data that lie on one node.
+    """A range of a region's data on one node.
 
     Attributes:
-        info: the region of that node that holds them.
-        first: byte of its data.
+        info: the region on that node that holds the bytes.
+        first: first byte, of its data.
         limit: byte behind the last.
-        offset: byte of the whole region's data where the data of ``info`` begins.
+        offset: first byte of ``info`` in the data of the whole region.
     """
 
     info: RegionInfo
@@ -68,24 +68,24 @@ class Piece(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """The first byte, of the whole region's data."""
+        """The first byte, in the data of the whole region."""
         return self.offset + self.first
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they are."""
+        """The number of bytes."""
         return self.limit - self.first
 
 
 @dataclass(frozen=True, slots=True)
 class CreateRequest(Described):
-    """What a client asks for when it creates a region.
+    """The parameters of a region to be created.
 
     Args:
-        init: a scalar that every element begins with; None: zeros.
-        publish: False builds a region that only its creator may write, by address, until
-            ``ControlPath.publish`` makes it visible.
-        exist_ok: an existing region of the same layout is the answer, not an error.
+        init: initial value of every element; None: zero.
+        publish: False creates a region without a name, which only its creator may write, by
+            address, until ``ControlPath.publish`` makes it visible.
+        exist_ok: return an existing region of the same layout instead of an error.
     """
 
     init: bool | int | float | None = None
@@ -95,13 +95,13 @@ class CreateRequest(Described):
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What a client learned about its memory node from the handshake.
+    """A memory node as its handshake describes it.
 
     Args:
         name: of the node; the prefix of its segments.
-        uuid: 16 bytes, of the memory: another memory has another one.
+        uuid: 16 bytes that identify the memory.
         node_id: the upper bits of the node's addresses.
-        incarnation: how often a node has opened this memory.
+        incarnation: number of times that a node has opened this memory.
     """
 
     name: str
@@ -110,22 +110,47 @@ class NodeInfo:
     incarnation: int
 
 
-class Operation(Struct, frozen=True, eq=False):
+class RangeRequest:
+    """A request for bytes ``[first, limit)`` of a region, which may lie on several nodes."""
+
+    __slots__ = ()
+    info: RegionInfo
+    first: int
+    limit: int
+
+    def shares(self) -> Sequence[tuple[int, Self]]:
+        """Split the request by node.
+
+        Returns:
+            The request to each node, behind the first byte of that node's data in the data of
+            the whole region.
+        """
+        pieces = self.info.pieces(self.first, self.limit)
+        if pieces[0].info is self.info:
+            return [(0, self)]
+        return [(piece.offset, self.share(piece)) for piece in pieces]
+
+    def share(self, piece: Piece) -> Self:
+        """Return the part of the request for one piece of its range."""
+        raise NotImplementedError
+
+
+class Operation(RangeRequest, Struct, frozen=True, eq=False):
     """One change of a range of a region's data.
 
     Args:
         info: the region.
         op: its name for errors and statistics: "put", "accumulate", "elastic", ...
-        kernel: what is done: a ``KernelCode``, or an ``OptimizerCode``.
+        kernel: the function that computes it: a ``KernelCode``, or an ``OptimizerCode``.
         scale: a Python number, exact in the region's dtype.
-        first: byte of the region's data where the range begins, on an element boundary.
+        first: first byte of the range in the region's data, on an element boundary.
         limit: byte behind the range.
         source: C-contiguous, as many elements as the range has; for the whole kernels
             (COMPARE_SWAP, ARRIVE, WITHDRAW, the SCATTERs) an operand of its own length; of an
             ``accumulate_from`` or a SCALE empty.
-        operand: dtype code of the source where it is narrower than the region's elements:
-            the source is that much shorter; else 0.
-        sink: takes the old bytes, if they are wanted.
+        operand: dtype code of a source that is narrower than the region's elements, and that
+            much shorter; else 0.
+        sink: receives the old bytes; None: they are not returned.
         states: regions of an optimizer's state, in the order of its row in ``OPTIMIZERS``.
         parameters: of an optimizer, in the order of that row.
     """
@@ -143,13 +168,13 @@ class Operation(Struct, frozen=True, eq=False):
     parameters: tuple[float, ...] = ()
 
     def operand_of(self, first: int, limit: int) -> Bytes:
-        """Return the part of the source that belongs to bytes ``[first, limit)``."""
+        """Return the part of the source for bytes ``[first, limit)``."""
         begin = carried_nbytes(first - self.first, self.operand)
         end = carried_nbytes(limit - self.first, self.operand)
         return as_bytes(self.source)[begin:end]
 
     def stripes(self) -> list[Operation]:
-        """Cut it into changes of one stripe each, of which a batch is made."""
+        """Split it into changes of one stripe each, for a batch."""
         first, limit = self.first, self.limit
         if 0 < limit - first <= STRIPE_NBYTES - first % STRIPE_NBYTES:
             return [self]
@@ -158,77 +183,60 @@ class Operation(Struct, frozen=True, eq=False):
             for at, end in cut(first, limit, STRIPE_NBYTES)
         ]
 
-    def shares(self) -> Sequence[tuple[int, Self]]:
-        """Cut it by the nodes that its region lies on.
-
-        Returns:
-            What each node does, behind the byte of the whole region's data where the data of
-            that node begins.
-        """
-        span = self.first, self.limit
-        pieces = self.info.pieces(*span)
-        if pieces[0].info is self.info:
-            return [(0, self)]
-        by_state = zip(*(state.pieces(*span) for state in self.states), strict=True)
-        states = list(by_state) or [()] * len(pieces)
-        return [
-            (piece.offset, self._share(piece, tuple(each.info for each in mine)))
-            for piece, mine in zip(pieces, states, strict=True)
-        ]
-
-    def _share(self, piece: Piece, states: tuple[RegionInfo, ...]) -> Self:
-        begin, limit = piece.begin - self.first, piece.begin - self.first + piece.nbytes
+    def share(self, piece: Piece) -> Self:
+        """Return the part of the change for one piece of its range."""
+        begin, limit = piece.begin, piece.begin + piece.nbytes
+        sink = self.sink
+        if sink is not None:
+            sink = sink.part(begin - self.first, limit - self.first, piece.first)
         return replace(
             self,
             info=piece.info,
             first=piece.first,
             limit=piece.limit,
-            source=self.operand_of(piece.begin, piece.begin + piece.nbytes),
-            sink=None if self.sink is None else self.sink.part(begin, limit, piece.first),
-            states=states,
+            source=self.operand_of(begin, limit),
+            sink=sink,
+            states=tuple(state.pieces(begin, limit)[0].info for state in self.states),
         )
 
 
 class Signalled(Operation, frozen=True, eq=False, kw_only=True):
-    """A change and a signal: its success is the outcome "all".
+    """A change and a signal behind it; the outcome is "all" once both are done.
 
-    It has no sink, and at least one byte.
+    The change has no sink, and at least one byte.
 
     Args:
-        signal: a change of a counter of the same node, which takes effect once all of this
-            has, and never if this failed or was cancelled before.
+        signal: a change of a counter on the same node. It takes effect once all of the first
+            change has, and never if that failed or was cancelled before.
     """
 
     signal: Operation
 
 
 class Copying(Operation, frozen=True, eq=False, kw_only=True):
-    """A change whose operand is as many bytes of another region, read by stripes.
+    """A change whose operand is as many bytes of another region, read stripe by stripe.
 
     Args:
-        other: the region.
-        other_first: byte of its data where the operand begins.
+        other: the other region.
+        other_first: first byte of the operand in its data.
     """
 
     other: RegionInfo
     other_first: int
 
-    def shares(self) -> Sequence[tuple[int, Self]]:
-        """Cut it by node, where the rows of both regions lie beside; see ``Operation``."""
-        other_limit = self.other_first + self.limit - self.first
-        others = self.other.pieces(self.other_first, other_limit)
-        return [
-            (offset, replace(share, other=piece.info, other_first=piece.first))
-            for (offset, share), piece in zip(super().shares(), others, strict=True)
-        ]
+    def share(self, piece: Piece) -> Self:
+        """Return the part for one piece; both regions are split at the same rows."""
+        begin = self.other_first + piece.begin - self.first
+        other = self.other.pieces(begin, begin + piece.nbytes)[0]
+        return replace(super().share(piece), other=other.info, other_first=other.first)
 
 
 class Changes(Struct, frozen=True, eq=False):
-    """Many changes in order, of one stripe each; no transaction.
+    """Changes in order, of one stripe each; not a transaction.
 
     Args:
         op: the verb's name for errors.
-        info: the region that all of them change; None: they are of several.
+        info: the region that all of them change; None: they change several.
         operations: the changes.
     """
 
@@ -239,11 +247,11 @@ class Changes(Struct, frozen=True, eq=False):
 
     @property
     def limit(self) -> int:
-        """Behind the last of them."""
+        """The number of changes."""
         return len(self.operations)
 
     def shares(self) -> list[tuple[int | None, Changes]]:
-        """Cut them by node, those of each in order; of several regions without offsets."""
+        """Split them by node, in order; the offsets are None if they change several regions."""
         whole = [] if self.info is None else self.info.pieces(0, self.info.nbytes)
         offsets = {piece.info.address.node: piece.offset for piece in whole}
         by_node: dict[int, list[Operation]] = {}
