@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from smbox import verbs
 from smbox.errors import ConfigError
-from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Changes, Operation
 from smbox.region import Region
@@ -79,7 +78,7 @@ class Batch:
         self._is_over = True
         if kind is None and len(self):
             changes = Changes("batch", None, self._operations)
-            requests.finish(self._paths, changes, self._timeout_s)
+            self._paths.finish(changes, self._timeout_s)
 
 
 def _extent(region: Region) -> Extent:

@@ -17,7 +17,6 @@ from smbox.errors import RequestTimeoutError
 from smbox.lock import LEASE_S, Lock
 from smbox.memory.kernels import KernelCode
 from smbox.optimizer import Optimizer
-from smbox.paths import requests
 from smbox.paths.readings import Reading
 from smbox.paths.work import NodeInfo, Operation
 from smbox.region import Region
@@ -107,10 +106,10 @@ class Box(Directory):
                 nothing changed.
         """
         source = bytes_of(x)
-        info, first, wait_s = requests.locate(self._paths, address, source.size, timeout_s)
+        info, first, wait_s = self._paths.locate(address, source.size, timeout_s)
         limit = first + source.size
         operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        requests.finish(self._paths, operation, wait_s)
+        self._paths.finish(operation, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
@@ -121,9 +120,9 @@ class Box(Directory):
             AddressRangeError: not all in one region, or not on its elements' boundaries.
         """
         size = operator.index(nbytes)
-        info, first, wait_s = requests.locate(self._paths, address, size, timeout_s)
+        info, first, wait_s = self._paths.locate(address, size, timeout_s)
         out = np.empty(size, np.uint8)
-        requests.finish(self._paths, Reading(info, first, first + size, out), wait_s)
+        self._paths.finish(Reading(info, first, first + size, out), wait_s)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:

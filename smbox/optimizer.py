@@ -23,7 +23,7 @@ from smbox.errors import ConfigError, RegionFreedError
 from smbox.handle import Handle
 from smbox.memory.kernels import OPTIMIZERS, OptimizerCode, check_parameters
 from smbox.memory.layout import Consistency
-from smbox.paths import creating, requests
+from smbox.paths import creating
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
 from smbox.region import Region
@@ -77,11 +77,11 @@ class Optimizer:
             lr: step size of this step; None: the one given at the beginning.
             timeout_s: see region.py.
         """
-        requests.finish(self._paths, self._step(gradient, lr), timeout_s)
+        self._paths.finish(self._step(gradient, lr), timeout_s)
 
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
         """Begin a ``step``; the gradient is untouchable until it is done."""
-        return requests.begin(self._paths, self._step(gradient, lr), requests.nothing)
+        return self._paths.begin(self._step(gradient, lr))
 
     def _step(self, gradient: Any, lr: float | None) -> Operation:
         info = self.region.info

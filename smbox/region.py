@@ -30,7 +30,6 @@ from smbox import signalling, verbs
 from smbox.address import GlobalAddress, Part
 from smbox.errors import ConfigError
 from smbox.handle import Handle
-from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import Piece, RegionInfo
 from smbox.rows import Rows
@@ -144,7 +143,7 @@ class Region(Vector):
         """
         operation = verbs.put(self.extent, x)
         if signal is None:
-            requests.finish(self._paths, operation, timeout_s)
+            self._paths.finish(operation, timeout_s)
         else:
             signalling.put(self._paths, operation, signal, timeout_s)
 
@@ -165,13 +164,13 @@ class Region(Vector):
             timeout_s: see the module.
         """
         reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
-        requests.finish(self._paths, reading, timeout_s)
+        self._paths.finish(reading, timeout_s)
         return reading.out if out is None else out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
         """Begin a ``get``."""
         reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
-        return requests.begin(self._paths, reading, lambda: reading.out if out is None else out)
+        return self._paths.begin(reading, lambda: reading.out if out is None else out)
 
     def accumulate(
         self,
@@ -192,7 +191,7 @@ class Region(Vector):
             timeout_s: see the module.
         """
         operation = verbs.accumulate(self.extent, x, scale, op, out)
-        requests.finish(self._paths, operation, timeout_s)
+        self._paths.finish(operation, timeout_s)
         return out
 
     def accumulate_nb(
@@ -200,7 +199,7 @@ class Region(Vector):
     ) -> Handle[Any]:
         """Begin an ``accumulate``."""
         operation = verbs.accumulate(self.extent, x, scale, op, out)
-        return requests.begin(self._paths, operation, lambda: out)
+        return self._paths.begin(operation, lambda: out)
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
@@ -222,20 +221,20 @@ class Region(Vector):
             ``delta`` (None without one).
         """
         operation = verbs.elastic(self.extent, x, moving_rate, delta)
-        requests.finish(self._paths, operation, timeout_s)
+        self._paths.finish(operation, timeout_s)
         return delta
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
         """Begin an ``elastic``."""
         operation = verbs.elastic(self.extent, x, moving_rate, delta)
-        return requests.begin(self._paths, operation, lambda: delta)
+        return self._paths.begin(operation, lambda: delta)
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
         """Do what ``accumulate`` does and return the contents from before it."""
         old = np.empty(self.shape, self.dtype)
-        requests.finish(self._paths, verbs.fetch(self.extent, x, op, scale, old), timeout_s)
+        self._paths.finish(verbs.fetch(self.extent, x, op, scale, old), timeout_s)
         return old
 
     def fetch_and_op_nb(
@@ -244,12 +243,12 @@ class Region(Vector):
         """Begin a ``fetch_and_op``."""
         old = np.empty(self.shape, self.dtype)
         operation = verbs.fetch(self.extent, x, op, scale, old)
-        return requests.begin(self._paths, operation, lambda: old)
+        return self._paths.begin(operation, lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
         """Wait until the whole region's version is at least ``version``; return it."""
         wanted = operator.index(version)
-        return requests.wait_version(self._paths, self.info, wanted, timeout_s)
+        return self._paths.wait_version(self.info, wanted, timeout_s)
 
     def rows(self, index: Any) -> Rows:
         """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""

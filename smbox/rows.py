@@ -26,7 +26,6 @@ from smbox.memory.kernels import (
     scatter_operand,
 )
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import RowsReading
 from smbox.paths.sinks import Bytes
@@ -80,13 +79,13 @@ class Rows:
             ``out`` (filled), or a new array, ``[shape]``.
         """
         out, reading = self._reading(out)
-        requests.finish(self._paths, reading, timeout_s)
+        self._paths.finish(reading, timeout_s)
         return out
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
         """Begin a ``get``."""
         out, reading = self._reading(out)
-        return requests.begin(self._paths, reading, lambda: out)
+        return self._paths.begin(reading, lambda: out)
 
     def _reading(self, out: Any) -> tuple[Any, RowsReading]:
         """Describe a ``get``; return also what it fills."""
@@ -105,11 +104,11 @@ class Rows:
 
         Of float32, they may be of float16 or bfloat16: they are widened before they are sent.
         """
-        requests.finish(self._paths, self._putting(values), timeout_s)
+        self._paths.finish(self._putting(values), timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
         """Begin a ``put``; the values are copied."""
-        return requests.begin(self._paths, self._putting(values), requests.nothing)
+        return self._paths.begin(self._putting(values))
 
     def _putting(self, values: Any) -> Changes:
         return self._changes("put", KernelCode.SCATTER_PUT, KernelCode.REPLACE, values, 1)
@@ -121,11 +120,11 @@ class Rows:
 
         They may be narrower, as of ``put``.
         """
-        requests.finish(self._paths, self._adding(values, scale), timeout_s)
+        self._paths.finish(self._adding(values, scale), timeout_s)
 
     def accumulate_nb(self, values: Any, scale: float = 1.0) -> Handle[None]:
         """Begin an ``accumulate``; the values are copied."""
-        return requests.begin(self._paths, self._adding(values, scale), requests.nothing)
+        return self._paths.begin(self._adding(values, scale))
 
     def _adding(self, values: Any, scale: float) -> Changes:
         scale_of(KernelCode.SUM, self._extent.info.dtype, scale)

@@ -17,8 +17,7 @@ from msgspec.structs import astuple
 from smbox.combining import InTurn
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode
-from smbox.paths import requests
-from smbox.paths.pair import PathPair
+from smbox.paths.pair import PathPair, no_result
 from smbox.paths.work import Operation, Signalled
 from smbox.sync import INT64, Counter
 
@@ -37,7 +36,7 @@ def put_nb(paths: PathPair, operation: Operation, signal: Counter | None) -> Han
     A put and its signal in turn are waited for; what fails raises what a put raises.
     """
     if signal is None:
-        return requests.begin(paths, operation, requests.nothing)
+        return paths.begin(operation)
     handle = _put(paths, operation, signal)
     if isinstance(handle.work, InTurn):
         handle.finish()
@@ -49,13 +48,11 @@ def _put(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]
     """Describe a put, and a signal that is begun once it has succeeded."""
     is_together = _checked(signal).info.node_uuid == operation.info.node_uuid
     if is_together and operation.first < operation.limit:
-        work = requests.work_of(
-            paths, Signalled(*astuple(operation), signal=_operation(signal))
-        )
+        work = paths.work_of(Signalled(*astuple(operation), signal=_operation(signal)))
     else:
-        change = partial(requests.work_of, signal.paths, _operation(signal))
-        work = InTurn(requests.work_of(paths, operation), change)
-    return Handle("put", work, requests.nothing, paths.timeout_s)
+        change = partial(signal.paths.work_of, _operation(signal))
+        work = InTurn(paths.work_of(operation), change)
+    return Handle("put", work, no_result, paths.timeout_s)
 
 
 def _checked(signal: object) -> Counter:

@@ -24,7 +24,7 @@ from smbox.errors import ConfigError, LayoutMismatchError, RequestTimeoutError, 
 from smbox.handle import Handle
 from smbox.memory.kernels import BarrierWord, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, WORD_NBYTES, RegionKind
-from smbox.paths import creating, requests
+from smbox.paths import creating
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import Reading
 from smbox.paths.sinks import OldSink
@@ -61,7 +61,7 @@ class Counter:
     def value(self) -> int:
         """The present value; RegionFreedError."""
         out = np.empty((), INT64.numpy)
-        requests.finish(self.paths, Reading(self.info, 0, out.nbytes, out), None)
+        self.paths.finish(Reading(self.info, 0, out.nbytes, out), None)
         return int(out)
 
     def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
@@ -74,13 +74,13 @@ class Counter:
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         operation, found = self._operation("counter.add", KernelCode.SUM, amount)
-        requests.finish(self.paths, operation, timeout_s)
+        self.paths.finish(operation, timeout_s)
         return int(found)
 
     def add_nb(self, amount: int = 1) -> Handle[int]:
         """Begin an ``add``."""
         operation, found = self._operation("counter.add", KernelCode.SUM, amount)
-        return requests.begin(self.paths, operation, lambda: int(found))
+        return self.paths.begin(operation, lambda: int(found))
 
     def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
         """Set the value to ``new`` if it is ``old``; tell whether it was.
@@ -90,13 +90,13 @@ class Counter:
             RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
         """
         operation, found = self._swap(old, new)
-        requests.finish(self.paths, operation, timeout_s)
+        self.paths.finish(operation, timeout_s)
         return bool(found == old)
 
     def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
         """Begin a ``compare_and_swap``."""
         operation, found = self._swap(old, new)
-        return requests.begin(self.paths, operation, lambda: bool(found == old))
+        return self.paths.begin(operation, lambda: bool(found == old))
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
         """Wait until the value is ``at_least`` or more; return it.
@@ -207,7 +207,7 @@ def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -
 def _begin(paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int) -> Handle[Words]:
     """Begin a barrier kernel; its result is the words from before."""
     operation, old = _change(info, "barrier", kernel, np.array([member], np.uint64))
-    return requests.begin(paths, operation, lambda: old)  # its arrays are our own
+    return paths.begin(operation, lambda: old)  # its arrays are our own
 
 
 def _withdraw(paths: PathPair, info: RegionInfo, member: int, timeout_s: float) -> Words | None:
@@ -270,7 +270,7 @@ def _wait_until(
     words = np.empty(info.shape, info.dtype.numpy)
     while True:
         version = paths.data(info).version(info, look_s(deadline_s))
-        requests.finish(paths, Reading(info, 0, info.nbytes, words), look_s(deadline_s))
+        paths.finish(Reading(info, 0, info.nbytes, words), look_s(deadline_s))
         if is_met(words):
             return words
-        requests.wait_version(paths, info, version + 1, left_s(deadline_s), op=op)
+        paths.wait_version(info, version + 1, left_s(deadline_s), op=op)

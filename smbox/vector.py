@@ -18,7 +18,6 @@ from smbox.errors import ConfigError, LayoutMismatchError
 from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import Product
 from smbox.paths.work import Copying, Operation, Piece
@@ -62,14 +61,14 @@ class Vector:
             LayoutMismatchError: another dtype or size; nothing was sent.
             ConfigError: the two do not lie on the same nodes; nothing was sent.
         """
-        requests.finish(self._paths, self._copying(source, scale, op), timeout_s)
+        self._paths.finish(self._copying(source, scale, op), timeout_s)
 
     def accumulate_from_nb(
         self, source: Vector, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
         """Begin an ``accumulate_from``."""
         copying = self._copying(source, scale, op)
-        return requests.begin(self._paths, copying, requests.nothing)
+        return self._paths.begin(copying)
 
     def scale(self, factor: float, *, timeout_s: float | None = None) -> None:
         """Multiply the contents by ``factor``; atomic by stripe, not of bools.
@@ -78,11 +77,11 @@ class Vector:
             factor: rounded to the region's type; whole in a region of integers, which wraps.
             timeout_s: see ``smbox.region``.
         """
-        requests.finish(self._paths, self._scaled(factor), timeout_s)
+        self._paths.finish(self._scaled(factor), timeout_s)
 
     def scale_nb(self, factor: float) -> Handle[None]:
         """Begin a ``scale``."""
-        return requests.begin(self._paths, self._scaled(factor), requests.nothing)
+        return self._paths.begin(self._scaled(factor))
 
     def dot(self, other: Vector, *, timeout_s: float | None = None) -> float:
         """Sum the products of these elements and another region's, in float64, at the node.
@@ -100,12 +99,12 @@ class Vector:
             ConfigError: no floats, or not on the same nodes; nothing was sent.
         """
         product, total = self._product(other)
-        requests.finish(self._paths, product, timeout_s)
+        self._paths.finish(product, timeout_s)
         return total()
 
     def dot_nb(self, other: Vector) -> Handle[float]:
         """Begin a ``dot``."""
-        return requests.begin(self._paths, *self._product(other))
+        return self._paths.begin(*self._product(other))
 
     def _copying(self, source: Vector, scale: float, op: str) -> Copying:
         extent, other = self.extent, _extent(source)

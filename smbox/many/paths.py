@@ -18,7 +18,6 @@ from smbox.deadline import left_s
 from smbox.errors import AddressRangeError, SmboxError
 from smbox.many.node import Node, Nodes
 from smbox.many.striping import StripedInfo, VersionSum, home_of, versions_of
-from smbox.paths import requests
 from smbox.paths.opening import DataPath, OpenPaths
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import PathRequest
@@ -167,7 +166,7 @@ class Share(Part):
         if wanted is not None:
             self.work = _Starting()
             try:
-                self.work = requests.work_of(self.node.paths, wanted)
+                self.work = self.node.paths.work_of(wanted)
                 self.work.begin()
             except SmboxError as error:
                 if isinstance(self.work, _Starting):

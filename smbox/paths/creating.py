@@ -23,7 +23,6 @@ from smbox.errors import (
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import Consistency
 from smbox.memory.region_header import check_same_layout
-from smbox.paths import requests
 from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, Operation, RegionInfo
 
@@ -135,7 +134,7 @@ def _fill(
     try:
         source = as_bytes(values)
         operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
-        requests.finish(paths, operation, answer_s(deadline_s))
+        paths.finish(operation, answer_s(deadline_s))
         wait_s = _answer_s(paths, deadline_s)
         return paths.control().publish(ours, wait_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):

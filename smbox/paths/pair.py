@@ -1,7 +1,8 @@
-"""What a Box shares with all it hands out: its two paths, opened on demand, per process.
+"""PathPair: the control path and data path that a Box shares with its regions and handles.
 
-A forked child drops what it inherited and opens its own on first use. Pickled, a pair is
-its settings; a process opens one for all the pickles of equal settings that it loads.
+The paths are opened on demand, in each process. A forked child drops the inherited paths and
+opens its own on first use. Pickled, a pair is its settings; a process opens one pair for all
+the pickles of equal settings that it loads.
 """
 
 from __future__ import annotations
@@ -11,25 +12,59 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any, TypeVar
 
+from smbox.address import GlobalAddress
 from smbox.config import ClientConfig
-from smbox.deadline import check_seconds
-from smbox.errors import ConfigError, PeerLostError
+from smbox.deadline import check_seconds, deadline_of, left_s, look_s
+from smbox.errors import AddressRangeError, ConfigError, PeerLostError
+from smbox.handle import Handle
 from smbox.paths.control import ControlPath
 from smbox.paths.opening import DataPath, OpenPaths, open_paths
-from smbox.paths.work import RegionInfo
+from smbox.paths.readings import PathRequest
+from smbox.paths.work import ByteRange, RegionInfo
+from smbox.work import Work
+
+T = TypeVar("T")
 
 Opener = Callable[[ClientConfig], OpenPaths]
 
 
-class PathPair:
-    """Settings, and the control and data path opened by them.
+class Done(Work):
+    """A request for bytes ``[first, limit)`` that was done at once."""
 
-    Thread-safe. ``timeout_s`` is how long a verb waits when it is not told.
+    def __init__(self, first: int, limit: int) -> None:
+        self._range = first, limit
+
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
+        """Return True."""
+        return True
+
+    def outcome(self) -> str:
+        """Return "all"."""
+        return "all"
+
+    def ranges_done(self) -> list[ByteRange]:
+        """Return the whole range."""
+        return [self._range]
+
+
+def no_result() -> Any:
+    """Return None, the result of a verb that has none."""
+    return None
+
+
+class PathPair:
+    """The settings of a box, and the control and data path opened by them.
+
+    Thread-safe.
+
+    Attributes:
+        timeout_s: how long a verb waits that is given no timeout.
 
     Args:
         config: complete settings.
-        opener: opens the paths; a test's own, or the default.
+        opener: opens the paths; tests give their own.
     """
 
     def __init__(self, config: ClientConfig, opener: Opener = open_paths) -> None:
@@ -38,20 +73,20 @@ class PathPair:
         self.is_closed = False
         self._opener = opener
         self._opened: OpenPaths | None = None
-        self._uuid = b""  # of the memory that the paths lead to, as long as they are open
+        self._uuid = b""  # of the node's memory, as long as the paths are open
         self._mutex = threading.Lock()
         _PAIRS.add(self)
 
     def data(self, info: RegionInfo | None = None) -> DataPath:
-        """Return the data path; opens it if need be.
+        """Return the data path; open it if need be.
 
         Args:
-            info: the region whose data is asked for.
+            info: the region that it is used for.
 
         Raises:
             ConfigError: the box was closed.
             ConnectError: the node cannot be reached.
-            PeerLostError: the region lies in another memory than the node's.
+            PeerLostError: the region lies in another memory than that of the node.
         """
         opened = self._opened
         if opened is None:
@@ -68,12 +103,60 @@ class PathPair:
         return control
 
     def seconds(self, timeout_s: float | None) -> float:
-        """Return how long to wait: as long as was said, or as the settings say.
+        """Return how long to wait: the argument, or the timeout of the settings.
 
         Raises:
             ConfigError: not a number.
         """
         return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
+
+    def finish(self, request: PathRequest, timeout_s: float | None) -> None:
+        """Do a request, and wait until it is done, as a blocking verb does."""
+        if timeout_s is not None:
+            check_seconds(timeout_s)
+        work = self.data(request.info).start(request)
+        if work is not None:
+            Handle(request.op, work, no_result, self.timeout_s).finish(timeout_s)
+
+    def begin(self, request: PathRequest, result: Callable[[], T] = no_result) -> Handle[T]:
+        """Begin a request; ``result`` is called once it is done, and returns its result."""
+        return Handle(request.op, self.work_of(request), result, self.timeout_s).begin()
+
+    def work_of(self, request: PathRequest) -> Work:
+        """Return a request as a work object, also if it is done at once."""
+        work = self.data(request.info).start(request)
+        return work or Done(request.first, request.limit)
+
+    def wait_version(
+        self, info: RegionInfo, version: int, timeout_s: float | None, *, op: str = "wait"
+    ) -> int:
+        """Wait until a region has a version, as a blocking verb does; return its version."""
+        self.seconds(timeout_s)  # checked before anything begins
+        work = self.data(info).wait_version(info, version)
+        return Handle(op, work, lambda: work.found, self.timeout_s).finish(timeout_s)
+
+    def locate(
+        self, address: int, nbytes: int, timeout_s: float | None
+    ) -> tuple[RegionInfo, int, float | None]:
+        """Find bytes by their address.
+
+        Returns:
+            Their region, their first byte in its data, and what is left of the timeout; None
+            stands for the timeout of the settings.
+
+        Raises:
+            AddressRangeError: they are not in one region, or not whole elements.
+        """
+        deadline_s = deadline_of(self.seconds(timeout_s))
+        begin = GlobalAddress(address)
+        info = self.control().locate(begin, look_s(deadline_s))
+        first = int(begin) - int(info.address)
+        facts = {"address": address, "nbytes": nbytes, "region": info.name}
+        if nbytes < 0 or first + nbytes > info.nbytes:
+            raise AddressRangeError("the range leaves its region", **facts)
+        if first % info.dtype.itemsize or nbytes % info.dtype.itemsize:
+            raise AddressRangeError("the range cuts an element", **facts)
+        return info, first, None if timeout_s is None else left_s(deadline_s)
 
     def open(self) -> OpenPaths:
         """Open both paths if they are not open; raises as ``data`` does."""
@@ -90,7 +173,7 @@ class PathPair:
             return self._opened
 
     def say_bye(self) -> None:
-        """Begin to close: tell the node, so that all who close wait at the same time."""
+        """Begin to close: notify the node, so that pairs that close together wait together."""
         with self._mutex:
             self.is_closed = True
             opened = self._opened
@@ -99,7 +182,7 @@ class PathPair:
             opened.control.say_bye()
 
     def close(self) -> None:
-        """Let go of everything, for good. Idempotent."""
+        """Close both paths for good. Idempotent."""
         self.say_bye()
         with self._mutex:
             opened, self._opened = self._opened, None
@@ -108,7 +191,7 @@ class PathPair:
             opened.control.close()
 
     def abandon(self) -> None:
-        """Forget the parent's paths, in a forked child."""
+        """Drop the parent's paths in a forked child."""
         self._mutex = threading.Lock()
         opened, self._opened = self._opened, None
         if opened is not None:
@@ -116,7 +199,7 @@ class PathPair:
             opened.control.abandon()
 
     def __reduce__(self) -> tuple[Callable[..., PathPair], tuple[object, ...]]:
-        """Travel as settings."""
+        """Pickle the settings."""
         return shared, (self.config, self._opener)
 
 
@@ -137,7 +220,7 @@ _SHARED_MUTEX = threading.Lock()
 
 
 def shared(config: ClientConfig, opener: Opener) -> PathPair:
-    """Return this process's pair of these settings, for what was pickled elsewhere."""
+    """Return this process's pair of these settings, for an object pickled elsewhere."""
     with _SHARED_MUTEX:
         found = _SHARED.get((config, opener))
         if found is None or found.is_closed:

@@ -17,8 +17,8 @@ from smbox.errors import (
     RegionFreedError,
 )
 from smbox.memory.layout import Consistency, RegionState
-from smbox.paths import creating
 from smbox.paths.creating import describe
+from smbox.paths.pair import PathPair
 from smbox.testing.faults import FaultScript
 from smbox.wire import header
 from smbox.wire.ops import Op
@@ -95,7 +95,7 @@ def test_what_cannot_be_filled_leaves_nothing(solo, box, monkeypatch):
     def no_room(*_):
         raise OutOfMemoryError("no room")
 
-    monkeypatch.setattr(creating.requests, "finish", no_room)
+    monkeypatch.setattr(PathPair, "finish", no_room)
     with pytest.raises(OutOfMemoryError):
         box.create("some", init=F32)
     assert solo.control.memory.regions == {}
@@ -191,14 +191,14 @@ def test_a_region_that_was_freed_meanwhile_is_not_made_again(node, boxes):
 
 def test_restarts_without_end_are_an_error_in_the_end(node, boxes, monkeypatch):
     box = boxes()
-    now, change = [0.0], creating.requests.finish
+    now, change = [0.0], PathPair.finish
 
     def kill(*arguments):
         now[0] += 1.0
         node.restart()
         return change(*arguments)
 
-    monkeypatch.setattr(creating.requests, "finish", kill)
+    monkeypatch.setattr(PathPair, "finish", kill)
     monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(RegionFreedError):
         box.create("some", init=F32, timeout_s=2.5)
@@ -209,20 +209,20 @@ def test_restarts_without_end_are_an_error_in_the_end(node, boxes, monkeypatch):
 @pytest.mark.parametrize("told", [None, 2.5])
 def test_filling_has_the_time_that_was_given_or_the_boxes_own(boxes, monkeypatch, told):
     box = boxes()
-    given, change = [], creating.requests.finish
+    given, change = [], PathPair.finish
 
     def look(paths, request, timeout_s):
         given.append(timeout_s)
         return change(paths, request, timeout_s)
 
-    monkeypatch.setattr(creating.requests, "finish", look)
+    monkeypatch.setattr(PathPair, "finish", look)
     box.create("some", init=F32, timeout_s=told)
     assert given == [pytest.approx(told, abs=1.0)]  # None: anew as long as the filling gets on
 
 
 def test_a_restart_after_long_filling_is_not_noticed_either(node, boxes, monkeypatch):
     box = boxes()
-    now, change, fills = [0.0], creating.requests.finish, []
+    now, change, fills = [0.0], PathPair.finish, []
 
     def slow(*arguments):
         now[0] += 1e6  # far beyond the timeout of the box
@@ -231,7 +231,7 @@ def test_a_restart_after_long_filling_is_not_noticed_either(node, boxes, monkeyp
             node.restart()
         return change(*arguments)
 
-    monkeypatch.setattr(creating.requests, "finish", slow)
+    monkeypatch.setattr(PathPair, "finish", slow)
     monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     region = box.create("some", init=F32)
     assert len(fills) == 2

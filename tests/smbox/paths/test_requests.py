@@ -8,7 +8,6 @@ import pytest
 from smbox.errors import RegionFreedError
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.paths import requests
 from smbox.paths.readings import Reading
 from smbox.paths.work import Operation
 
@@ -21,20 +20,20 @@ def operation(region, first, limit):
 def test_an_empty_change_only_looks_whether_the_region_lives(box):
     region = box.create("some", shape=(4,))
     empty = operation(region, 8, 8)
-    requests.finish(box._paths, empty, None)
-    assert requests.begin(box._paths, empty, lambda: "done").result() == "done"
+    box._paths.finish(empty, None)
+    assert box._paths.begin(empty, lambda: "done").result() == "done"
     assert region.version == 0
     box.free(region)
     with pytest.raises(RegionFreedError):
-        requests.finish(box._paths, empty, None)
+        box._paths.finish(empty, None)
     out = np.empty(0, np.uint8)
     with pytest.raises(RegionFreedError):
-        requests.finish(box._paths, Reading(region.info, 8, 8, out), None)
+        box._paths.finish(Reading(region.info, 8, 8, out), None)
 
 
 def test_a_result_can_be_made_when_it_is_done(box):
     region = box.create("some", shape=(4,), dtype="uint8")
-    handle = requests.begin(box._paths, operation(region, 1, 3), lambda: "made")
+    handle = box._paths.begin(operation(region, 1, 3), lambda: "made")
     assert handle.result() == "made"
     assert region.get().tolist() == [0, 0, 2, 0]
 
