@@ -1,6 +1,6 @@
-"""Changes over the wire: of a range, with a signal behind it, or many small ones at once.
+"""Changes over the wire: of a range, of a range with a signal, and batches of small changes.
 
-docs/protocol.md says what each request means.
+docs/protocol.md defines the requests.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ _CHANGES: Final[dict[int, Op]] = {
 
 
 def op_of(operation: Operation) -> Op:
-    """Return the op that does an operation, with the old bytes in its reply for a sink.
+    """Return the op for an operation; its reply has the old bytes if there is a sink.
 
-    An ELASTIC with a narrow operand is answered with that moved, which does not tell the delta.
+    ELASTIC with a narrow operand returns the moved operand, which does not give the delta.
     """
+    if isinstance(operation, Copying):
+        return Op.FROM
     if operation.states:
         return Op.UPDATE
     if operation.operand and operation.sink is not None and operation.sink.back == Back.DELTA:
@@ -45,7 +47,7 @@ def op_of(operation: Operation) -> Op:
 
 
 def scale_of(operation: Operation) -> bytes:
-    """Write the scale of an operation as the wire wants it for the region's elements."""
+    """Encode the scale of an operation for the region's element type."""
     if operation.states or not KERNELS[KernelCode(operation.kernel)].has_scale:
         return NO_SCALE
     kind = operation.info.dtype.kind
@@ -53,28 +55,30 @@ def scale_of(operation: Operation) -> bytes:
 
 
 class Change(Transfer):
-    """A change of a range of a region's data: a number for every stripe.
+    """A change of a range of a region's data; every stripe has a number.
 
     Args:
         channel: of the thread that begins it.
         request: what is done; its source is not copied.
-        op: of its requests; None: as the operation says.
     """
 
     is_change = True
 
-    def __init__(self, channel: Channel, request: Operation, op: Op | None = None) -> None:
+    def __init__(self, channel: Channel, request: Operation) -> None:
         super().__init__(channel, request.first, request.limit)
         self._end = request.limit
         self._operation = request
-        self._op = op or op_of(request)
+        self._op = op_of(request)
         self._scale = scale_of(request)
         self._source = as_bytes(request.source).data
         self._sink = request.sink
 
     def payload(self, first: int, limit: int) -> Buffer:
-        """Make the second frame of the request for ``[first, limit)``."""
+        """Return the second frame of the request for ``[first, limit)``."""
         operation, part = self._operation, self._source
+        if isinstance(operation, Copying):
+            offset = operation.other_first - operation.first
+            return operands.pack_address(int(operation.other.address) + offset + first)
         if (first, limit) != (self.first, self._end):
             part = operation.operand_of(first, limit).data
         if not operation.states:
@@ -83,7 +87,7 @@ class Change(Transfer):
         return operands.pack_update(states, operation.parameters, part)
 
     def next_message(self) -> Message:
-        """Cut the next request."""
+        """Make the next request."""
         first, op, operation = self.cut, self._op, self._operation
         limit = ops.end_of(op, first, self._end)
         return Message(
@@ -99,12 +103,12 @@ class Change(Transfer):
         )
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Hand on the old bytes."""
+        """Pass the old bytes to the sink."""
         if self._sink is not None:
             self._sink(message.first, message.limit, np.frombuffer(reply.payload, np.uint8))
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End, after handing on what was done before the refusal."""
+        """Fail, after passing on the old bytes of what was done before the refusal."""
         if (
             done
             and self._sink is not None
@@ -117,28 +121,16 @@ class Change(Transfer):
         super().refused(message, reply, done)
 
     def end_of(self, message: Message, done: int) -> int:
-        """Return the byte behind the first ``done`` stripes."""
+        """Return the byte behind the first ``done`` stripes of a message."""
         return (message.first // STRIPE_NBYTES + done) * STRIPE_NBYTES
 
 
-class FromChange(Change):
-    """A change whose operand is another region's bytes."""
-
-    def __init__(self, channel: Channel, request: Copying) -> None:
-        super().__init__(channel, request, Op.FROM)
-        self._ahead = int(request.other.address) + request.other_first - request.first
-
-    def payload(self, first: int, limit: int) -> Buffer:  # noqa: ARG002 - as long as the change
-        """Name the operand."""
-        return operands.pack_address(self._ahead + first)
-
-
 class SignalledChange(Change):
-    """The requests of a change and, as its last unit, that of a counter's change.
+    """The requests of a change and, as the last unit, the request of a counter's change.
 
-    All are sent without waiting for replies. The node executes them in order, and what follows
-    a refused change in flight is a GAP there (docs/protocol.md, "Numbers"): so the signal is
-    never applied without all of the change.
+    All are sent without waiting for replies. The node executes them in order, and answers GAP
+    to the requests behind a refused change (docs/protocol.md, "Numbers"): so it never applies
+    the signal without all of the change.
     """
 
     def __init__(self, channel: Channel, request: Signalled) -> None:
@@ -147,7 +139,7 @@ class SignalledChange(Change):
         self.limit += 1
 
     def next_message(self) -> Message:
-        """Cut the next request."""
+        """Make the next request."""
         if self.cut < self._end:
             return super().next_message()
         message = self._signal.next_message()
@@ -155,15 +147,16 @@ class SignalledChange(Change):
         return message
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the range of the change that is certainly done."""
+        """Return the range of the change that is certainly done."""
         limit = min(self.at, self._end)
         return [(self.first, limit)] if limit > self.first else []
 
 
 class Batch(Transfer):
-    """Changes in order, many in each request; the first refusal is raised, the others run.
+    """Changes in order, many in each request; units are items.
 
-    Units are items. A request ends at a refused item; what follows it is cut anew.
+    A request ends at a refused item, and the items behind it are sent again in new requests.
+    The error of the first refused item is raised once all have ended.
 
     Args:
         channel: of the thread that begins it.
@@ -176,12 +169,12 @@ class Batch(Transfer):
         super().__init__(channel, request.first, request.limit)
         self._operations = request.operations
         self._packed = [_packed(operation) for operation in request.operations]
-        self._taken = 0  # items whose old bytes are handed on
+        self._taken = 0  # items whose sinks have received the old bytes
         self._refusals: set[int] = set()
         self._first_error: SmboxError | None = None
 
     def next_message(self) -> Message:
-        """Pack as many items as fit into one request."""
+        """Make a request of as many items as fit."""
         first = limit = self.cut
         sources = answers = 0
         for item in self._packed[first : first + operands.ITEMS_MAX]:
@@ -201,10 +194,10 @@ class Batch(Transfer):
         )
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Hand on the old bytes, item by item."""
-        self._hand_on(message.first, message.limit, reply.payload)
+        """Pass the old bytes to the sinks of the items."""
+        self._pass_on(message.first, message.limit, reply.payload)
 
-    def _hand_on(self, first: int, limit: int, payload: Buffer) -> None:
+    def _pass_on(self, first: int, limit: int, payload: Buffer) -> None:
         at = 0
         old = _old_bytes(payload, sum(each.answer_nbytes for each in self._packed[first:limit]))
         for index in range(first, limit):
@@ -215,29 +208,29 @@ class Batch(Transfer):
             at += nbytes
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """Go on behind the refused change; what it was refused for is raised at the end."""
+        """Continue behind the refused change; its error is raised at the end."""
         at = message.first + done
         if reply.error is not None and not self.is_cancelled:
-            self._hand_on(message.first, at, reply.error.old)
+            self._pass_on(message.first, at, reply.error.old)
         self._refusals.add(at)
         self._first_error = self._first_error or reply.raised()
         self.advance_to(at + 1)
         self.rewind(self.at)
 
     def advance_to(self, unit: int) -> None:
-        """Note that all before an item is done; a refusal is raised once all are."""
+        """Note that all items before one are done; raise the first refusal once all are."""
         super().advance_to(unit)
         if self.is_done:
             self.error = self.error or self._first_error
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the ranges that are certainly done, change by change."""
+        """Return the ranges that are certainly done, change by change."""
         done = (n for n in range(self.at) if n not in self._refusals)
         operations = [self._operations[index] for index in done]
         return [(operation.first, operation.limit) for operation in operations]
 
     def outcome(self) -> str:
-        """Tell what is known of the effect of the changes that were not refused."""
+        """Return the known outcome; "partial" at best if a change was refused."""
         found = super().outcome()
         return "partial" if found == "all" and self._refusals else found
 

@@ -1,8 +1,9 @@
-"""Reads over the wire of copies at the node (ranges, rows, snapshots), and dot products."""
+"""Reads over the wire: ranges, zero-copy reads, rows, dot products and snapshots."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -12,36 +13,38 @@ from smbox.client.channel import Channel
 from smbox.client.transfer import Call, Message, Transfer
 from smbox.errors import PeerLostError, RegionFreedError, RemoteProtocolError, SmboxError
 from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.reading import CHANGING
 from smbox.paths.readings import Product, Reading, RowsReading, Snapshot
+from smbox.paths.work import ByteRange
 from smbox.wire import operands, ops
 from smbox.wire.codec import Reply
-from smbox.wire.header import Buffer
+from smbox.wire.header import LONG_NBYTES_MAX, Buffer
 from smbox.wire.messages import Create, Free, RegionBody
 from smbox.wire.ops import Op, carried_nbytes
 
 TRIES_MAX: Final = 5
-"""Copies of one snapshot that are asked for, where the node loses one after the other."""
+"""Copies of one snapshot that are requested if the node loses one after the other."""
 
 _COPIED: Final = 2
 """Units of a snapshot before the bytes of its copy."""
 
 
 class Read(Transfer):
-    """A read of a range into an array: copies at the node.
+    """A read of a range into an array; the node sends copies.
 
     Args:
         channel: of the thread that begins it.
         request: what is read.
     """
 
-    def __init__(self, channel: Channel, request: Reading | Snapshot) -> None:
+    def __init__(self, channel: Channel, request: Reading) -> None:
         super().__init__(channel, request.first, request.limit)
         self._address = int(request.info.address)
         self._out = as_bytes(request.out)
         self._operand = request.operand
 
     def next_message(self) -> Message | None:
-        """Cut the next request."""
+        """Make the next request."""
         return self._ask(Op.GET, self.cut, ops.end_of(Op.GET, self.cut, self.limit))
 
     def _ask(self, op: Op, first: int, limit: int) -> Message:
@@ -56,7 +59,7 @@ class Read(Transfer):
         )
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Store what was read."""
+        """Store the bytes of a reply."""
         self._store(message.first, message.limit, reply.payload)
 
     def _store(self, first: int, limit: int, payload: Buffer) -> None:
@@ -65,8 +68,77 @@ class Read(Transfer):
         self._out[begin:end] = np.frombuffer(payload, np.uint8)
 
 
+class ZeroCopyRead(Read):
+    """A long read of which the node makes no copy.
+
+    The node sends the reply to a LEND from the region itself, which others may change
+    meanwhile. Once all pieces have arrived, STAMPS returns their present stamps, and pieces
+    whose stamp changed are read again as copies. No later request of the thread is sent before
+    that: an earlier read must not see a later change of its own thread.
+
+    Units are the bytes, one for the stamps, and one for each request that reads a torn piece
+    again.
+
+    Args:
+        channel: of the thread that begins it.
+        request: what is read.
+        note_torn: called with the number of torn pieces and of all pieces.
+    """
+
+    has_ranges = False  # no byte is certain before the stamps are compared
+
+    def __init__(
+        self, channel: Channel, request: Reading, note_torn: Callable[[int, int], None]
+    ) -> None:
+        super().__init__(channel, request)
+        self._end = self.limit
+        self._note_torn = note_torn
+        self._stamps: dict[int, int] = {}  # by first byte of a piece
+        self._torn: list[ByteRange] = []
+        self.limit += 2  # the torn pieces are not known yet
+
+    def next_message(self) -> Message | None:
+        """Request the next piece, or the stamps of all; None before all have arrived."""
+        first = self.cut
+        if first < self._end:
+            return self._ask(Op.LEND, first, ops.end_of(Op.LEND, first, self._end))
+        if self.at < first:
+            return None
+        if first == self._end:
+            message = self._ask(Op.STAMPS, self.first, self._end)
+        else:
+            message = self._ask(Op.GET, *self._torn[first - self._end - 1])
+        message.limit = first + 1
+        return message
+
+    def take(self, message: Message, reply: Reply) -> None:
+        """Store the bytes of a reply, or compare the stamps."""
+        first = message.first
+        if first < self._end:
+            self._stamps[first] = reply.version
+            self._store(first, message.limit, reply.payload)
+        elif first == self._end:
+            self._compare(reply.payload)
+        else:
+            self._store(*self._torn[first - self._end - 1], reply.payload)
+
+    def _compare(self, payload: Buffer) -> None:
+        pieces = list(ops.cut(self.first, self._end, LONG_NBYTES_MAX))
+        if len(payload) != np.uint64().nbytes * len(pieces):
+            raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload))
+        stamps = np.frombuffer(payload, np.uint64).tolist()
+        torn = [
+            piece
+            for piece, stamp in zip(pieces, stamps, strict=True)
+            if stamp == CHANGING or stamp != self._stamps[piece[0]]
+        ]
+        self._torn = [part for piece in torn for part in ops.cut(*piece)]
+        self.limit = self._end + 1 + len(self._torn)
+        self._note_torn(len(torn), len(pieces))
+
+
 class Gather(Transfer):
-    """A read of rows, a portion in one request; units are rows."""
+    """A read of rows, one portion in each request; units are rows."""
 
     has_ranges = False
 
@@ -75,38 +147,37 @@ class Gather(Transfer):
         self._request = request
 
     def next_message(self) -> Message:
-        """Ask for the next portion."""
+        """Request the next portion."""
         request, first = self._request, self.cut
         limit = request.portion_limit(first)
         places = request.places[first:limit].astype("<i8", copy=False)
-        payload = operands.pack_gather(request.row_nbytes, places.tobytes())
         nbytes = (limit - first) * request.row_nbytes
         return Message(
             Op.GATHER,
             address=int(request.info.address) + request.begin,
             nbytes=nbytes,
             operand=request.operand,
-            payload=payload,
+            payload=operands.pack_gather(request.row_nbytes, places.tobytes()),
             limit=limit,
             copied_nbytes=nbytes,
         )
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Store the rows."""
+        """Store the rows of a reply."""
         first, limit = message.first, message.limit
-        found = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
-        self._request.fill(first, limit, found)
+        rows = np.frombuffer(reply.payload, np.uint8).reshape(limit - first, -1)
+        self._request.fill(first, limit, rows)
 
 
 class Dot(Transfer):
-    """The sums of products of two ranges, which the node computes; no element travels."""
+    """Sums of the products of two ranges; the node computes them and sends no elements."""
 
     def __init__(self, channel: Channel, request: Product) -> None:
         super().__init__(channel, request.first, request.limit)
         self._request = request
 
     def next_message(self) -> Message:
-        """Cut the next request."""
+        """Make the next request."""
         request, first = self._request, self.cut
         limit = ops.end_of(Op.DOT, first, self.limit)
         other = int(request.other.address) + request.other_first + first - self.first
@@ -119,7 +190,7 @@ class Dot(Transfer):
         )
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Store the sums."""
+        """Store the sums of a reply."""
         sums = self._request.sums
         begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
         stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
@@ -129,17 +200,17 @@ class Dot(Transfer):
 
 
 class SnapshotRead(Read):
-    """A read of a range at one moment, out of a copy in a scratch region of this client's own.
+    """A read of a range at one moment, from a copy in a scratch region of this client.
 
-    Units are one to make that region, one for the copy, the bytes of it, and one to free it.
-    Where the node loses the region, all begins anew: it goes when the channel resumes.
+    Units are one to create that region, one for the copy, its bytes, and one to free it. If the
+    node loses the region, which it does when the channel resumes, the read starts again.
 
     Args:
         channel: of the thread that begins it.
         request: what is read.
     """
 
-    has_ranges = False  # it is of one moment only as a whole
+    has_ranges = False  # only the whole is of one moment
 
     def __init__(self, channel: Channel, request: Snapshot) -> None:
         units = request.out.nbytes + _COPIED + 1
@@ -151,42 +222,38 @@ class SnapshotRead(Read):
         self._failure: SmboxError | None = None
 
     def next_message(self) -> Message | None:
-        """Ask for the next step; None: not before all former ones are answered."""
+        """Make the request of the next step; None before all earlier steps are answered."""
         if self.at < self.cut and (self._failure or not _COPIED <= self.cut < self._last):
             return None
         if self._failure is not None:
-            self._leave_copy(self._failure)
+            self._handle_failure(self._failure)
+        size = self._out.size
         if self.cut == 0:
-            return self._create()
+            return self._create(size)
         if self.cut == 1:
-            payload = operands.pack_address(self._address)
-            size = self._out.size
+            to = operands.pack_address(self._address)
             return Message(
-                Op.SNAPSHOT, address=self._source, nbytes=size, payload=payload, limit=_COPIED
+                Op.SNAPSHOT, address=self._source, nbytes=size, payload=to, limit=_COPIED
             )
         if self.cut == self._last:
             return Message(Op.FREE, body=Free(address=self._address), limit=self.limit)
         at = self.cut - _COPIED
-        message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, self._out.size))
+        message = self._ask(Op.GET, at, ops.end_of(Op.GET, at, size))
         message.limit += _COPIED
         return message
 
-    def _create(self) -> Message:
+    def _create(self, size: int) -> Message:
         self._tries += 1
         token = secrets.token_bytes(16)
-        body = Create(
-            name=f"snapshot.{token.hex()}",
-            dtype="uint8",
-            shape=(self._out.size,),
-            publish=False,
-            scratch=True,
-            token=token,
-        )
+        name = f"snapshot.{token.hex()}"
+        scratch = {"publish": False, "scratch": True}
+        body = Create(name=name, dtype="uint8", shape=(size,), token=token, **scratch)
         return Message(Op.CREATE, body=body, limit=1)
 
-    def _leave_copy(self, failure: SmboxError) -> None:
-        """Begin anew without the copy, if it was lost; else free it, and fail then."""
-        if _lost_address(failure) not in self._held():
+    def _handle_failure(self, failure: SmboxError) -> None:
+        """Start again if the copy was lost, at most TRIES_MAX times; else free it."""
+        lost = failure.facts.get("address") if isinstance(failure, RegionFreedError) else None
+        if lost not in range(self._address, self._address + self._out.size):
             self.at = self.cut = self._last
         elif self._tries < TRIES_MAX:
             self._failure, self._copy = None, None
@@ -195,18 +262,15 @@ class SnapshotRead(Read):
             message = "the node loses each copy: it is restarted, or the connection lost, often"
             self.fail(PeerLostError(message, outcome="none"))
 
-    def _held(self) -> range:
-        return range(self._address, self._address + self._out.size)
-
     def take(self, message: Message, reply: Reply) -> None:
-        """Note where the copy will be, or store what was read of it."""
+        """Note the address of the copy, or store bytes of it."""
         if isinstance(reply.body, RegionBody):
             self._address = self._copy = reply.body.address
         elif _COPIED <= message.first < self._last:
             self._store(message.first - _COPIED, message.limit - _COPIED, reply.payload)
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:  # noqa: ARG002
-        """Note the failure, which is raised when the copy is freed; without one end."""
+        """Fail, or note the error and raise it once the copy is freed."""
         if self._copy is None:
             self.fail(reply.raised())
         elif message.first < self._last:
@@ -214,18 +278,14 @@ class SnapshotRead(Read):
         self.advance_to(message.limit)
 
     def advance_to(self, unit: int) -> None:
-        """Note that all before a unit is done; what failed on the way is raised at the end."""
+        """Note that all before a unit is done; the error of an earlier step ends the read."""
         super().advance_to(unit)
         if self.is_done:
             self.error = self.error or self._failure
 
     def cancel(self) -> None:
-        """End; the copy goes as soon as the channel is used again."""
+        """Cancel the read; the copy is freed when the channel is used again."""
         is_open = self.is_begun and not self.is_done
         super().cancel()
         if is_open and self._copy is not None:
             self.queue.begin(Call(self.queue, Op.FREE, Free(address=self._copy)))
-
-
-def _lost_address(error: SmboxError) -> object:
-    return error.facts.get("address") if isinstance(error, RegionFreedError) else None

@@ -1,4 +1,4 @@
-"""The path of a client anywhere: messages to the node, over one channel for each thread."""
+"""RemotePath: the data path over messages, with one channel for each thread."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-from smbox.client.changes import Batch, Change, FromChange, SignalledChange
+from smbox.client.changes import Batch, Change, SignalledChange
 from smbox.client.channel import Channel
-from smbox.client.reads import Dot, Gather, Read, SnapshotRead
+from smbox.client.reads import Dot, Gather, Read, SnapshotRead, ZeroCopyRead
 from smbox.client.transfer import Call, Transfer
-from smbox.client.zero_copy_read import ContendedRegions, ZeroCopyRead
 from smbox.config import ClientConfig
 from smbox.deadline import left_s
 from smbox.errors import PeerLostError, RequestTimeoutError
-from smbox.memory.layout import STRIPE_NBYTES
+from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.paths.readings import PathRequest, Product, Reading, RowsReading, Snapshot
 from smbox.paths.sinks import Bytes
 from smbox.paths.threads import ThreadedPath
 from smbox.paths.work import Changes, Copying, Operation, RegionInfo, Signalled
+from smbox.wire.header import STAMPED_NBYTES_MAX
 from smbox.wire.ops import Op, count
 from smbox.work import Work
 
@@ -30,19 +31,26 @@ OpenChannel = Callable[[int], Channel]
 CONTROL_CHANNEL: Final = 0
 
 WAIT_MS: Final = 500
-"""How long one WAIT may be parked: less than the usual patience of a channel (1 s), so that
-a region that does not change is not taken for a node that does not answer."""
+"""How long one WAIT may be parked: less than the usual reply timeout of a channel (1 s), or an
+unchanged region would look like a silent node."""
 
 POLL_MS: Final = 20
-"""The same for a caller that looks and goes on, and may look again at once."""
+"""The same for a caller that polls."""
 
 VERSION_MAX: Final = (1 << 64) - 1
 """The largest version that a header can carry; no region ever reaches it."""
 
+COPIED_READS: Final = 16
+"""Number of reads that request copies after a zero-copy read of a contended region."""
+
+TORN_SHARE_MAX: Final = 1 / 8
+"""Largest share of torn pieces, each read twice, at which zero-copy reads pay off: a copy costs
+the node a third."""
+
 _TRANSFERS: Final[dict[type, Callable[[Channel, Any], Transfer]]] = {
     Operation: Change,
     Signalled: SignalledChange,
-    Copying: FromChange,
+    Copying: Change,
     Changes: Batch,
     Reading: Read,
     Snapshot: SnapshotRead,
@@ -51,15 +59,44 @@ _TRANSFERS: Final[dict[type, Callable[[Channel, Any], Transfer]]] = {
 }
 
 
+class ContendedRegions:
+    """Regions that change so often that zero-copy reads of them fail.
+
+    Args:
+        lend_from_nbytes: shorter reads always request copies.
+    """
+
+    def __init__(self, lend_from_nbytes: float) -> None:
+        self._lend_from_nbytes = lend_from_nbytes
+        self._copied_reads: dict[int, int] = {}  # number of reads left, by address
+
+    def allows_zero_copy(self, reading: Reading) -> bool:
+        """Return True if a read may go without a copy; called once before each read."""
+        info, nbytes = reading.info, reading.limit - reading.first
+        left = self._copied_reads.pop(int(info.address), 0)
+        if left > 1:
+            self._copied_reads[int(info.address)] = left - 1
+        return (
+            not (left or reading.operand)
+            and self._lend_from_nbytes <= nbytes <= STAMPED_NBYTES_MAX
+            and info.consistency == Consistency.STRIPE  # others have no stamps
+        )
+
+    def note_torn(self, info: RegionInfo, torn: int, count: int) -> None:
+        """Note that ``torn`` of ``count`` pieces had to be read again."""
+        if torn > TORN_SHARE_MAX * count:
+            self._copied_reads[int(info.address)] = COPIED_READS
+
+
 class RemotePath(ThreadedPath[Channel]):
     """The data path over messages; docs/memory_model.md is its contract.
 
-    The channel of a thread that has ended goes to the next new thread.
+    The channel of a thread that has ended is reused by the next new thread.
 
     Args:
         transport: how the messages travel: "tcp", "ipc" or "inproc".
-        open_channel: makes channels; they count from 1.
-        config: how long ``version`` waits for its answer, and which reads are of copies.
+        open_channel: makes a channel of a given number, from 1 on.
+        config: the timeout of ``version``, and the size of zero-copy reads.
     """
 
     def __init__(self, transport: str, open_channel: OpenChannel, config: ClientConfig) -> None:
@@ -71,19 +108,20 @@ class RemotePath(ThreadedPath[Channel]):
         self._contended = ContendedRegions(config.lend_from_nbytes)
 
     def start(self, request: PathRequest) -> Work:
-        """Describe a change or a read; see LocalPath."""
+        """Return a change or a read as a request, not begun; see LocalPath."""
         if request.first == request.limit and request.info is not None:
             return self.wait_version(request.info, 0)
         channel = self._queue()
         if type(request) is Reading and self._contended.allows_zero_copy(request):
-            return ZeroCopyRead(channel, request, self._contended)
+            note_torn = partial(self._contended.note_torn, request.info)
+            return ZeroCopyRead(channel, request, note_torn)
         kind = _TRANSFERS[type(request)]
         if kind is SnapshotRead and count(request.first, request.limit, STRIPE_NBYTES) == 1:
             kind = Read  # a stripe is of one moment
         return kind(channel, request)
 
     def version(self, info: RegionInfo, timeout_s: float | None = None) -> int:
-        """Ask for the region's version.
+        """Request the region's version.
 
         Raises:
             RegionFreedError: the region was freed.
@@ -94,18 +132,18 @@ class RemotePath(ThreadedPath[Channel]):
         return call.answer(wait_s).version
 
     def wait_version(self, info: RegionInfo, version: int) -> VersionWait:
-        """Begin to wait for a version; see LocalPath."""
+        """Return a wait for a version; see LocalPath."""
         return VersionWait(self._queue(), info, version)
 
     def say_bye(self) -> None:
-        """Say goodbye on all channels, so that they wait for the answers at the same time."""
+        """Say goodbye on all channels, which then wait for the replies together."""
         with self._mutex:
             channels = list(self._queues)
         for channel in channels:
             channel.say_bye()
 
     def view(self, _info: RegionInfo, _first: int, _limit: int) -> Bytes | None:
-        """Return None: the memory is elsewhere."""
+        """Return None: the memory is not mapped."""
         return None
 
     def _new_queue(self) -> Channel:
@@ -122,17 +160,17 @@ class RemotePath(ThreadedPath[Channel]):
 
 
 class VersionWait(Work):
-    """A wait for a region's version, as a row of short WAITs; the Args of ``wait_version``.
+    """A wait for a region's version by short WAIT requests, one after another.
 
     Attributes:
-        found: the version that ended the wait.
+        found: the version in the last reply.
     """
 
     def __init__(self, channel: Channel, info: RegionInfo, version: int) -> None:
         self.found = 0
         self._channel = channel
         self._address = int(info.address)
-        self._version = version  # any whole number: what a header cannot say is never reached
+        self._version = version  # any int: one that no header can carry is never reached
         self._slice: Call | None = None
         self._is_reached = False
 
@@ -150,7 +188,7 @@ class VersionWait(Work):
                 if not call.advance(deadline_s):
                     return False
             except RequestTimeoutError:
-                pass  # the node's: the version was not reached within this slice
+                pass  # from the node: the version was not reached within this WAIT
             self._slice = None
             self.found = 0 if call.reply is None else call.reply.version
             self._is_reached = call.reply is not None and self.found >= self._version
@@ -159,7 +197,7 @@ class VersionWait(Work):
         return self._is_reached
 
     def _begin(self, deadline_s: float) -> Call:
-        """Make a slice that ends with the caller's patience: others of the thread follow."""
+        """Make a WAIT that ends by the deadline: other requests of the thread follow it."""
         wait_ms = int(min(WAIT_MS, 1000 * left_s(deadline_s))) or POLL_MS
         version = min(max(self._version, 0), VERSION_MAX)
         return Call(
@@ -167,11 +205,11 @@ class VersionWait(Work):
         )
 
     def cancel(self) -> None:
-        """Wait no more."""
+        """Cancel the WAIT in flight."""
         if self._slice is not None:
             self._slice.cancel()
             self._slice = None
 
     def facts(self) -> dict[str, object]:
-        """Tell what was waited for."""
+        """Return the version that is waited for."""
         return {"wanted": self._version}

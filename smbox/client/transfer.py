@@ -1,4 +1,4 @@
-"""What a channel carries: transfers, which are cut into messages, one request each."""
+"""Transfers: requests over the wire, each sent as one or more messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from smbox.wire.ops import ANSWERS, Op
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Message(Request):
-    """One request of a transfer.
+    """A message to the node: one request of a transfer.
 
     Attributes:
-        limit: where its part of the transfer ends, in the transfer's units.
-        copied_nbytes: of copies at the node: its answer, and what an answered batch brings.
+        limit: behind its last unit of the transfer.
+        copied_nbytes: bytes that the node copies for it: the reply, and the sources of a batch
+            with a reply.
         copies: how often it was sent.
-        transfer: it; set when it is cut, as is ``first``.
-        first: where its part begins.
+        transfer: set when it is put in flight, as is ``first``.
+        first: its first unit.
     """
 
     limit: int
@@ -35,47 +36,47 @@ class Message(Request):
 
     @property
     def source_nbytes(self) -> int:
-        """Bytes of data that it brings."""
+        """The bytes of operands that it carries."""
         return len(self.payload) - ITEM_NBYTES * len(self.items)
 
     @property
     def zero_copy_nbytes(self) -> int:
-        """Bytes that it asks for without a copy."""
+        """The bytes that it requests without a copy."""
         return self.nbytes if self.op is Op.LEND else 0
 
     @property
     def fills_ring(self) -> bool:
-        """Whether the node keeps its old bytes, for a copy of the request to ask for."""
+        """Return True if the node keeps the old bytes, for the reply to a repeated request."""
         return self.op in {Op.ELASTIC, Op.FETCH} or (
             self.op is Op.BATCH and self.copied_nbytes > 0
         )
 
     @property
     def before(self) -> int:
-        """The number given out last before this request."""
+        """The last number assigned before this request."""
         return self.number - 1 if self.numbers else self.number
 
     @property
     def needs_answer(self) -> bool:
-        """Whether to know that it was applied is not enough."""
+        """Return True if the reply is needed, beyond knowing that the request was applied."""
         return not self.numbers or self.op in ANSWERS
 
     def done(self, applied: int) -> int:
-        """Count its commits that have happened, by the number applied last."""
+        """Return how many of its commits have happened, given the last number applied."""
         return max(0, min(self.numbers, applied - self.number + 1))
 
 
 class Transfer(QueuedWork):
-    """A verb over the wire, cut into messages, answered in order.
+    """A request over the wire, split into messages that are answered in order.
 
-    All before ``at`` is answered and taken; all before ``cut`` was given to messages. What an
-    interrupt leaves of ``cut``, the channel sets right when it resumes. One that is over is
-    done when its outcome is known for good.
+    The replies to all units before ``at`` have been taken; all units before ``cut`` are in
+    messages. After an interrupt the channel corrects ``cut`` when it resumes. A cancelled
+    transfer is done when its outcome is final.
 
     Attributes:
         cut: see above.
-        is_array_free: its channel reads its arrays no more, once it is over or has failed.
-        is_change: it has an outcome, and flush tells of its failure.
+        is_array_free: the channel does not read the arrays of the cancelled or failed transfer.
+        is_change: it has an outcome, and ``flush`` raises its error.
 
     Args:
         channel: of the thread that begins it.
@@ -92,7 +93,7 @@ class Transfer(QueuedWork):
         self.is_array_free = True
 
     def outcome(self) -> str:
-        """Tell what is known of the effect."""
+        """Return the known outcome; see ``Work``."""
         if self.at >= self.limit:
             return "all"
         if self.is_change and self.cut > self.at:
@@ -100,38 +101,38 @@ class Transfer(QueuedWork):
         return "partial" if self.ranges_done() else "none"
 
     def facts(self) -> dict[str, object]:
-        """Tell what is in the way, and which memory is in use."""
+        """Return what blocks the transfer, and whether its array is still in use."""
         facts = super().facts()
         if not self.is_array_free:
             facts["array"] = "still being read: do not reuse its memory"
         return facts
 
-    # What a subclass says.
+    # Implemented by subclasses.
 
     def next_message(self) -> Message | None:
-        """Make the request that begins at ``cut``; None: not before more is answered."""
+        """Make the request that begins at ``cut``; None before more replies have come."""
         raise NotImplementedError
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Take what the reply brings; a second time, if an interrupt cut the first off."""
+        """Take the contents of a reply; called again if an interrupt cut the first call off."""
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End, after taking what ``done`` commits brought before the refusal.
+        """Fail; ``done`` commits happened before the refusal.
 
-        It ends first: cut off by an interrupt, the rest must not be sent behind later requests.
+        It fails first: after an interrupt the rest must not be sent behind later requests.
         """
         self.fail(reply.raised())
         self.settle(message, done)
         self.rewind(self.at)
 
     def end_of(self, message: Message, done: int) -> int:
-        """Return the unit behind the first ``done`` commits of a message, but not all."""
+        """Return the unit behind the first ``done`` commits of a message, which are not all."""
         return message.first + done
 
-    # What the channel does.
+    # Called by the channel.
 
     def answered(self, message: Message, reply: Reply) -> None:
-        """Take the whole answer of a message, unless it was taken or nobody wants it."""
+        """Take a whole reply, unless it was taken or the transfer is cancelled."""
         if self.is_done:
             return
         if message.limit > self.at and not self.is_cancelled:
@@ -139,46 +140,46 @@ class Transfer(QueuedWork):
         self.advance_to(message.limit)
 
     def settle(self, message: Message, done: int) -> None:
-        """Note that just ``done`` commits of a message happened, and no more ever will."""
+        """Note that exactly ``done`` commits of a message happened, and no more will."""
         if done:
             whole = done == message.numbers
             self.advance_to(message.limit if whole else self.end_of(message, done))
 
     def advance_to(self, unit: int) -> None:
-        """Note that all before a unit is done."""
+        """Note that all units before one are done."""
         self.at = max(self.at, unit)
         self.is_done = self.is_done or self.at >= (
             self.cut if self.is_cancelled else self.limit
         )
 
     def rewind(self, unit: int) -> None:
-        """Note that nothing from a unit on is in flight."""
+        """Note that no message in flight has this unit or a later one."""
         self.cut = max(self.at, unit)
         self.advance_to(self.at)
 
     def mark_cancelled(self) -> None:
-        """Send and take nothing more: the caller has left."""
+        """Send and take nothing more."""
         self.is_cancelled = True
         self.is_done = self.is_done or not self.is_change
         self.advance_to(self.at)
 
     def fail(self, error: SmboxError) -> None:
-        """End with ``error``, unless it has ended."""
+        """Fail with ``error``, unless the transfer is done."""
         if not self.is_done:
             self.error = error
             self.is_done = True
 
 
 class Call(Transfer):
-    """One request that is no change.
+    """One request that is not a change.
 
     Attributes:
-        reply: the node's, when it said yes.
-        copies: how often it was sent, when the reply came.
+        reply: of the node, if it accepted the request.
+        copies: how often the request was sent before the reply came.
 
     Args:
-        channel: of the thread that asks.
-        op: what is asked.
+        channel: of the calling thread.
+        op: of the request.
         body: of a control op.
         fields: of the request's header.
     """
@@ -197,20 +198,20 @@ class Call(Transfer):
         return self._ask()
 
     def take(self, message: Message, reply: Reply) -> None:
-        """Keep the reply."""
+        """Store the reply."""
         self.reply, self.copies = reply, message.copies
 
     def refused(self, message: Message, reply: Reply, done: int) -> None:
-        """End."""
+        """Fail."""
         self.copies = message.copies
         super().refused(message, reply, done)
 
     def answer(self, timeout_s: float) -> Reply:
-        """Send the request, and wait for its reply.
+        """Send the request and wait for its reply.
 
         Raises:
             RequestTimeoutError: none came in time; the request is not sent again.
-            SmboxError: the node said no.
+            SmboxError: the node refused the request.
         """
         try:
             self.advance(time.monotonic() + timeout_s)

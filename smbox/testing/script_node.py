@@ -148,7 +148,7 @@ class Scripted(Change):
             np.zeros(numbers, np.uint8),
             sink=cast("Sink", self._keep) if self.answers else None,
         )
-        super().__init__(channel, operation, op)
+        super().__init__(channel, operation)
 
     @property
     def done(self) -> int:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smbox.client.zero_copy_read import COPIED_READS, ContendedRegions, ZeroCopyRead
+from smbox.client.reads import ZeroCopyRead
+from smbox.client.remote import COPIED_READS, ContendedRegions
 from smbox.dtypes import by_name
 from smbox.errors import RegionFreedError, RemoteProtocolError
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, Stripe
