@@ -1,14 +1,14 @@
-"""One thread's channel to a memory node: requests in flight, their numbers, one socket.
+"""Channel: one thread's connection to a memory node, with numbered requests in flight.
 
-A transfer is cut into messages; a message is numbered, joins the requests in flight, and is
-sent; replies come in the same order (but for WAIT, which lets others pass). Any thread may
-drive a channel: the thread that waits for one transfer moves all that are before it.
+A transfer is split into messages. A message gets a number, joins the requests in flight, and is
+sent; replies come in the same order, except that others may pass a WAIT. Any thread may drive a
+channel: a thread that waits for one transfer also drives all transfers before it.
 
-Whatever goes wrong has one answer. A channel is dirty from entering ``_pass`` until leaving
-it. A dirty channel, a lost reply, a silent node: the channel drops its socket, connects anew,
-says HELLO with the next generation, settles by ``applied`` what was in flight, and sends the
-rest again. So an interrupt may strike anywhere, if two things hold: a message is in flight
-before it is sent, and its reply is taken before it leaves.
+All failures have one recovery. A channel is dirty from entering ``_pass`` until leaving it. If
+it is dirty on entry, or a reply was lost, or the node is silent, the channel closes its socket,
+connects again, sends HELLO with the next generation, settles by ``applied`` what was in flight,
+and sends the rest again. This makes it safe to interrupt at any point, on two conditions: a
+message is in flight before it is sent, and its reply is taken before it is removed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from smbox.wire.status import Status
 from smbox.work import NestedCallError
 
 SLICE_S: Final = 0.05
-"""How long one pass keeps other threads from the channel."""
+"""How long one pass may hold the channel's lock."""
 
 HANDOVER_S: Final = 1e-4
 RELEASE_S: Final = 0.9
-"""How long a verb that ends early waits until nothing reads its array any more."""
+"""How long a cancelled or failed verb waits until nothing reads its array any more."""
 LOOK_S: Final = 0.002
 HOLDER_FACTS: Final = ("region", "stripe", "holder_pid")
 
 
 class Channel(ThreadQueue[Transfer]):
-    """What a thread has of a path over messages.
+    """One thread's queue of transfers to a node.
 
     Attributes:
-        flight: what is under way, and what the node said about itself last.
+        flight: the requests in flight, and the node's last WELCOME.
 
     Args:
         connection: to the node; not open.
@@ -53,17 +53,17 @@ class Channel(ThreadQueue[Transfer]):
         super().__init__()
         self._connection = connection
         self.flight = Flight()
-        self._parked: dict[str, Any] = {}  # of the stripe that the oldest request waits for
+        self._parked: dict[str, Any] = {}  # facts of the stripe that blocks the oldest request
         self._is_dirty = False
-        self._end: SmboxError | None = None  # why nothing can be begun any more
+        self._end: SmboxError | None = None  # the error of all later requests
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Return True if no request is in flight or waiting."""
         return not (self.flight.messages or self.flight.waiting)
 
     def facts(self) -> dict[str, object]:
-        """Tell for how long nothing was heard since something was asked for, and who holds."""
+        """Return the seconds since the last reply, and the holder of the stripe waited for."""
         silent_s = round(time.monotonic() - self._connection.heard_s, 3)
         return {"silent_s": silent_s} | self._parked
 
@@ -159,7 +159,7 @@ class Channel(ThreadQueue[Transfer]):
             self._fail(self._end)
 
     def abandon(self) -> None:
-        """Let go in a forked child."""
+        """Release it in a forked child."""
         super().abandon()
         self._end = PeerLostError("the box is the parent's", outcome="unknown")
         self.flight.clear()
@@ -167,7 +167,10 @@ class Channel(ThreadQueue[Transfer]):
 
     @exclusive
     def _pass(self, transfer: Transfer, deadline_s: float | None) -> bool:
-        """Move the channel a slice; True once ``transfer`` is done. None: only send."""
+        """Run the channel for a time slice; return True once ``transfer`` is done.
+
+        Without a deadline it only sends.
+        """
         if transfer.is_done:
             return True
         if self._end is not None:
@@ -194,7 +197,7 @@ class Channel(ThreadQueue[Transfer]):
         return transfer.is_done
 
     def _exchange(self, transfer: Transfer, deadline_s: float) -> None:
-        """Send and receive until the transfer is done, the slice is over, or all is silent."""
+        """Send and receive until the transfer is done or the time slice is over."""
         limit_s = min(deadline_s, time.monotonic() + SLICE_S)
         late = 0
         transport = self._send()
@@ -206,11 +209,11 @@ class Channel(ThreadQueue[Transfer]):
             if frames is not None:
                 self._hear(frames)
             elif is_late and self._connection.transport is not None:
-                return  # silent, but not for too long
+                return  # silent, but within its timeout
             transport = self._send()
 
     def _send(self) -> Transport:
-        """Connect, or send all that there is room for; returns the socket."""
+        """Connect, or send as many messages as allowed; return the socket."""
         connection, flight = self._connection, self.flight
         transport = connection.transport
         if transport is None:
@@ -237,18 +240,18 @@ class Channel(ThreadQueue[Transfer]):
             return
         message, is_next = flight.find(reply)
         if message is None or reply.number != message.number:
-            return  # to an earlier copy, of another number; or the node looks who is there
+            return  # the reply to an earlier copy of another number, or a probe of the node
         connection.answered()
         if reply.status is Status.PARKED:
             facts = {} if reply.error is None else reply.error.facts
             self._parked = {name: facts[name] for name in HOLDER_FACTS if name in facts}
         elif reply.status is Status.GAP:
             flight.check_gap(message)
-            connection.lose()  # something before it was lost on its way
+            connection.lose()  # a message before it was lost
         elif reply.status is Status.SESSION_EXPIRED:
             raise SessionExpiredError("the node has ended this session", outcome="unknown")
         elif not is_next:
-            connection.lose()  # the reply to something before it was lost
+            connection.lose()  # the reply to a message before it was lost
         else:
             self.completed += 1
             self._parked = {}
@@ -258,7 +261,7 @@ class Channel(ThreadQueue[Transfer]):
                 self._unreported = self._unreported or transfer.error
 
     def _resume(self, reply: Reply) -> None:
-        """Settle by ``applied`` what was in flight, and queue the rest."""
+        """Settle what was in flight by the number applied last, and queue the rest."""
         self._parked = {}
         is_known, is_needed = self.flight.node is not None, bool(self.flight.messages)
         welcome = self._connection.welcome(reply, is_known=is_known, is_needed=is_needed)
@@ -266,7 +269,7 @@ class Channel(ThreadQueue[Transfer]):
             self.flight.resume(welcome)
 
     def _fail(self, error: SmboxError) -> None:
-        """End all that is under way: the session cannot go on; the next begins a new one."""
+        """Fail all transfers; the next one begins a new session."""
         for transfer in self.flight.under_way:
             if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
                 self._unreported = self._unreported or error

@@ -1,9 +1,9 @@
-"""The socket of a channel, for how long each generation may be silent, and who greets on it.
+"""Connection: the socket of a channel, its greetings, and its timeouts.
 
-A node that is away is greeted again after ``resend_after_s``, doubling to
-``resend_after_max_s``. One that greets and then is silent may be behind a slow network, where a
-message takes many seconds and a fresh connection begins it anew: so patience with it is twice
-as long as its last answer took, and doubles in silence up to SILENCE_MAX_S.
+A node that does not answer is greeted again after ``resend_after_s``, doubling to
+``resend_after_max_s``. A node that has answered the greeting and is then silent may be behind a
+slow network, where a message takes many seconds and a new connection restarts it: so the reply
+timeout is twice the time of the last reply, and doubles in silence up to SILENCE_MAX_S.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from smbox.wire.proving import Challenge, check_welcome, client_proof, node_proo
 FAREWELL_S: Final = 0.5
 
 SILENCE_MAX_S: Final = 20.0
-"""The longest patience with a node that has greeted: 2 MiB over 1 Mbit/s. It is how long it may
-take to see that a node was killed which had long been silent, as when a stripe is held."""
+"""The longest reply timeout: 2 MiB over 1 Mbit/s. It also limits how late a kill of the node is
+noticed after a long silence, as while a stripe is locked."""
 
 IDLE_S: Final = 60.0
-"""After so long a silence the node may have forgotten the channel (memnode: 300 s): greeting
-it first costs a round trip, a change that meets no session an error."""
+"""After this silence the channel greets first, for a round trip: the node may have dropped its
+session (memnode: after 300 s), and a change without a session is an error."""
 
 
 class Transport(Protocol):
-    """What carries messages between a client's thread and a memory node: frames in, frames out.
+    """Carries messages, as frames, between a client's thread and a memory node.
 
-    It knows nothing of the protocol. It may lose whole messages, and it keeps the order of
-    those that arrive. One thread uses it at a time.
+    It does not know the protocol. It may lose whole messages, but keeps the order of those that
+    arrive. One thread uses it at a time.
     """
 
     def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
@@ -65,50 +65,50 @@ class Transport(Protocol):
                 not change until the reply is here or ``is_released`` returns True.
 
         Returns:
-            False: no room; nothing was sent.
+            False if the queue is full; nothing was sent.
         """
         ...
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message, or None after ``timeout_s``; 0 does not wait.
 
-        Frames are valid as long as they are held; they are read-only.
+        Frames are read-only, and valid as long as they are referenced.
         """
         ...
 
     def close(self) -> None:
-        """Drop what is unsent, without waiting; see ``is_released``. Idempotent."""
+        """Close, and drop unsent messages, without waiting; see ``is_released``. Idempotent."""
         ...
 
     def is_released(self) -> bool:
-        """Tell whether lent memory is no longer read; never waits."""
+        """Return True if no caller's memory is read any more; never waits."""
         ...
 
     def abandon(self) -> None:
-        """Let go in a forked child, leaving the parent's connection as it is."""
+        """Release it in a forked child; the parent's connection stays open."""
         ...
 
 
 OpenTransport: TypeAlias = Callable[[], Transport]
-"""Makes a fresh connection to one node; what it cannot connect to yet, it tries by itself."""
+"""Makes a new connection to one node; it retries by itself until the node listens."""
 
 
 class Identity:
-    """Who this client is, the proof that it shares the node's host, and the memory it knows."""
+    """The client's identity, its proof of sharing the node's host, and the node's memory."""
 
     def __init__(self) -> None:
         self._node_uuid = b""
         self._client_id = secrets.token_bytes(16)
         self._challenge: Challenge | None = None
         self._cookie = b""
-        self._expected: dict[int, bytes] = {}  # of the WELCOME, by channel
+        self._expected: dict[int, bytes] = {}  # the proof in WELCOME, by channel
 
     def admit(self, channel: int, welcome: Welcome) -> None:
-        """Check that this is the node that was greeted, and the memory that the client knows.
+        """Check that a WELCOME is of the node that was greeted, and of the known memory.
 
         Raises:
-            AccessDeniedError: it does not prove that it is; nothing was sent to it.
-            PeerLostError: another memory; the client uses it for nothing.
+            AccessDeniedError: the node does not prove its identity; no request was sent.
+            PeerLostError: it has another memory.
         """
         check_welcome(welcome, self._expected.get(channel, b""))
         self._node_uuid = self._node_uuid or welcome.node_uuid
@@ -118,7 +118,7 @@ class Identity:
             )
 
     def hello(self, channel: int, generation: int) -> Hello:
-        """Word the greeting of a channel."""
+        """Return the greeting of a channel."""
         hello = Hello(
             client_id=self._client_id,
             channel=channel,
@@ -135,7 +135,7 @@ class Identity:
         return replace(hello, proof=client_proof(cookie, challenge, hello))
 
     def learn(self, error: AccessDeniedError) -> bool:
-        """Take the node's challenge from its refusal; False if it cannot be answered here."""
+        """Take the node's challenge from its refusal; False if this host cannot answer it."""
         challenge = Challenge.of_facts(error.facts)
         if challenge is None:
             return False
@@ -145,24 +145,24 @@ class Identity:
         except SegmentError:
             return False
         self._challenge = challenge
-        self._node_uuid = challenge.node_uuid  # whatever else comes to this address refuses us
+        self._node_uuid = challenge.node_uuid  # another node at this address is refused
         return True
 
 
 class Connection:
-    """At most one socket; each that is opened has the next generation.
+    """The socket of a channel, or none; each new socket has the next generation.
 
     Attributes:
-        transport: the socket; None: to be opened.
-        generation: of the last one opened.
-        is_greeted: the node has welcomed it.
-        heard_s: when the node was heard last, or first expected to answer.
+        transport: the socket; None if it is not open.
+        generation: of the last socket opened.
+        is_greeted: the node has sent WELCOME on it.
+        heard_s: time of the last reply, or of the first request after idleness.
 
     Args:
         number: of the channel.
         open_transport: opens a fresh connection to the node.
-        identity: words the greetings, and knows the memory.
-        config: the first and the longest pause between greetings.
+        identity: makes the greetings, and knows the memory.
+        config: the first and the longest interval between greetings.
     """
 
     def __init__(
@@ -180,14 +180,14 @@ class Connection:
         self._open_transport = open_transport
         self._identity = identity
         self._hello_id = 0
-        self._closing: list[Transport] = []  # closed, and maybe still reading lent memory
+        self._closing: list[Transport] = []  # closed, maybe still reading callers' memory
         self._first_s, self._greeting_max_s = config.resend_after_s, config.resend_after_max_s
         self._greeting_s = self._reply_s = config.resend_after_s
-        self._quiet_s = 0.0  # waited since the node was heard: not while the caller computes
-        self._leave_by_s = -math.inf  # until when the answer to a BYE is waited for
+        self._quiet_s = 0.0  # time waited since the last reply
+        self._leave_by_s = -math.inf  # deadline of the reply to BYE
 
     def open(self, request_id: int) -> Transport:
-        """Open a socket, on which the greeting is the first message."""
+        """Open a socket, and send the greeting as its first message."""
         self.generation += 1
         self._hello_id = request_id
         transport = self.transport = self._open_transport()
@@ -197,7 +197,7 @@ class Connection:
         return transport
 
     def expect(self) -> None:
-        """Begin to wait for answers, where none was due; a stale socket is dropped."""
+        """Note that replies are due from now on; close a socket that was idle for IDLE_S."""
         now_s = time.monotonic()
         if now_s - self.heard_s > IDLE_S:
             self.lose()
@@ -205,7 +205,7 @@ class Connection:
         self._quiet_s = 0.0
 
     def receive(self, transport: Transport, timeout_s: float) -> list[Buffer] | None:
-        """Wait for a message of the socket; one that is silent for too long is dropped."""
+        """Wait for a message; close a socket that is silent beyond its timeout."""
         patience_s = self._reply_s if self.is_greeted else self._greeting_s
         began_s = time.monotonic()
         frames = transport.receive(max(0.0, min(timeout_s, patience_s - self._quiet_s)))
@@ -220,7 +220,7 @@ class Connection:
         return frames
 
     def answered(self) -> None:
-        """Note that a message was an answer; not every one is (see protocol.md)."""
+        """Note that a reply came; not every message is one (see protocol.md)."""
         if self.is_greeted:
             self._reply_s = self._twice_as_long()
         else:
@@ -232,7 +232,7 @@ class Connection:
         return max(self._first_s, min(2 * self._quiet_s, SILENCE_MAX_S))
 
     def lose(self) -> None:
-        """Drop the socket; does not wait until it has let go of lent memory."""
+        """Close the socket, without waiting until it has released callers' memory."""
         self.is_greeted = False
         transport, self.transport = self.transport, None
         if transport is not None:
@@ -241,16 +241,16 @@ class Connection:
             self._closing.append(transport)
 
     def is_released(self) -> bool:
-        """Tell whether dropped sockets read no memory, or only for what the node refuses."""
+        """Return True if no closed socket reads memory for a request that the node accepts."""
         return all(each.is_released() for each in self._closing)
 
     def welcome(self, reply: Reply, *, is_known: bool, is_needed: bool) -> Welcome | None:
-        """Judge the answer to a greeting; None: it is no answer to the last one, or a delay.
+        """Check the reply to a greeting; return None if it is stale or asks to wait.
 
         Args:
             reply: to a HELLO.
             is_known: the node has welcomed this session before.
-            is_needed: something was sent, and may still be done.
+            is_needed: requests in flight may still be done.
 
         Raises:
             SmboxError: the node refuses this client.
@@ -260,7 +260,7 @@ class Connection:
         if isinstance(reply.body, Welcome):
             self._identity.admit(self._number, reply.body)
             self.is_greeted = True
-            self._closing = []  # what they may still send, the node refuses from now on
+            self._closing = []  # the node refuses what they may still send
             return reply.body
         error = reply.raised()
         if is_known and isinstance(error, AccessDeniedError):
@@ -272,17 +272,17 @@ class Connection:
         return None
 
     def say_bye(self, request_id: int) -> None:
-        """Tell a node that listens that this channel is not coming back; does not wait."""
+        """Send BYE if the node is connected; does not wait."""
         bye = Request(Op.BYE, request_id, body=Empty(), generation=self.generation)
-        with contextlib.suppress(SmboxError):  # the node will find out by itself
+        with contextlib.suppress(SmboxError):  # the session expires by itself
             transport = None if self._leave_by_s > 0.0 else self.transport
             if transport and self.is_greeted and transport.send(encode_request(bye)):
                 self._leave_by_s = time.monotonic() + FAREWELL_S
 
     def await_bye(self) -> None:
-        """Wait for the answer to a BYE that was sent: to close the socket drops what is unsent.
+        """Wait for the reply to BYE: closing the socket would drop it unsent.
 
-        Until FAREWELL_S after it was sent: those that said it together wait together.
+        Waits until FAREWELL_S after it was sent: channels that close together wait together.
         """
         transport = self.transport
         with contextlib.suppress(SmboxError):
@@ -292,7 +292,7 @@ class Connection:
                     return
 
     def abandon(self) -> None:
-        """Let go in a forked child: the connection stays the parent's."""
+        """Release it in a forked child; the parent's connection stays open."""
         self._closing = []
         self.is_greeted = False
         if self.transport is not None:

@@ -1,8 +1,8 @@
-"""The requests of a channel that are in flight: their order, numbers, and the node's limits.
+"""Flight: the requests in flight of a channel, with their order, numbers and credit.
 
-docs/protocol.md, "Numbers" and "Flow control", at the client. Pure: no clock, no socket. What
-an interrupt leaves half done in here, ``settle`` sets right, if a message is in flight before
-it is sent, and its reply is taken before it leaves.
+The client's part of "Numbers" and "Flow control" in docs/protocol.md. Pure: no clock, no
+socket. ``resume`` repairs what an interrupt leaves half done here, on two conditions: a message
+is in ``messages`` before it is sent, and its reply is taken before it is removed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from smbox.wire.status import Status
 
 
 class Flight:
-    """Transfers that wait, and their messages in flight.
+    """The waiting transfers of a channel, and their messages in flight.
 
     Attributes:
-        node: its limits, as it welcomed us; None before the first time.
-        ids: of requests.
-        messages: numbered and unanswered, in order.
-        unsent: those of them that are to be sent on the present connection.
-        waiting: transfers of which more is to be cut.
+        node: the node's WELCOME, with its limits; None before the first.
+        ids: generates the ids of requests.
+        messages: numbered messages without a reply, in order.
+        unsent: those of them that must be sent on the present connection.
+        waiting: transfers that need more messages.
     """
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class Flight:
         self.messages: deque[Message] = deque()
         self.unsent: deque[Message] = deque()
         self.waiting: deque[Transfer] = deque()
-        self._pending: Message | None = None  # cut, and not in flight: no room yet
+        self._pending: Message | None = None  # made, and waits for credit
         self._next = 1  # the number of the next change
-        self._credit = 0  # of source bytes, as the node last said; 0: as it welcomed us
+        self._credit = 0  # source bytes, from the last reply; 0: those of WELCOME
 
     @property
     def acknowledged(self) -> int:
-        """The number up to which every change is answered."""
+        """The number up to which every change has its reply."""
         first = next((message for message in self.messages if message.numbers), None)
         return (self._next if first is None else first.number) - 1
 
@@ -53,7 +53,7 @@ class Flight:
         return list(dict.fromkeys(transfers))
 
     def clear(self) -> None:
-        """Forget all; the next session begins anew."""
+        """Drop everything; the next session starts with fresh numbers."""
         self.node = None
         self.messages.clear()
         self.unsent.clear()
@@ -62,7 +62,7 @@ class Flight:
         self._credit = 0
 
     def cut_next(self) -> bool:
-        """Number the next request and put it in flight; False: none, or no credit yet."""
+        """Number the next request and put it in flight; False if none, or without credit."""
         while self.waiting:
             transfer = self.waiting[0]
             if transfer.cut >= transfer.limit or transfer.is_done or transfer.is_cancelled:
@@ -90,7 +90,7 @@ class Flight:
         return False
 
     def _has_credit(self, message: Message) -> bool:
-        """Tell whether the node's limits allow one more; one may always be in flight."""
+        """Return True if the node's limits allow this message too; one is always allowed."""
         node, flying = self.node, [*self.messages, message]
         if node is None or len(flying) > node.window:
             return False
@@ -108,7 +108,7 @@ class Flight:
         return not message.fills_ring or last <= self.acknowledged + node.ring_entries
 
     def find(self, reply: Reply) -> tuple[Message | None, bool]:
-        """Return what a reply answers, and whether its turn has come."""
+        """Return the message that a reply answers, and whether it is the next one due."""
         is_next = True
         for message in self.messages:
             if message.request == reply.request and message.op is reply.op:
@@ -117,16 +117,16 @@ class Flight:
         return None, False
 
     def check_gap(self, message: Message) -> None:
-        """Raise SessionExpiredError if the node lacks what it had acknowledged."""
+        """Raise SessionExpiredError if the node lacks changes that it had acknowledged."""
         if message.before <= self.acknowledged:
             raise SessionExpiredError(
                 "the node lost changes that it had acknowledged", outcome="unknown"
             )
 
     def answer(self, message: Message, reply: Reply) -> None:
-        """Let a message have its reply, and forget it.
+        """Give a reply to its message, and remove the message.
 
-        After a refused change, all that follows is numbered anew.
+        After a refused change, all later messages get new numbers.
         """
         transfer, messages, done = message.transfer, self.messages, message.numbers
         if reply.numbers:
@@ -145,10 +145,10 @@ class Flight:
         else:
             messages.remove(message)  # the first, but for a WAIT
         if not self.messages:
-            self._credit = 0  # others may have begun before this channel does again
+            self._credit = 0  # other channels may use the credit meanwhile
 
     def _renumber(self, refused: Message, done: int) -> None:
-        """Cut anew what followed a refused change: all of that is a GAP at the node."""
+        """Take back all messages behind a refused change: the node answers GAP to them."""
         self._next = first = refused.number + done
         before = [each for each in self.messages if each.before < first]
         dropped = [each for each in self.messages if each.before >= first]
@@ -156,9 +156,9 @@ class Flight:
         self._recut(deque(before), [refused, *dropped])
 
     def _recut(self, kept: deque[Message], dropped: Iterable[Message]) -> None:
-        """Queue the transfers of messages that will never be answered again.
+        """Queue the transfers of dropped messages again, before the messages are removed.
 
-        Before the messages go: an interrupt leaves a transfer in both places, not in none.
+        In this order an interrupt leaves a transfer in both places, not in none.
         """
         self.waiting = deque(
             dict.fromkeys([*(message.transfer for message in dropped), *self.waiting])
@@ -171,10 +171,10 @@ class Flight:
         self.unsent = deque(message for message in self.unsent if message in self.messages)
 
     def resume(self, node: Welcome) -> None:
-        """Learn what the node has applied, and queue what is still wanted.
+        """Settle what the node has applied, and queue the rest.
 
         Raises:
-            SessionExpiredError: it does not know what it acknowledged, or this channel.
+            SessionExpiredError: it lacks acknowledged changes, or does not know this channel.
         """
         if self.node is None:
             self._next = node.applied + 1
@@ -184,7 +184,7 @@ class Flight:
         self._settle(node.applied)
 
     def _compare(self, known: Welcome, found: Welcome) -> None:
-        """Check that it is the channel that we left."""
+        """Check that the node has kept the state of this channel."""
         changes = [message for message in self.messages if message.numbers]
         last = self._next - 1
         if not changes and not found.resumed:
@@ -197,7 +197,7 @@ class Flight:
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
 
     def _settle(self, applied: int) -> None:
-        """Learn what was applied; number what is still wanted anew, and queue it."""
+        """Settle the applied messages; give new numbers to the rest, and queue them."""
         number = self.acknowledged + 1
         kept: deque[Message] = deque()
         for message in self.messages:
@@ -208,7 +208,7 @@ class Flight:
                 transfer.settle(message, done)
                 number = message.number + done if done else number
             else:
-                if not done:  # behind all that is applied, in flight or not any more
+                if not done:  # gets a number behind all applied ones
                     number = max(number, applied + 1)
                     message.number = number if message.numbers else number - 1
                 number = message.number + (message.numbers or 1)

@@ -1,4 +1,4 @@
-"""The node's own services over messages: the directory of regions, and the node's figures."""
+"""ControlPath: the node's directory of regions and its statistics, over messages."""
 
 from __future__ import annotations
 
@@ -29,22 +29,20 @@ B = TypeVar("B", bound=Body)
 
 ATTACH_FIRST_S: Final = 0.002
 ATTACH_LAST_S: Final = 0.2
-"""Pauses between two looks for a region that is not there yet; each is twice the last."""
+"""The first and the longest pause between polls for a region that does not exist yet."""
 
 
 class ControlPath:
-    """The node's own services, over a channel of its own: its directory of regions.
+    """The node's directory of regions and its statistics, over a separate channel.
 
-    Any thread may call.
-
-    A request whose reply is lost is sent again by the channel as it was: a creation by its
-    token, and a free by its address, then find that they are done.
+    Thread-safe. The channel repeats a request whose reply was lost. The node recognizes a
+    repeated creation by its token; a repeated free finds the region freed.
 
     Attributes:
-        address: of the node, for people and other processes.
+        address: of the node, for messages and other processes.
 
     Args:
-        channel: greeted.
+        channel: to the node.
         address: as the attribute.
     """
 
@@ -55,7 +53,7 @@ class ControlPath:
 
     @property
     def node(self) -> NodeInfo:
-        """What the node said about itself when it last greeted us."""
+        """The node as described in its last WELCOME."""
         welcome = self._channel.flight.node
         if welcome is not None:
             self._node = NodeInfo(
@@ -66,7 +64,7 @@ class ControlPath:
         return self._node
 
     def ping(self, timeout_s: float) -> None:
-        """Wait for a sign of life."""
+        """Wait for a reply to PING."""
         self._ask(Op.PING, Empty(), Empty, timeout_s)
 
     def create(self, spec: CreateRequest, timeout_s: float) -> RegionInfo:
@@ -86,13 +84,13 @@ class ControlPath:
         return self._info(self._ask(Op.CREATE, body, RegionBody, timeout_s))
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:
-        """Make a region under construction visible, or give way to one that is there.
+        """Publish a region under construction, unless its name is taken.
 
         Returns:
-            ``info``, or with ``exist_ok`` the region that won; then ours is gone.
+            ``info``; or with ``exist_ok`` the existing region, and ours is freed.
 
         Raises:
-            RegionExistsError: another won and ``exist_ok`` is False; ours is gone.
+            RegionExistsError: the name is taken and ``exist_ok`` is False; ours is freed.
         """
         body = messages.Publish(address=int(info.address), exist_ok=exist_ok)
         call = Call(self._channel, Op.PUBLISH, body)
@@ -101,8 +99,8 @@ class ControlPath:
         except RegionFreedError as error:
             if call.copies < 2:
                 raise
-            # Our own first message may have given way to another region, and freed ours; if
-            # there is none, a new start of the node did, which keeps what is published only.
+            # Either the first copy of our message found the name taken, and freed our region;
+            # or a restart of the node did, which keeps only published regions.
             try:
                 winner = self.find(info.name, info.kind, timeout_s)
             except RegionNotFoundError:
@@ -112,13 +110,7 @@ class ControlPath:
         return winner
 
     def find(self, name: str, kind: int, timeout_s: float) -> RegionInfo:
-        """Find a region by name; RegionNotFoundError if it is not there.
-
-        Args:
-            name: its.
-            kind: one of ``layout.RegionKind``.
-            timeout_s: how long the node may take to answer.
-        """
+        """Find a region by name and ``layout.RegionKind``; RegionNotFoundError."""
         try:
             check_name(name)
         except (LimitError, ConfigError) as error:
@@ -128,7 +120,7 @@ class ControlPath:
         return self._info(self._ask(Op.ATTACH, body, RegionBody, timeout_s))
 
     def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
-        """Find a region by name, waiting for it; RegionNotFoundError after the deadline."""
+        """Wait for a region of this name; RegionNotFoundError at the deadline."""
         pause = Pause(ATTACH_FIRST_S, ATTACH_LAST_S)
         while True:
             try:
@@ -138,7 +130,7 @@ class ControlPath:
                     raise
 
     def locate(self, address: int, timeout_s: float) -> RegionInfo:
-        """Find the region that holds ``address``; AddressRangeError when none does."""
+        """Find the region that holds ``address``; AddressRangeError if none does."""
         return self._info(
             self._ask(Op.ATTACH, messages.Attach(address=int(address)), RegionBody, timeout_s)
         )
@@ -149,11 +141,11 @@ class ControlPath:
         try:
             _answer(call, Empty, timeout_s)
         except RegionFreedError:
-            if call.copies < 2:  # else our own first message may have done it
+            if call.copies < 2:  # else the first copy may have freed it
                 raise
 
     def regions(self, timeout_s: float) -> list[RegionInfo]:
-        """List the live regions, by address."""
+        """Return the regions of the node, by address."""
         found: list[RegionInfo] = []
         after = -1
         while True:
@@ -166,11 +158,11 @@ class ControlPath:
             after = page.regions[-1].address
 
     def stats(self, timeout_s: float) -> dict[str, Any]:
-        """Return the node's own figures."""
+        """Return the node's statistics."""
         return dict(self._ask(Op.STATS, messages.Stats(), messages.StatsReply, timeout_s).facts)
 
     def say_bye(self) -> None:
-        """Say goodbye; does not wait."""
+        """Say goodbye; do not wait."""
         self._channel.say_bye()
 
     def close(self) -> None:
@@ -178,7 +170,7 @@ class ControlPath:
         self._channel.close()
 
     def abandon(self) -> None:
-        """Let go in a forked child."""
+        """Release it in a forked child."""
         self._channel.abandon()
 
     def _info(self, body: RegionBody) -> RegionInfo:
@@ -198,5 +190,5 @@ class ControlPath:
 
 def _answer(call: Call, answer: type[B], timeout_s: float) -> B:
     body = call.answer(timeout_s).body
-    assert isinstance(body, answer)  # the channel takes a reply to its own op only
+    assert isinstance(body, answer)  # the channel accepts only replies of the request's op
     return body

@@ -1,4 +1,4 @@
-"""Making a region with its first contents: nobody ever sees half of them."""
+"""Creation of regions; one with initial contents becomes visible once it holds them all."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CONSISTENCIES: Final = {name: value for value, name in Consistency.NAMES.items()
 def describe(
     name: str, shape: int | tuple[int, ...] | None, dtype: Any, init: Any, consistency: str
 ) -> tuple[CreateRequest, NDArray[Any] | None]:
-    """Turn what a caller says about a region into a request and its first contents.
+    """Turn the arguments of a caller into a request and the initial contents.
 
     Returns:
-        The request, and the contents where they are more than one number for all elements.
+        The request, and the contents; None if all elements begin with the same number.
 
     Raises:
-        ConfigError, LayoutMismatchError, TypeError: it makes no sense.
+        ConfigError, LayoutMismatchError, TypeError: the arguments are invalid.
     """
     if consistency not in CONSISTENCIES:
         raise ConfigError(
@@ -63,15 +63,15 @@ def create(
     values: NDArray[Any] | None,
     deadline_s: float | None,
 ) -> RegionInfo:
-    """Create a region; with ``values`` it becomes visible once they are in it.
+    """Create a region; with ``values`` it becomes visible once it holds them.
 
-    Without a deadline, the timeout of the box begins anew as long as some of them get through.
+    Without a deadline, the timeout of the box restarts whenever some of them are written.
 
     Raises:
         RegionExistsError, LayoutMismatchError: the name is taken.
-        OutOfMemoryError: no room; nothing is left.
-        RegionFreedError: with ``values``, the node was started anew again and again until the
-            time was up; nothing is left.
+        OutOfMemoryError: the node has no memory for it; nothing is left.
+        RegionFreedError: with ``values``, the node restarted repeatedly until the deadline;
+            nothing is left.
     """
     control = paths.control()
     if values is None:
@@ -81,11 +81,11 @@ def create(
     try:
         return _found(paths, request, deadline_s)
     except RegionNotFoundError as missing:
-        # The call keeps its error: a traceback in that cycle would keep all callers' objects.
+        # The call refers to its error; a traceback in that cycle would keep callers' objects.
         missing.with_traceback(None)
     try:
         return _create_filled(paths, request, values, deadline_s)
-    except RegionExistsError:  # somebody was faster
+    except RegionExistsError:  # another client was faster
         return _found(paths, request, deadline_s)
 
 
@@ -101,10 +101,10 @@ def _found(paths: PathPair, request: CreateRequest, deadline_s: float | None) ->
 def _create_filled(
     paths: PathPair, request: CreateRequest, values: NDArray[Any], deadline_s: float | None
 ) -> RegionInfo:
-    """Make a region, fill it and publish it; again where a restart of the node takes it away.
+    """Create a region, fill it and publish it; repeat that if a restart of the node frees it.
 
-    A node that starts keeps the regions that were published and no other: nobody has seen
-    ours before, so that making it once more is no second one.
+    A restarted node keeps only published regions. No client has seen ours before, so it may be
+    created again.
     """
     control, unpublished = paths.control(), replace(request, publish=False, exist_ok=False)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
@@ -115,10 +115,10 @@ def _create_filled(
             return _same(_fill(paths, request, ours, values, deadline_s), request)
         except RegionFreedError:
             if deadline_s is None and left_s(limit_s) <= 0.0:
-                limit_s = deadline_of(paths.timeout_s)  # it got on until then
+                limit_s = deadline_of(paths.timeout_s)  # it made progress until now
             if left_s(limit_s) <= 0.0:
                 raise
-            control.stats(left_s(limit_s))  # whoever answers has greeted us
+            control.stats(left_s(limit_s))  # a reply means that the node has sent WELCOME
             if control.node.incarnation == incarnation:
                 raise
 
@@ -130,7 +130,7 @@ def _fill(
     values: NDArray[Any],
     deadline_s: float | None,
 ) -> RegionInfo:
-    """Fill our region and publish it; returns the region that has the name now."""
+    """Fill our region and publish it; return the region that has the name now."""
     try:
         source = as_bytes(values)
         operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
@@ -138,9 +138,9 @@ def _fill(
         wait_s = _answer_s(paths, deadline_s)
         return paths.control().publish(ours, wait_s, exist_ok=request.exist_ok)
     except (RegionExistsError, RegionFreedError):
-        raise  # ours is gone
+        raise  # ours is freed
     except BaseException:
-        with suppress(SmboxError):  # the node frees what its creator leaves behind
+        with suppress(SmboxError):  # else the node frees it with our session
             paths.control().free(ours.address, _answer_s(paths, deadline_s))
         raise
 

@@ -1,8 +1,8 @@
-"""The regions that a client maps, shared by its threads; and whether it may map any.
+"""Mappings: the regions that a process maps; and the check that it shares a node's memory.
 
-The proof that this process shares a node's memory is the memory itself, found under its name:
-sharing a host proves nothing (containers). The superblock in this /dev/shm must carry the uuid
-that the node told us, and we must be allowed to open its locks.
+Sharing a host is not enough (containers): the process must find the memory itself. The
+superblock in its /dev/shm must have the uuid that the node sent, and the process must have the
+permission to open the node's lock file.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STATE: Final = RegionHeader.STATE
 
 
 class Mappings:
-    """Mapped regions by address; each is mapped when it is first asked for.
+    """The mapped regions by address; a region is mapped at its first use.
 
     Attributes:
-        node: whose memory it is.
-        mapped: returns the region at an address if it is mapped, freed or not; else None.
+        node: the owner of the memory.
+        mapped: returns the mapped region at an address, freed or not; None if it is not mapped.
     """
 
     def __init__(self, node: NodeInfo) -> None:
@@ -38,12 +38,12 @@ class Mappings:
         self._is_closed = False
 
     def region(self, info: RegionInfo) -> MappedRegion:
-        """Return a region's mapping.
+        """Return the mapping of a region.
 
         Raises:
             RegionFreedError: the region was freed.
-            PeerLostError: the memory is no longer that of the node, or all was let go.
-            SegmentError: it cannot be mapped just now.
+            PeerLostError: another memory has the node's name, or the path was closed.
+            SegmentError: the region cannot be mapped at present.
         """
         region = self._regions.get(info.address)
         if region is None or region.header.item(_STATE) == RegionState.FREED:
@@ -51,7 +51,7 @@ class Mappings:
         return region
 
     def _attach(self, info: RegionInfo) -> MappedRegion:
-        """Map a region, and let go of those that were freed: their memory goes then."""
+        """Map a region, and drop the mappings of freed regions, which releases their memory."""
         with self._mutex:
             if self._is_closed:
                 raise PeerLostError("the box was closed", outcome="none")
@@ -67,13 +67,13 @@ class Mappings:
             return self._regions.setdefault(info.address, region)
 
     def close(self) -> None:
-        """Let go of all, for good; whoever still uses one keeps it alive."""
+        """Drop all mappings for good; a region in use stays mapped until its last user ends."""
         with self._mutex:
             self._is_closed = True
             self._regions.clear()
 
     def abandon(self) -> None:
-        """Let go of all in a forked child, where another thread may hold the mutex for ever."""
+        """Drop all mappings in a forked child, whose copy of the mutex may stay held."""
         self._mutex = threading.RLock()
         self.close()
 
@@ -82,7 +82,7 @@ class Mappings:
 
 
 def why_not_shared(node: NodeInfo) -> str | None:
-    """Tell why this process cannot map the node's memory; None if it can."""
+    """Return why this process cannot map the node's memory; None if it can."""
     try:
         uuid, found_format = _found(node.name)
         LockFile(node.name).close()
@@ -97,10 +97,10 @@ def why_not_shared(node: NodeInfo) -> str | None:
 
 
 def check_not_another(node: NodeInfo) -> None:
-    """Raise PeerLostError if another memory has the node's name; not if there is none."""
+    """Raise PeerLostError if another memory has the node's name, but not if none has it."""
     try:
         uuid, _ = _found(node.name)
-    except NoSegmentError:  # stopped, and nobody has begun anew
+    except NoSegmentError:  # the node has stopped
         return
     except SegmentError:
         uuid = b""
@@ -117,7 +117,7 @@ def _found(node: str) -> tuple[bytes, int]:
 
 
 def check_still_shared(node: NodeInfo) -> None:
-    """Raise PeerLostError if the node's name has come to mean another memory."""
+    """Raise PeerLostError if this process cannot map the node's memory."""
     why_not = why_not_shared(node)
     if why_not is not None:
         raise PeerLostError(f"connect again: {why_not}", node=node.name, outcome="none")

@@ -1,4 +1,4 @@
-"""Connecting to a node: the path of its services, and the path of its regions' bytes."""
+"""Connecting to a node: opens its control path and its data path."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ from smbox.transports.zeromq import ZmqTransport, why_unresolved
 
 DataPath: TypeAlias = LocalPath | RemotePath
 """Moves bytes between this process and the regions of one node: LocalPath commits in this
-process, RemotePath sends messages. A region never knows which one it has. Requests become Work:
-an object that moves on while somebody waits for it, and that goes on exactly once after a
-timeout; it belongs to the path, not to the thread that began it. One thread's operations on one
-region take effect in the order they were begun. Sources and outputs are untouchable until their
-Work is done; a path never copies to let go of them earlier, unless it says so."""
+process, RemotePath sends messages; both have the same methods. A request becomes a Work, which
+progresses while a thread waits for it, and continues exactly once after a timeout. Any thread
+may wait for it. One thread's operations on one region take effect in the order in which they
+were begun. Sources and outputs must not be touched until their Work is done."""
 
 Look: TypeAlias = Callable[[float], SmboxError | None]
-"""Finds out, until a deadline, why a silent node may not be talked to."""
+"""Finds out, until a deadline, why a node is silent: the error to raise, or None."""
 
 LOOK_OUTLASTS_S: Final = 0.4
-"""How far beyond the timeout of connecting such a look may go: a host's name that cannot be
-resolved may take half a second more (``why_unresolved``)."""
+"""How long that may take beyond the connect timeout: an unresolvable host name may take half a
+second more (``why_unresolved``)."""
 
 SILENCE_S: Final = 1.0
-"""After so long without a welcome it is worth looking whether one end refuses the other."""
+"""After this time without WELCOME the client checks whether one end refuses the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,9 @@ class OpenPaths:
     """A client's two paths to its node.
 
     Args:
-        control: to the node's own services.
-        data: to the regions' bytes.
-        reason: why this data path, in words.
+        control: to the node's directory.
+        data: to the data of the regions.
+        reason: for the choice of the data path, as text.
     """
 
     control: ControlPath
@@ -63,13 +62,13 @@ class OpenPaths:
 
 
 def open_paths(config: ClientConfig) -> OpenPaths:
-    """Connect to the node at ``config.address``, and map its memory if that can be.
+    """Connect to the node at ``config.address``, and map its memory if possible.
 
     Raises:
-        ConfigError: no address, or the transport that was asked for cannot work here.
+        ConfigError: no address, or the requested transport cannot work here.
         ConnectError: no node answers there.
-        AccessDeniedError: the node serves its own host and user, and we are not that.
-        NativeError: memory would be mapped, but the native library is a stale one.
+        AccessDeniedError: the node serves only its own host and user.
+        NativeError: the memory could be mapped, but the native library is out of date.
     """
     remote = open_remote(config)
     try:
@@ -87,10 +86,10 @@ def open_paths(config: ClientConfig) -> OpenPaths:
 
 
 def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
-    """Tell why messages carry the data, or None where the memory is mapped.
+    """Return why messages carry the data; None if the memory is mapped.
 
     Raises:
-        ConfigError: the transport that was asked for cannot work.
+        ConfigError: the requested transport cannot work.
         NativeError: as ``open_paths``.
     """
     asked = config.transport
@@ -120,7 +119,7 @@ def open_remote(config: ClientConfig) -> OpenPaths:
 
 
 def _nothing(_deadline_s: float) -> None:
-    """Find nothing that speaks against a connection."""
+    """Return None: no reason is known."""
 
 
 def open_over(
@@ -132,10 +131,10 @@ def open_over(
     """Connect to a node over any transport; raises as ``open_paths``.
 
     Args:
-        open_transport: opens fresh connections to the node.
-        address: of the node, for people; its scheme names the transport.
-        config: timeouts and patience.
-        look: finds out why a silent node may not be talked to.
+        open_transport: opens new connections to the node.
+        address: of the node, for messages; its scheme names the transport.
+        config: the timeouts.
+        look: finds out why the node is silent.
     """
     identity = Identity()
 
@@ -149,7 +148,7 @@ def open_over(
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
-    if control is None:  # greeted again, with the proof that the node demands
+    if control is None:  # again, with the proof that the node demands
         control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
     return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
 
@@ -161,7 +160,7 @@ def _greet(
     deadline_s: float,
     look: Look,
 ) -> ControlPath:
-    """Wait for the node's welcome; a channel that gets none is closed."""
+    """Wait for the node's WELCOME; close the channel if none comes."""
     control = ControlPath(channel, address)
     try:
         _await_welcome(control, config.timeout_s, deadline_s, look)
@@ -174,11 +173,11 @@ def _greet(
 def _await_welcome(
     control: ControlPath, timeout_s: float, deadline_s: float, look: Look
 ) -> None:
-    """Wait for an answer; raise early what a look at a silent connection finds.
+    """Wait for a reply; if the node stays silent, find out why.
 
     Raises:
-        ConnectError: none came within ``timeout_s``, which ends at ``deadline_s``.
-        SmboxError: the node refuses this client, or the look found why it is silent.
+        ConnectError: no reply within ``timeout_s``, which ends at ``deadline_s``.
+        SmboxError: the node refuses this client, or ``look`` found the reason of the silence.
     """
     if _answers(control, min(SILENCE_S, left_s(deadline_s))):
         return
@@ -193,7 +192,7 @@ def _await_welcome(
 def _answers(control: ControlPath, timeout_s: float) -> bool:
     try:
         control.ping(timeout_s)
-    except RequestTimeoutError:  # the error of the caller says more
+    except RequestTimeoutError:  # the caller raises a better error
         return False
     return True
 
