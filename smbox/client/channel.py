@@ -4,7 +4,7 @@ A transfer is split into messages. A message gets a number, joins the requests i
 sent; replies come in the same order, except that others may pass a WAIT. Any thread may drive a
 channel: a thread that waits for one transfer also drives all transfers before it.
 
-All failures have one recovery. A channel is dirty from entering ``_pass`` until leaving it. If
+All failures have one recovery. A channel is dirty from entering ``_run`` until leaving it. If
 it is dirty on entry, or a reply was lost, or the node is silent, the channel closes its socket,
 connects again, sends HELLO with the next generation, settles by ``applied`` what was in flight,
 and sends the rest again. This makes it safe to interrupt at any point, on two conditions: a
@@ -66,18 +66,6 @@ class Channel(ThreadQueue[Transfer]):
         """Return the seconds since the last reply, and the holder of the stripe waited for."""
         silent_s = round(time.monotonic() - self._connection.heard_s, 3)
         return {"silent_s": silent_s} | self._parked
-
-    def begin(self, transfer: Transfer) -> None:
-        """Queue a transfer, and send what can be sent at once."""
-        self._pass(transfer, None)
-
-    def drive(self, transfer: Transfer, deadline_s: float) -> bool:
-        """Run a transfer, begun or not, until it is done (True) or until the deadline."""
-        while not self._pass(transfer, deadline_s):
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(HANDOVER_S)  # or a thread that waits for the lock never gets it
-        return True
 
     def cancel(self, transfer: Transfer) -> None:
         """Cancel a transfer: nothing more is sent, and its arrays are not accessed.
@@ -166,11 +154,8 @@ class Channel(ThreadQueue[Transfer]):
         self._connection.abandon()
 
     @exclusive
-    def _pass(self, transfer: Transfer, deadline_s: float | None) -> bool:
-        """Run the channel for a time slice; return True once ``transfer`` is done.
-
-        Without a deadline it only sends.
-        """
+    def _run(self, transfer: Transfer, deadline_s: float | None) -> bool:
+        """Run the channel for a time slice; without a deadline only send."""
         if transfer.is_done:
             return True
         if self._end is not None:
@@ -181,7 +166,7 @@ class Channel(ThreadQueue[Transfer]):
         self._is_dirty = True
         try:
             if not transfer.is_begun:
-                if self.is_idle:
+                if not (self.flight.messages or self.flight.waiting):
                     self._connection.expect()
                 transfer.is_begun = True
                 self.flight.waiting.append(transfer)

@@ -176,25 +176,17 @@ class Flight:
         Raises:
             SessionExpiredError: it lacks acknowledged changes, or does not know this channel.
         """
-        if self.node is None:
+        known, is_due = self.node, any(message.numbers for message in self.messages)
+        if known is None or not (is_due or node.resumed):
             self._next = node.applied + 1
-        else:
-            self._compare(self.node, node)
-        self.node = node
-        self._settle(node.applied)
-
-    def _compare(self, known: Welcome, found: Welcome) -> None:
-        """Check that the node has kept the state of this channel."""
-        changes = [message for message in self.messages if message.numbers]
-        last = self._next - 1
-        if not changes and not found.resumed:
-            self._next = found.applied + 1
         elif (
-            known.epoch != found.epoch
-            or not self.acknowledged <= found.applied <= last
-            or (changes and not found.resumed)
+            known.epoch != node.epoch
+            or not self.acknowledged <= node.applied < self._next
+            or (is_due and not node.resumed)
         ):
             raise SessionExpiredError("the node has forgotten this client", outcome="unknown")
+        self.node = node
+        self._settle(node.applied)
 
     def _settle(self, applied: int) -> None:
         """Settle the applied messages; give new numbers to the rest, and queue them."""

@@ -26,7 +26,7 @@ from smbox.paths.mappings import Mappings
 from smbox.paths.readings import PathRequest, Reading
 from smbox.paths.threads import QueuedWork, ThreadQueue, exclusive
 from smbox.paths.work import Operation
-from smbox.work import NestedCallError, Pause
+from smbox.work import NestedCallError
 
 W = TypeVar("W", bound=PathRequest)
 
@@ -127,22 +127,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         run = writer.short if nbytes <= SHORT_NBYTES else writer.long
         return None if run(writer.ref, order.ref, 1) else order.words[ORDER_DONE] - first
 
-    def begin(self, work: LocalWork[Any]) -> None:
-        """Queue a request, and do what can be done at once."""
-        if not self._run(work):
-            self._release_locks()
-
-    def drive(self, work: LocalWork[Any], deadline_s: float) -> bool:
-        """Run the queue until a request, begun or not, is done; False at the deadline."""
-        pause = Pause()
-        try:
-            while not self._run(work):
-                if not pause.sleep(deadline_s):
-                    return False
-        finally:
-            self._release_locks()
-        return True
-
     def cancel(self, work: LocalWork[Any]) -> None:
         """Take a request out of the queue."""
         with suppress(NestedCallError):  # from a finalizer inside a call: it stays queued
@@ -194,8 +178,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         return not self._works or self.drive(self._works[-1], deadline_s)
 
     @exclusive
-    def _run(self, work: LocalWork[Any]) -> bool:
-        """Queue a request, unless it is begun, and run the queue; return True if it is done."""
+    def _run(self, work: LocalWork[Any], _deadline_s: float | None) -> bool:
         if self._is_closed:
             raise PeerLostError("the box was closed", outcome=work.outcome())
         if not work.is_begun:
@@ -225,7 +208,6 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
         return True
 
     def _release_locks(self) -> None:
-        """Release held stripes until a caller drives the queue again."""
         if self._works:  # only the first of them has begun
             with suppress(NestedCallError):
                 self._release_first()

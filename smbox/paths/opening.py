@@ -114,19 +114,15 @@ def open_remote(config: ClientConfig) -> OpenPaths:
     is_tcp = scheme_of(config.address) == "tcp"
     key = read_client_key(config.key) if is_tcp and config.key is not None else None
     open_transport = partial(ZmqTransport, config.address, queue_max=2 * WINDOW_MAX, key=key)
-    look = partial(why_refused, config.address, key) if is_tcp else _nothing
+    look = partial(why_refused, config.address, key) if is_tcp else None
     return open_over(open_transport, config.address, config, look)
-
-
-def _nothing(_deadline_s: float) -> None:
-    """Return None: no reason is known."""
 
 
 def open_over(
     open_transport: OpenTransport,
     address: str,
     config: ClientConfig,
-    look: Look = _nothing,
+    look: Look | None = None,
 ) -> OpenPaths:
     """Connect to a node over any transport; raises as ``open_paths``.
 
@@ -134,7 +130,7 @@ def open_over(
         open_transport: opens new connections to the node.
         address: of the node, for messages; its scheme names the transport.
         config: the timeouts.
-        look: finds out why the node is silent.
+        look: finds out why the node is silent; None: there is no way to.
     """
     identity = Identity()
 
@@ -142,36 +138,28 @@ def open_over(
         return Channel(Connection(number, open_transport, identity, config))
 
     deadline_s = deadline_of(config.timeout_s)
+
+    def greet() -> ControlPath:
+        control = ControlPath(open_channel(CONTROL_CHANNEL), address)
+        try:
+            _await_welcome(control, config.timeout_s, deadline_s, look)
+        except BaseException:
+            control.close()
+            raise
+        return control
+
     control: ControlPath | None = None
     try:
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
+        control = greet()
     except AccessDeniedError as error:
         if not identity.learn(error):
             raise
-    if control is None:  # again, with the proof that the node demands
-        control = _greet(open_channel(CONTROL_CHANNEL), address, config, deadline_s, look)
+    control = control or greet()  # again, with the proof that the node demands
     return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
 
 
-def _greet(
-    channel: Channel,
-    address: str,
-    config: ClientConfig,
-    deadline_s: float,
-    look: Look,
-) -> ControlPath:
-    """Wait for the node's WELCOME; close the channel if none comes."""
-    control = ControlPath(channel, address)
-    try:
-        _await_welcome(control, config.timeout_s, deadline_s, look)
-    except BaseException:
-        control.close()
-        raise
-    return control
-
-
 def _await_welcome(
-    control: ControlPath, timeout_s: float, deadline_s: float, look: Look
+    control: ControlPath, timeout_s: float, deadline_s: float, look: Look | None
 ) -> None:
     """Wait for a reply; if the node stays silent, find out why.
 
@@ -181,7 +169,7 @@ def _await_welcome(
     """
     if _answers(control, min(SILENCE_S, left_s(deadline_s))):
         return
-    refused = look(deadline_s + LOOK_OUTLASTS_S)
+    refused = None if look is None else look(deadline_s + LOOK_OUTLASTS_S)
     if refused is not None:
         raise refused
     if not _answers(control, left_s(deadline_s)):

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from smbox.errors import SmboxError
 from smbox.paths.work import ByteRange
-from smbox.work import NestedCallError, Work
+from smbox.work import NestedCallError, Pause, Work
 
 NESTED: Final = (
     "a signal handler or finalizer cannot use the box inside another call of its thread; let it"
@@ -83,7 +83,10 @@ class ThreadQueue(Generic[T]):
 
     def begin(self, work: T) -> None:
         """Queue a request, and do what can be done at once."""
-        raise NotImplementedError
+        try:
+            self._run(work, None)
+        finally:
+            self._release_locks()
 
     def drive(self, work: T, deadline_s: float) -> bool:
         """Queue a request if it is not queued, and run the queue until the request is done.
@@ -91,7 +94,16 @@ class ThreadQueue(Generic[T]):
         Returns:
             False at the deadline.
         """
-        raise NotImplementedError
+        try:
+            if self._run(work, deadline_s):
+                return True
+            pause = Pause()
+            while pause.sleep(deadline_s):  # lets other threads get the queue's lock
+                if self._run(work, deadline_s):
+                    return True
+        finally:
+            self._release_locks()
+        return False
 
     def cancel(self, work: T) -> None:
         """Cancel a request: its arrays are not accessed any more. Idempotent."""
@@ -113,6 +125,16 @@ class ThreadQueue(Generic[T]):
     def abandon(self) -> None:
         """Release the queue in a forked child, whose copies of the locks may stay held."""
         self._renew_locks()
+
+    def _run(self, work: T, deadline_s: float | None) -> bool:
+        """Queue a request if it is not queued, and run the queue; return True once it is done.
+
+        Without a deadline it never waits.
+        """
+        raise NotImplementedError
+
+    def _release_locks(self) -> None:
+        """Release stripes that are held only while a caller drives the queue."""
 
     def _drive_all(self, deadline_s: float) -> bool:
         """Run all requests that are queued now; return False at the deadline."""
