@@ -67,26 +67,21 @@ class Transport(Protocol):
         Returns:
             False if the queue is full; nothing was sent.
         """
-        ...
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
         """Return the next message, or None after ``timeout_s``; 0 does not wait.
 
         Frames are read-only, and valid as long as they are referenced.
         """
-        ...
 
     def close(self) -> None:
         """Close, and drop unsent messages, without waiting; see ``is_released``. Idempotent."""
-        ...
 
     def is_released(self) -> bool:
         """Return True if no caller's memory is read any more; never waits."""
-        ...
 
     def abandon(self) -> None:
         """Release it in a forked child; the parent's connection stays open."""
-        ...
 
 
 OpenTransport: TypeAlias = Callable[[], Transport]

@@ -106,13 +106,19 @@ def _create_filled(
     A restarted node keeps only published regions. No client has seen ours before, so it may be
     created again.
     """
-    control, unpublished = paths.control(), replace(request, publish=False, exist_ok=False)
+    control, source = paths.control(), as_bytes(values)
+    unpublished = replace(request, publish=False, exist_ok=False)
     limit_s = deadline_of(paths.timeout_s) if deadline_s is None else deadline_s
     while True:
         incarnation = control.node.incarnation
         ours = control.create(unpublished, _answer_s(paths, deadline_s))
+        operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
         try:
-            return _same(_fill(paths, request, ours, values, deadline_s), request)
+            paths.finish(operation, answer_s(deadline_s))
+            wait_s = _answer_s(paths, deadline_s)
+            found = control.publish(ours, wait_s, exist_ok=request.exist_ok)
+        except RegionExistsError:
+            raise  # ours is freed
         except RegionFreedError:
             if deadline_s is None and left_s(limit_s) <= 0.0:
                 limit_s = deadline_of(paths.timeout_s)  # it made progress until now
@@ -121,28 +127,12 @@ def _create_filled(
             control.stats(left_s(limit_s))  # a reply means that the node has sent WELCOME
             if control.node.incarnation == incarnation:
                 raise
-
-
-def _fill(
-    paths: PathPair,
-    request: CreateRequest,
-    ours: RegionInfo,
-    values: NDArray[Any],
-    deadline_s: float | None,
-) -> RegionInfo:
-    """Fill our region and publish it; return the region that has the name now."""
-    try:
-        source = as_bytes(values)
-        operation = Operation(ours, "create", KernelCode.REPLACE, 1, 0, source.size, source)
-        paths.finish(operation, answer_s(deadline_s))
-        wait_s = _answer_s(paths, deadline_s)
-        return paths.control().publish(ours, wait_s, exist_ok=request.exist_ok)
-    except (RegionExistsError, RegionFreedError):
-        raise  # ours is freed
-    except BaseException:
-        with suppress(SmboxError):  # else the node frees it with our session
-            paths.control().free(ours.address, _answer_s(paths, deadline_s))
-        raise
+        except BaseException:
+            with suppress(SmboxError):  # else the node frees it with our session
+                control.free(ours.address, _answer_s(paths, deadline_s))
+            raise
+        else:
+            return _same(found, request)
 
 
 def _same(found: RegionInfo, request: CreateRequest) -> RegionInfo:

@@ -13,16 +13,7 @@ from numpy.typing import NDArray
 from smbox.array import as_bytes
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.sinks import Bytes
-from smbox.paths.work import (
-    Changes,
-    Copying,
-    Operation,
-    Piece,
-    RangeRequest,
-    RegionInfo,
-    Signalled,
-    Sums,
-)
+from smbox.paths.work import Changes, Operation, Piece, RangeRequest, RegionInfo, Sums
 from smbox.wire.header import REQUEST_NBYTES_MAX
 from smbox.wire.operands import PLACES_MAX
 from smbox.wire.ops import carried_nbytes, count
@@ -155,7 +146,5 @@ class Product(RangeRequest, Struct, frozen=True, eq=False):
         return type(self)(*piece[:3], other.info, other.first, sums)
 
 
-PathRequest: TypeAlias = (
-    Operation | Signalled | Copying | Changes | Reading | Snapshot | RowsReading | Product
-)
+PathRequest: TypeAlias = Operation | Changes | Reading | RowsReading | Product
 """A request to a data path, as data. Its arrays must not be touched until it is done."""
