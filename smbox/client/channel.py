@@ -113,11 +113,8 @@ class Channel(ThreadQueue[Transfer]):
     def _is_released(self) -> bool:
         return self._connection.is_released()
 
-    def _drive_all(self, deadline_s: float) -> bool:
-        return all(self.drive(transfer, deadline_s) for transfer in self._in_flight())
-
     @exclusive
-    def _in_flight(self) -> list[Transfer]:
+    def _pending(self) -> list[Transfer]:
         return self.flight.under_way
 
     def say_bye(self) -> None:

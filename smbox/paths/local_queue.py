@@ -174,8 +174,8 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             self.writer.abandon()
         self.locks.close()
 
-    def _drive_all(self, deadline_s: float) -> bool:
-        return not self._works or self.drive(self._works[-1], deadline_s)
+    def _pending(self) -> list[LocalWork[Any]]:
+        return [*self._works]
 
     @exclusive
     def _run(self, work: LocalWork[Any], _deadline_s: float | None) -> bool:

@@ -188,21 +188,16 @@ class MoveSink(Sink, Struct, eq=False):
 def moved(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
     """Return ``x - rate * (x - center)`` as the ELASTIC kernel computes it, in x's own type."""
     delta = elastic_delta(x, center, rate)
-    if x.dtype == delta.dtype:
-        np.subtract(x, delta, out=delta)
-        return delta
-    rounded: NDArray[Any] = np.subtract(x.astype(delta.dtype), delta).astype(x.dtype)
-    return rounded
+    np.subtract(x.astype(delta.dtype, copy=False), delta, out=delta)
+    return delta.astype(x.dtype, copy=False)
 
 
 def elastic_delta(x: NDArray[Any], center: NDArray[Any], rate: Any) -> NDArray[Any]:
     """Return ``rate * (x - center)`` as the ELASTIC kernel computes it, in the type of rate."""
     compute = rate.dtype
     with np.errstate(all="ignore"):
-        delta: NDArray[Any]
-        if x.dtype == compute:
-            delta = np.subtract(x, center)
-        else:
-            delta = np.subtract(x.astype(compute), center.astype(compute))
+        delta: NDArray[Any] = np.subtract(
+            x.astype(compute, copy=False), center.astype(compute, copy=False)
+        )
         np.multiply(delta, rate, out=delta)
     return delta

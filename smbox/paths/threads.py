@@ -74,7 +74,7 @@ class ThreadQueue(Generic[T]):
         Raises:
             SmboxError: the first error of a change that no call has raised yet.
         """
-        if not self._drive_all(deadline_s):
+        if not all(self.drive(work, deadline_s) for work in self._pending()):
             return False
         unreported, self._unreported = self._unreported, None
         if unreported is not None:
@@ -136,8 +136,8 @@ class ThreadQueue(Generic[T]):
     def _release_locks(self) -> None:
         """Release stripes that are held only while a caller drives the queue."""
 
-    def _drive_all(self, deadline_s: float) -> bool:
-        """Run all requests that are queued now; return False at the deadline."""
+    def _pending(self) -> list[T]:
+        """Return the requests that have not ended, in order."""
         raise NotImplementedError
 
 
