@@ -238,7 +238,7 @@ class Batch(Transfer):
 def _old_bytes(payload: Buffer, nbytes: int) -> Bytes:
     if len(payload) != nbytes:
         raise RemoteProtocolError(
-            "old bytes and range differ", given=len(payload), nbytes=nbytes
+            "the reply has another length than the range", given=len(payload), nbytes=nbytes
         )
     return np.frombuffer(payload, np.uint8)
 

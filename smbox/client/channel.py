@@ -115,7 +115,7 @@ class Channel(ThreadQueue[Transfer]):
 
     @exclusive
     def _pending(self) -> list[Transfer]:
-        return self.flight.under_way
+        return self.flight.transfers
 
     def say_bye(self) -> None:
         """Say goodbye if the node is connected; later requests fail. Does not wait."""
@@ -252,7 +252,7 @@ class Channel(ThreadQueue[Transfer]):
 
     def _fail(self, error: SmboxError) -> None:
         """Fail all transfers; the next one begins a new session."""
-        for transfer in self.flight.under_way:
+        for transfer in self.flight.transfers:
             if transfer.is_change and not transfer.is_done and not transfer.is_cancelled:
                 self._unreported = self._unreported or error
             transfer.fail(error)

@@ -129,7 +129,7 @@ class Identity:
         self._expected[channel] = node_proof(cookie, challenge, hello)
         return replace(hello, proof=client_proof(cookie, challenge, hello))
 
-    def learn(self, error: AccessDeniedError) -> bool:
+    def accept_challenge(self, error: AccessDeniedError) -> bool:
         """Take the node's challenge from its refusal; False if this host cannot answer it."""
         challenge = Challenge.of_facts(error.facts)
         if challenge is None:
@@ -259,7 +259,7 @@ class Connection:
             return reply.body
         error = reply.raised()
         if is_known and isinstance(error, AccessDeniedError):
-            message = "the node that answers now does not know us"
+            message = "the node that answers now does not know this client"
             raise SessionExpiredError(message, outcome="unknown") from error
         may_wait = isinstance(error, NodeStoppingError | LimitError)
         if not (is_known and is_needed and may_wait):

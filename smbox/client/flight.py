@@ -47,7 +47,7 @@ class Flight:
         return (self._next if first is None else first.number) - 1
 
     @property
-    def under_way(self) -> list[Transfer]:
+    def transfers(self) -> list[Transfer]:
         """The transfers that have not ended, in order."""
         transfers = [*(message.transfer for message in self.messages), *self.waiting]
         return list(dict.fromkeys(transfers))
@@ -134,7 +134,7 @@ class Flight:
         if reply.status is Status.OK:
             asked = message.nbytes, message.operand
             if message.op in ANSWERS and (reply.nbytes, reply.operand) != asked:
-                raise RemoteProtocolError("the answer is to another range", nbytes=reply.nbytes)
+                raise RemoteProtocolError("the reply is for another range", nbytes=reply.nbytes)
             transfer.answered(message, reply)
         else:
             done = 0 if reply.error is None else message.done(reply.error.applied)

@@ -125,7 +125,7 @@ class ZeroCopyRead(Read):
     def _compare(self, payload: Buffer) -> None:
         pieces = list(ops.cut(self.first, self._end, LONG_NBYTES_MAX))
         if len(payload) != np.uint64().nbytes * len(pieces):
-            raise RemoteProtocolError("a stamp for each piece", nbytes=len(payload))
+            raise RemoteProtocolError("expected one stamp for each piece", nbytes=len(payload))
         stamps = np.frombuffer(payload, np.uint64).tolist()
         torn = [
             piece
@@ -195,7 +195,7 @@ class Dot(Transfer):
         begin = message.first // STRIPE_NBYTES - self.first // STRIPE_NBYTES
         stripes = ops.count(message.first, message.limit, STRIPE_NBYTES)
         if len(reply.payload) != stripes * sums.itemsize:
-            raise RemoteProtocolError("a sum for each stripe expected", stripes=stripes)
+            raise RemoteProtocolError("expected one sum for each stripe", stripes=stripes)
         sums[begin : begin + stripes] = np.frombuffer(reply.payload, np.float64)
 
 
@@ -259,7 +259,9 @@ class SnapshotRead(Read):
             self._failure, self._copy = None, None
             self.at = self.cut = 0
         else:
-            message = "the node loses each copy: it is restarted, or the connection lost, often"
+            message = (
+                "the node lost every copy: it restarts, or the connection breaks, too often"
+            )
             self.fail(PeerLostError(message, outcome="none"))
 
     def take(self, message: Message, reply: Reply) -> None:

@@ -221,7 +221,7 @@ class Call(Transfer):
         if self.reply is None:
             name = self._op.name.lower()
             raise RequestTimeoutError(
-                f"{name} was not answered in time",
+                f"no reply to {name} in time",
                 op=name,
                 timeout_s=timeout_s,
                 outcome="unknown" if self.is_begun else "none",

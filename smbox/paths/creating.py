@@ -166,5 +166,5 @@ def _shape(shape: int | tuple[int, ...] | None, init: Any) -> tuple[int, ...]:
     except (ValueError, OverflowError):  # no number, nan, inf
         extent = (-1,)
     if extent != lengths or min(extent, default=0) < 0:
-        raise ConfigError("a shape is whole numbers from 0 up", shape=lengths)
+        raise ConfigError("a shape consists of integers of at least 0", shape=lengths)
     return extent

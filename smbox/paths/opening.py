@@ -58,7 +58,7 @@ class OpenPaths:
 
     control: ControlPath
     data: DataPath
-    reason: str = "nothing else was tried"
+    reason: str = "no other transport was tried"
 
 
 def open_paths(config: ClientConfig) -> OpenPaths:
@@ -97,10 +97,10 @@ def why_messages(config: ClientConfig, node: NodeInfo) -> str | None:
         scheme = scheme_of(config.address or "")
         if scheme != asked:
             raise ConfigError(
-                f"transport {asked} cannot work: the address is one of {scheme}",
+                f"transport {asked} cannot work: the scheme of the address is {scheme}",
                 address=config.address,
             )
-        return why_not_shared(node) or f"{asked} was asked for"
+        return why_not_shared(node) or f"transport {asked} was requested"
     why_not = library.why_not_native() or why_not_shared(node)
     if why_not is not None and asked == "shm":
         raise ConfigError(f"transport shm cannot work: {why_not}", node=node.name)
@@ -152,7 +152,7 @@ def open_over(
     try:
         control = greet()
     except AccessDeniedError as error:
-        if not identity.learn(error):
+        if not identity.accept_challenge(error):
             raise
     control = control or greet()  # again, with the proof that the node demands
     return OpenPaths(control, RemotePath(scheme_of(address), open_channel, config))
@@ -188,8 +188,8 @@ def _answers(control: ControlPath, timeout_s: float) -> bool:
 def _why_silent(address: str) -> str:
     reason = why_unresolved(address)
     if reason is not None:
-        return f"the host's name cannot be resolved ({reason}): is it spelled right?"
+        return f"the host's name cannot be resolved ({reason}): check its spelling"
     return (
         "no memory node answers: is `memnode` running there, and does it listen at this"
-        " address? (by itself it listens on loopback only; see memnode --bind)"
+        " address? (by default it listens on loopback only; see memnode --bind)"
     )

@@ -205,7 +205,7 @@ class PathPair:
 
 def _lost(info: RegionInfo) -> PeerLostError:
     return PeerLostError(
-        "the memory that the region lay in is gone: another one answers at this address;"
+        "the memory of the region is gone: another memory answers at this address;"
         " connect again and attach the new region",
         region=info.name,
         outcome="none",

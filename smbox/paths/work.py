@@ -44,7 +44,7 @@ class RegionInfo(Described):
         piece, *others = self.pieces(first, limit)
         if others:
             raise ConfigError(
-                f"{verb} is of rows of one part: take a slice by region.parts",
+                f"{verb} works on rows of one part only: take a slice by region.parts",
                 region=self.name,
                 nodes=[each.info.address.node for each in (piece, *others)],
             )

@@ -114,6 +114,6 @@ def test_auto_maps_the_memory_of_its_own_host():
 def test_a_transport_that_cannot_work_says_why():
     with (
         node("tcp://127.0.0.1:0") as (address,),
-        pytest.raises(smbox.ConfigError, match="address is one of tcp"),
+        pytest.raises(smbox.ConfigError, match="scheme of the address is tcp"),
     ):
         smbox.connect(address, transport="ipc", timeout_s=TIMEOUT_S)

@@ -19,14 +19,14 @@ START = 2.0**30
 
 
 def is_with(frame):
-    """Tell of lines that a with statement comes back to: no signal is handled there."""
+    """Return True for lines of a with statement: no signal is handled there."""
     return (
         linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
     )
 
 
 def interrupted(job, at, again=0):
-    """Run ``job``, interrupted before its ``at``-th line of smbox; tell if there was one.
+    """Run ``job``, interrupted before its ``at``-th line of smbox; return whether it has one.
 
     Args:
         job: what is interrupted.

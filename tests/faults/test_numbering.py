@@ -1,7 +1,7 @@
 """A client's channel against a model of the node that refuses, drops and is interrupted.
 
 The model is the rules of docs/protocol.md, "Numbers", as short as they can be written. Whatever
-goes wrong in between: each change happens exactly as its caller is told, in program order.
+goes wrong in between: each change happens exactly as reported to its caller, in program order.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Player:
                 raise
         elif op == "work":
             node.step(script.wires[-1:])
-        elif op == "late":  # what is under way on lost connections is handled first
+        elif op == "late":  # messages on lost connections are handled first
             node.step(script.wires)
         elif op == "refuse":
             node.step(script.wires[-1:], {"first": 0, "second": 1}[words[0]])
@@ -164,7 +164,7 @@ class Player:
         raise AssertionError("never idle")
 
     def check(self) -> None:
-        """Compare what happened with what the callers were told."""
+        """Compare the effects with the outcomes that the callers saw."""
         log = self.node.log
         changes = [entry for entry in log if entry[1] >= 0]
         wanted = []
@@ -217,7 +217,7 @@ STEPS = [
 
 @functools.cache
 def takes_a_lock(path: str, number: int) -> bool:
-    """Tell whether a line takes one: no signal is looked for between that and its block."""
+    """Return True for a with line: no signal is handled between it and its block."""
     return linecache.getline(path, number).lstrip().startswith("with ")
 
 

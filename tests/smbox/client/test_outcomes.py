@@ -1,4 +1,4 @@
-"""Verbs that end early: their arrays are free, their outcome is told, and that is final."""
+"""Cancelled and failed verbs: their arrays are released, and their outcome is final."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LONG_S = 1000.0
 
 
 class Silence:
-    """A socket on which a wait takes no time, but says so; an answer comes when it is told."""
+    """A socket whose waits take no real time; a reply comes when the test says so."""
 
     def __init__(self, clock):
         self.clock = clock

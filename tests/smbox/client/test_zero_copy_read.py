@@ -1,4 +1,4 @@
-"""Long reads: lent, looked at again, and read again where somebody was at work."""
+"""Zero-copy reads: validated by stamps, and read again where a writer was active."""
 
 from __future__ import annotations
 

@@ -34,16 +34,16 @@ def test_shm_that_cannot_work_says_why():
 
 
 def test_messages_can_be_forced(solo):
-    assert why_messages(config("tcp"), solo.control.node) == "tcp was asked for"
+    assert why_messages(config("tcp"), solo.control.node) == "transport tcp was requested"
     ipc = config("ipc", "ipc:///tmp/x")
-    assert why_messages(ipc, solo.control.node) == "ipc was asked for"
+    assert why_messages(ipc, solo.control.node) == "transport ipc was requested"
 
 
 @pytest.mark.parametrize(
     ("transport", "address"), [("tcp", "ipc:///tmp/x"), ("ipc", "tcp://127.0.0.1:7070")]
 )
 def test_a_scheme_that_differs_says_why(transport, address):
-    with pytest.raises(ConfigError, match="the address is one of"):
+    with pytest.raises(ConfigError, match="the scheme of the address is"):
         why_messages(config(transport, address), ELSEWHERE)
 
 
@@ -54,7 +54,7 @@ def test_without_the_native_library_nothing_is_mapped(solo, monkeypatch, why_not
     monkeypatch.setattr(library, "why_not_native", lambda: why_not)
     node = solo.control.node
     assert why_messages(config("auto"), node) == why_not
-    assert why_messages(config("tcp"), node) == "tcp was asked for"
+    assert why_messages(config("tcp"), node) == "transport tcp was requested"
     with pytest.raises(ConfigError, match=why_not):
         why_messages(config("shm"), node)
 
@@ -89,7 +89,7 @@ def test_a_mapped_memory_needs_no_messages_for_data(remote):
 def test_messages_say_why(remote):
     opened = open_paths(config("tcp"))
     assert opened.data is remote.data
-    assert opened.reason == "tcp was asked for"
+    assert opened.reason == "transport tcp was requested"
     remote.control.node = ELSEWHERE
     assert "not in this /dev/shm" in open_paths(config("auto")).reason
     assert not remote.data.is_closed

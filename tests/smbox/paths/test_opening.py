@@ -82,7 +82,7 @@ def test_a_node_that_stays_silent_is_one_error(node, monkeypatch):
 
 
 def named(frames, answers):
-    """What somebody answers who is no node, and says that he is one."""
+    """The replies of an impostor: not the node, but claims to be it."""
     request = decode_request(frames)
     body = answers.pop(0)
     if isinstance(body, SmboxError):
