@@ -41,8 +41,8 @@ from smbox.wire.header import Buffer, unpack_scale
 from smbox.wire.operands import Item
 from smbox.wire.ops import ANSWERS, Op, carried_nbytes, count, unit_of
 
-_NOTHING: Final = orders.Back.NOTHING  # to look a member up in its class takes longer
-_OLD: Final = orders.Back.OLD
+_NOTHING: Final = orders.Output.NOTHING  # to look a member up in its class takes longer
+_OLD: Final = orders.Output.OLD
 
 
 class Change(NamedTuple):
@@ -55,7 +55,7 @@ class Change(NamedTuple):
     scale: float
     source: NDArray[np.uint8]
     operand: int
-    back: orders.Back
+    output: orders.Output
     siblings: tuple[MappedRegion, ...] = ()
     parameters: NDArray[np.float64] | None = None
 
@@ -95,7 +95,7 @@ def _commit_range(context: Context, channel: Channel, request: Request, done: in
     first, limit, writer = found.first, found.limit, context.memory.writer
     _check_numbers(request, count(first, limit, STRIPE_NBYTES))
     block = channel.block
-    if found.back:
+    if found.output:
         answer_nbytes = min(limit - first, STRIPE_NBYTES)
         block = channel.answers.block_for(answer_nbytes)
     at = max(first, (first // STRIPE_NBYTES + done) * STRIPE_NBYTES)
@@ -114,7 +114,7 @@ def _commit_items(context: Context, channel: Channel, request: Request, done: in
         except SmboxError as error:
             refusal = error
             break
-    answering = [found.limit - found.first for found in changes if found.back]
+    answering = [found.limit - found.first for found in changes if found.output]
     row = channel.block
     if answering:
         row = channel.answers.block_for(max(answering))
@@ -154,9 +154,9 @@ def _checked(context: Context, asked: Request | Item, unit: int, source: Buffer)
     if asked.operand:
         check_operand(asked.operand, region.spec)
     check_elements(code, region.spec, first, nbytes)
-    back = _OLD if asked.op in ANSWERS else _NOTHING
+    output = _OLD if asked.op in ANSWERS else _NOTHING
     array = np.frombuffer(source, np.uint8)
-    return Change(region, code, first, first + nbytes, scale, array, asked.operand, back)
+    return Change(region, code, first, first + nbytes, scale, array, asked.operand, output)
 
 
 def _from(context: Context, request: Request) -> Change:
@@ -199,7 +199,7 @@ def _write(
         number: of the first stripe's commit; the next stripe's is the next.
         at: byte from which on it is still to be done.
     """
-    region, kernel, first, limit, scale, source, operand, back, siblings, parameters = found
+    region, kernel, first, limit, scale, source, operand, output, siblings, parameters = found
     extents = region.extents
     if siblings:
         extents = orders.extents_of([each.block for each in (region, *siblings)])
@@ -208,7 +208,7 @@ def _write(
         place * orders.ORDER_NBYTES,
         kernel,
         operand or region.dtype_code,
-        back,
+        output,
         extents,
         first,
         limit,

@@ -185,7 +185,7 @@ class NodeGroup:
 
 def _die_with(group_pid: int) -> None:
     """Have this child killed when the group's process dies: a clean stop removes memory."""
-    process.heed_parent(signal.SIGKILL)
+    process.signal_on_parent_death(signal.SIGKILL)
     if os.getppid() != group_pid:  # it died before that
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -25,7 +25,7 @@ from smbox.memory.commit import StripeBusy
 from smbox.memory.layout import STRIPE_NBYTES, Consistency
 from smbox.memory.locks import LockFile
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.reading import Hold, stamp_of
+from smbox.memory.reading import RangeLock, stamp_of
 from smbox.wire import operands
 from smbox.wire.codec import Reply, Request, reply_to
 from smbox.wire.header import LONG_NBYTES_MAX
@@ -117,7 +117,7 @@ def _copying(
     first = request.address - region.address
     check_span(region.spec, first, nbytes)
     with closing(LockFile(region.node)) as locks:
-        hold = Hold(region, locks, first, first + nbytes)
+        range_lock = RangeLock(region, locks, first, first + nbytes)
         done, limit_s = 0, context.now_s + HELD_S
         while True:
             context.registry.locate(request.address)  # either may be freed meanwhile
@@ -125,11 +125,11 @@ def _copying(
             begin = address - target.address
             check_span(target.spec, begin, nbytes)
             try:
-                hold.take()
+                range_lock.acquire()
             except StripeBusy as busy:
                 channel.busy = busy
                 if context.now_s >= limit_s:
-                    hold.release()
+                    range_lock.release()
                     limit_s = context.now_s + HELD_S
                 yield Park.BUSY
                 continue

@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         """Describe this process, which joins now, in generation 0."""
         host = socket.gethostname().encode()[:_HOST_NBYTES].decode(errors="ignore")
         now = datetime.now(tz=UTC)
-        return cls(0, *process.own(), domain(), now, launch, host)
+        return cls(0, *process.identity(), domain(), now, launch, host)
 
     @classmethod
     def of(cls, row: NDArray[np.int64]) -> Self | None:

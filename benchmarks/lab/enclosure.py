@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
     """
     if lack := needs.missing():
         raise ConfigError(f"there can be no laboratory: {lack}")
-    heed = functools.partial(process.heed_parent, signal.SIGKILL)
+    heed = functools.partial(process.signal_on_parent_death, signal.SIGKILL)
     before = {
         sign: signal.signal(sign, signal.SIG_IGN) for sign in (signal.SIGINT, signal.SIGHUP)
     }

@@ -61,7 +61,7 @@ def call_of(job: Job) -> Iterator[Callable[[], None]]:
 
 def main() -> None:
     """Do the job of the command line whenever a line of standard input asks for it."""
-    process.heed_parent(signal.SIGKILL)
+    process.signal_on_parent_death(signal.SIGKILL)
     job = msgspec.json.decode(sys.argv[1], type=Job)
     with call_of(job) as call:
         call()

@@ -80,7 +80,7 @@ def _recorded_owner(node: str) -> tuple[int, int] | None:
 
 
 def _state(node: str, owner: tuple[int, int] | None, segments: tuple[str, ...]) -> str:
-    if any(map(segment.is_foreign, segments)):
+    if any(map(segment.is_untrusted, segments)):
         return "unknown"
     if _is_locked(node):
         return "alive"

@@ -15,7 +15,7 @@ from smbox.client.transfer import Message, Transfer
 from smbox.errors import RemoteProtocolError, SmboxError
 from smbox.memory.kernels import KERNELS, KernelCode
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.orders import Back
+from smbox.memory.orders import Output
 from smbox.paths.sinks import Bytes
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire import operands, ops
@@ -39,7 +39,11 @@ def op_of(operation: Operation) -> Op:
         return Op.FROM
     if operation.states:
         return Op.UPDATE
-    if operation.operand and operation.sink is not None and operation.sink.back == Back.DELTA:
+    if (
+        operation.operand
+        and operation.sink is not None
+        and operation.sink.output == Output.DELTA
+    ):
         return Op.FETCH
     if operation.sink is None or operation.kernel == KernelCode.ELASTIC:
         return _CHANGES.get(operation.kernel, Op.ACCUMULATE)

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
-from smbox.memory.segment import Segment, Word, attach_or_make, listing, make_whole, unlink
+from smbox.memory.segment import (
+    Segment,
+    Word,
+    attach_or_create,
+    create_atomically,
+    listing,
+    unlink,
+)
 
 ChannelKey = tuple[int, int]
 """Client id as a number, and the client's number of the channel."""
@@ -36,13 +43,13 @@ class ChannelRow:
         node: name of the memory node.
         index: its place in the table.
         words: ``u64[8]`` of the table.
-        kept_rings: see ``ChannelTable``.
+        pinned_rings: see ``ChannelTable``.
     """
 
     node: str
     index: int
     words: NDArray[np.uint64]
-    kept_rings: set[int]
+    pinned_rings: set[int]
     heard_s: float = 0.0
     applied = Word(Channel.APPLIED)
     serial = Word(Channel.SERIAL)
@@ -67,7 +74,7 @@ class ChannelTable:
     """The table of all remote channels of a node; only its owner writes rows.
 
     Attributes:
-        kept_rings: ids of rings that a dead writer's slot still needs: a stopped process may
+        pinned_rings: ids of rings that a dead writer's slot still needs: a stopped process may
             hold the stripe that they undo. Nothing is written there, and they stay.
 
     Args:
@@ -77,7 +84,7 @@ class ChannelTable:
 
     def __init__(self, node: str, segment: Segment) -> None:
         self.segment = segment
-        self.kept_rings: set[int] = set()
+        self.pinned_rings: set[int] = set()
         self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         used = np.flatnonzero(self._rows[:, Channel.USED])
@@ -87,10 +94,10 @@ class ChannelTable:
     def open(cls, node: str) -> Self:
         """Map the table of a node, or make it."""
         name, nbytes = layout.channels_name(node), CHANNEL_ROWS * Channel.NBYTES
-        return cls(node, attach_or_make(node, name, nbytes))
+        return cls(node, attach_or_create(node, name, nbytes))
 
     def _row(self, index: int) -> ChannelRow:
-        return ChannelRow(self._node, index, self._rows[index], self.kept_rings)
+        return ChannelRow(self._node, index, self._rows[index], self.pinned_rings)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -137,16 +144,16 @@ class ChannelTable:
         for ring in rings_of(self._node, row.serial):
             self._unlink(ring)
 
-    def let_go(self, ring: int) -> None:
+    def release_ring(self, ring: int) -> None:
         """Keep a ring no longer; it goes, unless a channel has its answers in it."""
-        self.kept_rings.discard(ring)
+        self.pinned_rings.discard(ring)
         serial = layout.ring_serial(ring)
         is_known = any(row.serial == serial for row in self.rows())
         if ring and not (is_known and rings_of(self._node, serial)[-1] == ring):
             self._unlink(ring)
 
     def _unlink(self, ring: int) -> None:
-        if ring not in self.kept_rings:
+        if ring not in self.pinned_rings:
             unlink(layout.ring_name(self._node, ring))
 
     def apply_committed(self, row: int, serial: int, number: int) -> None:
@@ -198,7 +205,7 @@ class Answers:
         Raises:
             OutOfMemoryError: no room for a larger ring; nothing changed.
         """
-        if self.ring in self._row.kept_rings:
+        if self.ring in self._row.pinned_rings:
             nbytes = max(nbytes, 2 * self._entry_nbytes)  # another ring than that
         if self._entry_nbytes < nbytes:
             self._grow(1 << max(nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length())
@@ -227,7 +234,7 @@ class Answers:
         row, former = self._row, self._entry_nbytes
         ring = layout.ring_id(row.serial, entry_nbytes)
         name = layout.ring_name(row.node, ring)
-        with make_whole(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
+        with create_atomically(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
             heads, old = _parts_of(segment, entry_nbytes)
             heads[:] = self._heads
             entries = old.reshape(Ring.ENTRIES, entry_nbytes)
@@ -242,7 +249,7 @@ class Answers:
         self._heads, self._old = _parts_of(segment, self._entry_nbytes)
         base = orders.address_of(segment.bytes)
         self._block = row.block(ring, base, Ring.OLD_OFFSET, self._entry_nbytes)
-        if former not in {0, *row.kept_rings}:
+        if former not in {0, *row.pinned_rings}:
             unlink(layout.ring_name(row.node, former))
 
 

@@ -99,9 +99,11 @@ def run_orders(
         ref = block.ref_at(at * orders.ORDER_NBYTES) if at else block.ref
         at += run(writer.ref, ref, limit - at)
         if at < limit:
-            _, result, met, stripe = orders.order_outcome(block, at)
+            _, result, blocked, stripe = orders.order_outcome(block, at)
             touched = regions[at - begin]
-            region = next((each for each in touched if each.block.address == met), touched[0])
+            region = next(
+                (each for each in touched if each.block.address == blocked), touched[0]
+            )
             clear_obstacle(region, result, stripe, writer.locks)
 
 
@@ -235,11 +237,11 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
             return False
         with slot:
             ring = ring_needed(slot)
-            channels.kept_rings.add(ring)
+            channels.pinned_rings.add(ring)
             is_closed = _close_all(node, slot_words(slot), locks, channels)
             if is_closed:
                 slot.unlink()
-                channels.let_go(ring)
+                channels.release_ring(ring)
             return is_closed
     finally:
         locks.unlock(byte)

@@ -19,7 +19,7 @@ from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
-from smbox.memory.segment import Segment, listing, make_whole
+from smbox.memory.segment import Segment, create_atomically, listing
 from smbox.native import library
 
 BLOCK_NBYTES: Final = 4 * 1024
@@ -142,12 +142,12 @@ def living_pid(node: str, slot_id: int) -> int:
 
 
 def _make_slot(node: str, slot_id: int) -> Segment:
-    with make_whole(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
+    with create_atomically(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
         words = slot_words(segment)
         words[Slot.MAGIC] = Slot.MAGIC_VALUE
         words[Slot.FORMAT] = layout.FORMAT
         words[Slot.ID] = slot_id
-        words[Slot.PID], words[Slot.PID_STARTED] = process.own()
+        words[Slot.PID], words[Slot.PID_STARTED] = process.identity()
         words[Slot.STATE] = SlotState.FREE
     return segment
 

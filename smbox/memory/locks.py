@@ -14,7 +14,7 @@ import weakref
 from typing import Final
 
 from smbox.memory import layout
-from smbox.memory.segment import DIRECTORY, open_own
+from smbox.memory.segment import DIRECTORY, open_trusted
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid (0 for OFD locks)
 _FLOCK: Final = struct.Struct("hh4xqqi4x")
@@ -37,7 +37,7 @@ class LockFile:
     def __init__(self, node: str, *, create: bool = False) -> None:
         name = layout.locks_name(node)
         self._path = DIRECTORY / name
-        self.fd = open_own(name, os.O_CREAT if create else 0)
+        self.fd = open_trusted(name, os.O_CREAT if create else 0)
         # Forgotten without an end, its locks go too: a writer's slot is then a dead one's.
         self._closing = weakref.finalize(self, os.close, self.fd)
         self._closing.atexit = False

@@ -110,7 +110,7 @@ class MappedRegion:
         """Return the lock byte of a stripe: its own global offset."""
         return self.offset + stripe * STRIPE_NBYTES
 
-    def may_hold(self, array: NDArray[Any]) -> bool:
+    def may_overlap(self, array: NDArray[Any]) -> bool:
         """Tell whether an array may lie in this mapping of the region's data."""
         return np.may_share_memory(array, self.data)
 

@@ -14,7 +14,7 @@ from smbox.memory.journal import Writer
 from smbox.memory.layout import RegionHeader, RegionState
 from smbox.memory.mapped import Building, MappedRegion
 from smbox.memory.region_header import RegionSpec
-from smbox.memory.segment import Segment, attach_or_make, listing, size, unlink
+from smbox.memory.segment import Segment, attach_or_create, listing, size, unlink
 from smbox.memory.superblock import OwnedSuperblock, unlink_all
 
 COOKIE_NBYTES: Final = 32
@@ -160,7 +160,7 @@ class NodeMemory:
 
     def _tell_end(self) -> None:
         """Do what ``remove_all`` does first, by the memory itself: names may be others' now."""
-        self.superblock.note_stopping()
+        self.superblock.mark_stopping()
         for region in self.regions.values():
             region.header[RegionHeader.STATE] = RegionState.FREED
 
@@ -196,7 +196,7 @@ def _cookie_of(name: str) -> bytes:
     def fill(segment: Segment) -> None:
         segment.bytes[:] = list(secrets.token_bytes(COOKIE_NBYTES))
 
-    with attach_or_make(name, layout.cookie_name(name), COOKIE_NBYTES, fill) as segment:
+    with attach_or_create(name, layout.cookie_name(name), COOKIE_NBYTES, fill) as segment:
         if segment.nbytes != COOKIE_NBYTES:
             raise SegmentError(
                 f"segment {segment.name} is damaged: it has not {COOKIE_NBYTES} bytes;"

@@ -22,11 +22,11 @@ write_order: Final[dict[type, Callable[..., None]]] = {
     float: struct.Struct("<3Q40s4Qd5Q24x").pack_into,
     int: struct.Struct("<3Q40s4Qq5Q24x").pack_into,
 }
-"""Write an order, by the type of its scale: a float for float regions, else int.
+"""Write an order. The key is the type of its scale: float for float regions, else int.
 
-Takes a buffer, the byte where the order begins, and the words of ``struct order``: kernel,
-operand, back, ``extents_of`` its regions, first, limit, the source's address and bytes, scale,
-parameters, back_to, channel, number and done. A bound method: a call less for each small verb.
+The arguments are a buffer, the byte where the order begins, and the fields of ``struct order``:
+kernel, operand, output, the result of ``extents_of``, first, limit, address and bytes of the
+source, scale, parameters, output_to, channel, number and done. A bound method saves a call.
 """
 write_reading = struct.Struct("<9Q16x").pack_into
 write_range_reading = struct.Struct("<3Q24x3Q16x").pack_into
@@ -39,7 +39,7 @@ _byte_of = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
 
-class Back(IntEnum):
+class Output(IntEnum):
     """What a commit hands back to its caller."""
 
     __hash__ = int.__hash__
@@ -116,13 +116,13 @@ def extents_of(regions: Sequence[Block]) -> bytes:
 
 
 def order_outcome(block: Block, place: int = 0) -> tuple[int, int, int, int]:
-    """Return byte done, result, address of the region met, and its stripe."""
+    """Return byte done, result, address of the region that blocks, and its stripe."""
     at = place * ORDER_WORDS + ORDER_DONE
-    done, result, met, stripe = block.words[at : at + 4]
-    return done, result, met, stripe
+    done, result, blocked, stripe = block.words[at : at + 4]
+    return done, result, blocked, stripe
 
 
 def reading_outcome(block: Block) -> tuple[int, int, int]:
-    """Return bytes (or rows) done, result, and the stripe met."""
+    """Return bytes (or rows) done, result, and the stripe that blocks."""
     done, result, stripe = block.words[READING_DONE : READING_DONE + 3]
     return done, result, stripe

@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def started(pid: int) -> int:
+def start_time(pid: int) -> int:
     """Return the start time of a process in ticks since boot, or 0 if there is none.
 
     Field 22 of /proc/PID/stat (proc(5)); the command name before it may hold anything.
@@ -26,10 +26,10 @@ def started(pid: int) -> int:
 
 def is_alive(pid: int, pid_started: int) -> bool:
     """Tell whether this very process still runs; a zombie does not."""
-    return pid_started != 0 and started(pid) == pid_started
+    return pid_started != 0 and start_time(pid) == pid_started
 
 
-def heed_parent(at_its_death: int) -> None:
+def signal_on_parent_death(at_its_death: int) -> None:
     """Have this process sent a signal when its parent dies, even if that is killed (prctl(2)).
 
     It is the death of the thread that made this process which counts.
@@ -37,7 +37,7 @@ def heed_parent(at_its_death: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, at_its_death)
 
 
-def own() -> tuple[int, int]:
+def identity() -> tuple[int, int]:
     """Return this process's pid and start time."""
     pid = os.getpid()
-    return pid, started(pid)
+    return pid, start_time(pid)

@@ -184,7 +184,7 @@ class Reader:
         clear_obstacle(region, result, stripe, self._locks)
 
 
-class Hold:
+class RangeLock:
     """The stripes of a range, that are, or are being, locked.
 
     Locks belong to an open file: what commits through the same one would pass through these.
@@ -208,7 +208,7 @@ class Hold:
         self._next = self._stripes.start
         self._locks = locks
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Lock on, from where the last call stopped; returns when all are held.
 
         A stripe that a dead writer left open is recovered.
@@ -235,16 +235,16 @@ class Hold:
             out: as many bytes as the range has.
 
         Raises:
-            StripeBusy, RegionFreedError: as ``take``; call again.
+            StripeBusy, RegionFreedError: as ``acquire``; call again.
         """
-        self.take()
+        self.acquire()
         try:
             np.copyto(out, self._region.data[self._range])
         finally:
             self.release()
 
     def release(self) -> None:
-        """Let all go; ``take`` begins anew."""
+        """Let all go; ``acquire`` begins anew."""
         first = self._region.lock_byte(self._stripes.start)
         self._locks.unlock(first, len(self._stripes) * STRIPE_NBYTES)
         self._next = self._stripes.start

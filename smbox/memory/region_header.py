@@ -28,7 +28,7 @@ NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class RegionDescription:
     """A region as its creator, its header or a client describes it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionSpec(Described):
+class RegionSpec(RegionDescription):
     """What a region is made as.
 
     Attributes:
@@ -139,7 +139,7 @@ def _decoded(name: NDArray[np.uint8]) -> str:
         raise SegmentError("this region's header is damaged: its name is no UTF-8") from error
 
 
-def check_limits(region: Described) -> None:
+def check_limits(region: RegionDescription) -> None:
     """Check that a region can have this name and this shape.
 
     Raises:
@@ -157,7 +157,7 @@ def check_limits(region: Described) -> None:
         raise LimitError("a region of this size has no address", shape=list(region.shape))
 
 
-def check_consistency(region: Described) -> None:
+def check_consistency(region: RegionDescription) -> None:
     """Check that a region's consistency is one that this release knows.
 
     Raises:
@@ -184,7 +184,7 @@ def check_name(name: str) -> None:
         raise ConfigError("a region's name holds printable characters only", name=ascii(name))
 
 
-def check_same_layout(found: Described, wanted: Described) -> None:
+def check_same_layout(found: RegionDescription, wanted: RegionDescription) -> None:
     """Check that an existing region is what somebody else would have created.
 
     Raises:

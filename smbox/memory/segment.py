@@ -102,7 +102,7 @@ class Segment:
             NoSegmentError: it does not exist, or is empty.
             SegmentError: it may not be opened or trusted, or not be mapped just now.
         """
-        fd = open_own(name)
+        fd = open_trusted(name)
         try:
             nbytes = os.fstat(fd).st_size
             if nbytes == 0:
@@ -125,7 +125,7 @@ class Segment:
         Raises:
             OutOfMemoryError: no room in /dev/shm; the segment stays as it was.
         """
-        fd = open_own(self.name)
+        fd = open_trusted(self.name)
         try:
             # A huge page is made from a small one that is there.
             for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
@@ -184,7 +184,7 @@ class Word:
 
 
 @contextmanager
-def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
+def create_atomically(node: str, name: str, nbytes: int) -> Iterator[Segment]:
     """Make a segment of a node, of ``nbytes`` zeros, and name it when the block has filled it.
 
     Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
@@ -201,19 +201,19 @@ def make_whole(node: str, name: str, nbytes: int) -> Iterator[Segment]:
         raise
 
 
-def attach_or_make(
+def attach_or_create(
     node: str, name: str, nbytes: int, fill: Callable[[Segment], object] = lambda _: None
 ) -> Segment:
     """Map a segment of a node, or make it and have it filled: raises as these do."""
     try:
         return Segment.attach(name)
     except NoSegmentError:
-        with make_whole(node, name, nbytes) as segment:
+        with create_atomically(node, name, nbytes) as segment:
             fill(segment)
         return segment
 
 
-def open_own(name: str, flags: int = 0) -> int:
+def open_trusted(name: str, flags: int = 0) -> int:
     """Open a file of /dev/shm that belongs to this user alone; return its descriptor.
 
     Whoever may write there could put a symbolic link in its place, or a file of his own that
@@ -241,8 +241,8 @@ def open_own(name: str, flags: int = 0) -> int:
     return fd
 
 
-def is_foreign(name: str) -> bool:
-    """Tell whether there is a segment that ``open_own`` would not trust."""
+def is_untrusted(name: str) -> bool:
+    """Tell whether there is a segment that ``open_trusted`` would not trust."""
     try:
         return not _is_own((DIRECTORY / name).lstat())
     except FileNotFoundError:

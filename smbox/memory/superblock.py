@@ -14,7 +14,14 @@ from smbox.errors import OutOfMemoryError, SegmentError
 from smbox.memory import layout, process
 from smbox.memory.layout import RegionHeader, RegionState, Superblock
 from smbox.memory.locks import LockFile, take_node_lock
-from smbox.memory.segment import NoSegmentError, Segment, Word, attach_or_make, listing, unlink
+from smbox.memory.segment import (
+    NoSegmentError,
+    Segment,
+    Word,
+    attach_or_create,
+    listing,
+    unlink,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +74,7 @@ class OwnedSuperblock:
             locks.close()
             raise
         owned.memory_nbytes = memory_nbytes
-        owned.words[[Superblock.PID, Superblock.PID_STARTED]] = process.own()
+        owned.words[[Superblock.PID, Superblock.PID_STARTED]] = process.identity()
         owned.incarnation += 1
         return owned
 
@@ -99,7 +106,7 @@ class OwnedSuperblock:
         self.words[Superblock.HIGH_WATER] = limit
         return self.node_id << OFFSET_BITS | offset
 
-    def note_stopping(self) -> None:
+    def mark_stopping(self) -> None:
         """Note that the removal of this memory has begun."""
         self.words[Superblock.STOPPING] = 1
 
@@ -208,7 +215,7 @@ def _take_lock(node: str) -> LockFile:
 def _open_or_make(node: str, node_id: int) -> Segment:
     """Map the superblock of a node, or make it; refuse one that is another's."""
     fill = partial(_fill, node_id=node_id)
-    segment = attach_or_make(node, layout.node_name(node), Superblock.NBYTES, fill)
+    segment = attach_or_create(node, layout.node_name(node), Superblock.NBYTES, fill)
     words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
         raise SegmentError(f"{segment.name} is no superblock of smbox; remove or rename it")

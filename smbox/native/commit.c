@@ -137,7 +137,7 @@ static enum result lock_extents(struct commit *commit, const u64 ranks[], struct
         }
         if (result != DONE) {
             unlock_extents(commit, ranks, held);
-            order->met = region;
+            order->blocked = region;
             order->stripe = commit->stripe;
             return result;
         }
@@ -164,7 +164,7 @@ static void arm_channel(struct commit *commit) {
     store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
     store_relaxed(&slot->number, channel ? commit->number : 0);
     store_relaxed(&slot->ring, 0);
-    if (!channel || !channel->ring || commit->order->back != BACK_OLD)
+    if (!channel || !channel->ring || commit->order->output != OUTPUT_OLD)
         return;
     u64 offset = answer_offset(channel, commit->number);
     struct ring_entry *entry = entry_of(channel, commit->number);
@@ -246,8 +246,8 @@ static u64 scaled(u64 at, u64 itemsize, u64 other_itemsize) {
     return at / itemsize * other_itemsize;
 }
 
-static u64 back_itemsize(const struct order *order) {
-    return smbox_itemsize(order->back == BACK_MOVED ? order->operand : order->region[0]->dtype);
+static u64 output_itemsize(const struct order *order) {
+    return smbox_itemsize(order->output == OUTPUT_MOVED ? order->operand : order->region[0]->dtype);
 }
 
 /* Run the kernel on bytes [from, from + nbytes) of the range. */
@@ -257,14 +257,14 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
-    struct operation operation = {.count = nbytes / itemsize, .back_kind = order->back};
+    struct operation operation = {.count = nbytes / itemsize};
     operation.parameters = commit->parameters;
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
     if (!is_whole(order->kernel) && order->kernel != SCALE)
         operation.source += scaled(done, itemsize, smbox_itemsize(order->operand));
-    if (order->back_to)
-        operation.back = order->back_to + scaled(done, itemsize, back_itemsize(order));
+    if (order->output_to)
+        operation.output_to = order->output_to + scaled(done, itemsize, output_itemsize(order));
     commit->kernel(at, &operation);
 }
 
@@ -293,8 +293,8 @@ static void change_blocks(const struct commit *commit, int is_saved) {
         if (is_saved)
             save(commit, from, nbytes);
         run_kernel(commit, from, nbytes);
-        if (order->back == BACK_NEW)
-            copy(order->back_to + (from - order->first), order->region[0]->data + from, nbytes);
+        if (order->output == OUTPUT_NEW)
+            copy(order->output_to + (from - order->first), order->region[0]->data + from, nbytes);
     }
 }
 
@@ -307,8 +307,8 @@ static enum result commit_locked(struct commit *commit, struct order *order) {
     prepare_parameters(commit);
     arm(commit);
     change_blocks(commit, 1);
-    if (order->back == BACK_OLD && order->back_to)
-        copy(order->back_to + (commit->first - order->first), commit->old,
+    if (order->output == OUTPUT_OLD && order->output_to)
+        copy(order->output_to + (commit->first - order->first), commit->old,
              commit->limit - commit->first);
     close_commit(commit);
     unlock_extents(commit, ranks, order->extents);
@@ -321,15 +321,15 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
     const struct channel *channel = order->channel;
     if (is_freed(region))
         return FREED;
-    u8 *keep = order->back_to ? order->back_to + (commit->first - order->first) : NULL;
+    u8 *keep = order->output_to ? order->output_to + (commit->first - order->first) : NULL;
     struct ring_entry *entry = NULL;
-    if (order->back == BACK_OLD && channel && channel->ring) {
+    if (order->output == OUTPUT_OLD && channel && channel->ring) {
         entry = entry_of(channel, commit->number);
         keep = channel->ring_base + answer_offset(channel, commit->number);
         store_relaxed(&entry->number, 0);
         store_relaxed(&entry->nbytes, commit->limit - commit->first);
     }
-    if (order->back == BACK_OLD && keep)
+    if (order->output == OUTPUT_OLD && keep)
         copy(keep, region->data + commit->first, commit->limit - commit->first);
     change_blocks(commit, 0);
     atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
@@ -344,14 +344,14 @@ static enum result commit_unlocked(struct commit *commit, struct order *order) {
 
 /* Run an order to its end, or until ``*left`` bytes are changed. */
 static enum result run_order(struct writer *writer, struct order *order, u64 *left) {
-    order->met = order->region[0];
+    order->blocked = order->region[0];
     if (!is_good(order))
         return BAD_ORDER;
     struct region *region = order->region[0];
     struct commit commit = {.writer = writer, .order = order};
     commit.number = order->number + order->done / region->stripe_nbytes -
                     order->first / region->stripe_nbytes;
-    commit.kernel = smbox_kernel(order->kernel, region->dtype, order->operand, order->back);
+    commit.kernel = smbox_kernel(order->kernel, region->dtype, order->operand, order->output);
     if (!commit.kernel)
         return BAD_ORDER;
     while (order->done < order->limit && *left) {

@@ -174,10 +174,10 @@ u64 smbox_itemsize(u64 dtype) {
     return sizes[dtype < DTYPES ? dtype : 0];
 }
 
-static u64 row_of(u64 kernel, u64 back) {
-    if (kernel == ELASTIC && back == BACK_MOVED)
+static u64 row_of(u64 kernel, u64 output) {
+    if (kernel == ELASTIC && output == OUTPUT_MOVED)
         return ELASTIC_MOVED;
-    if (kernel == ELASTIC && back == BACK_DELTA)
+    if (kernel == ELASTIC && output == OUTPUT_DELTA)
         return ELASTIC_DELTA;
     return kernel <= ADAM ? kernel : 0; /* row and column 0 are empty */
 }
@@ -190,8 +190,8 @@ static u64 column_of(u64 dtype, u64 operand) {
     return dtype == operand && dtype < DTYPES ? dtype : 0;
 }
 
-kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 back) {
-    u64 row = row_of(kernel, back), column = column_of(dtype, operand);
+kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 output) {
+    u64 row = row_of(kernel, output), column = column_of(dtype, operand);
     return level ? table_avx2[row][column] : table_plain[row][column];
 }
 
@@ -221,15 +221,15 @@ u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, 
     float center[BLOCK];
     u8 *const at[EXTENTS_MAX] = {(u8 *)center};
     u64 itemsize = smbox_itemsize(operand);
-    struct operation operation = {.back_kind = BACK_MOVED};
-    kernel_fn *kernel = smbox_kernel(ELASTIC, DTYPE_FLOAT32, operand, BACK_MOVED);
+    struct operation operation = {0};
+    kernel_fn *kernel = smbox_kernel(ELASTIC, DTYPE_FLOAT32, operand, OUTPUT_MOVED);
     if (!kernel)
         return BAD_ORDER;
     memcpy(&operation.scale.real, &scale, sizeof scale);
     for (u64 done = 0; done < count; done += BLOCK) {
         operation.count = smaller(BLOCK, count - done);
         operation.source = source + done * itemsize;
-        operation.back = out + done * itemsize;
+        operation.output_to = out + done * itemsize;
         memcpy(center, old + done * sizeof *center, operation.count * sizeof *center);
         kernel(at, &operation);
     }

@@ -113,7 +113,7 @@ KERNEL(min_bool) {
     }                                                                                            \
     KERNEL(elastic_moved_##name) {                                                               \
         ELEMENTS(C, X);                                                                          \
-        l_##X *moved = (void *)operation->back;                                                  \
+        l_##X *moved = (void *)operation->output_to;                                             \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
             F a = widen_##C(c[i]), b = widen_##X(x[i]), d = s * (b - a);                         \
@@ -123,7 +123,7 @@ KERNEL(min_bool) {
     }                                                                                            \
     KERNEL(elastic_delta_##name) {                                                               \
         ELEMENTS(C, X);                                                                          \
-        l_##C *delta = (void *)operation->back;                                                  \
+        l_##C *delta = (void *)operation->output_to;                                             \
         F s = (F)operation->scale.real;                                                          \
         EACH(i, operation->count) {                                                              \
             F a = widen_##C(c[i]), d = s * (widen_##X(x[i]) - a);                                \

@@ -128,19 +128,19 @@ enum kernel {
     SCATTER_SUM, SCALE, MOMENTUM = 64, NESTEROV, ADAGRAD, ADAM
 };
 
-enum back { BACK_NOTHING, BACK_MOVED, BACK_DELTA, BACK_OLD, BACK_NEW };
+enum output { OUTPUT_NOTHING, OUTPUT_MOVED, OUTPUT_DELTA, OUTPUT_OLD, OUTPUT_NEW };
 
 enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
 
 /* One order: a kernel on the bytes [first, limit) of a region, a commit for each stripe.
  *
- * What comes back goes to back_to: the operand moved (ELASTIC, x -= d, where x is; it may be
+ * What comes back goes to output_to: the operand moved (ELASTIC, x -= d, where x is; it may be
  * the source itself), d, the old bytes or the new ones; as many elements as the range has.
  */
 struct order {
     u64 kernel;
     u64 operand; /* dtype of the source: the region's, or one that widens to it */
-    u64 back;
+    u64 output;
     u64 extents; /* 1, or with an optimizer's states up to 4 */
     struct region *region[EXTENTS_MAX];
     u64 first, limit;
@@ -148,13 +148,13 @@ struct order {
     u64 source_nbytes;
     union { double real; i64 whole; } scale;
     const double *parameters; /* of an optimizer: four */
-    u8 *back_to;
+    u8 *output_to;
     struct channel *channel; /* or NULL: a local writer */
     u64 number;              /* of the first stripe's commit, the others follow */
     /* where the last call ended, and this one begins; written by smbox_commit */
     u64 done;   /* byte up to which all is committed and handed back */
     u64 result; /* enum result */
-    struct region *met; /* whose stripe is BUSY or OPEN */
+    struct region *blocked; /* its stripe is BUSY or OPEN */
     u64 stripe;
 };
 _Static_assert(sizeof(struct order) == 168, "21 words: smbox/memory/orders.py packs them");
@@ -232,13 +232,12 @@ u64 smbox_itemsize(u64 dtype);
 struct operation {
     u64 count;
     const u8 *source;
-    u8 *back;
-    u64 back_kind;
+    u8 *output_to;
     union { double real; i64 whole; } scale;
     const double *parameters;
 };
 typedef void kernel_fn(u8 *const at[], const struct operation *operation);
-kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 back);
+kernel_fn *smbox_kernel(u64 kernel, u64 dtype, u64 operand, u64 output);
 void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand);
 
 #endif

@@ -16,7 +16,7 @@ from smbox.array import as_bytes
 from smbox.errors import PeerLostError
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.reading import Hold
+from smbox.memory.reading import RangeLock
 from smbox.memory.segment import NoSegmentError
 from smbox.paths.local_changes import LocalChanges, LocalFrom
 from smbox.paths.local_queue import LocalQueue, LocalWork
@@ -80,19 +80,19 @@ class LocalDot(LocalWork[Product]):
 class LocalSnapshot(LocalWork[Snapshot]):
     """A read of a range at one moment; it holds stripe locks only while a caller waits."""
 
-    _hold: Hold | None = None
+    _range_lock: RangeLock | None = None
 
     def step(self) -> None:
         """Lock all stripes of the range, then copy it."""
-        if self._hold is None:
+        if self._range_lock is None:
             region = self.queue.regions.region(self.request.info)
-            self._hold = Hold(region, self.queue.locks, self.first, self.limit)
-        self._hold.copy_to(as_bytes(self.request.out))
+            self._range_lock = RangeLock(region, self.queue.locks, self.first, self.limit)
+        self._range_lock.copy_to(as_bytes(self.request.out))
 
     def release_locks(self) -> None:
         """Release the stripes."""
-        if self._hold is not None:
-            self._hold.release()
+        if self._range_lock is not None:
+            self._range_lock.release()
 
 
 @dataclass(eq=False)

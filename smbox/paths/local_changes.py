@@ -13,7 +13,7 @@ from smbox.memory import commit, orders
 from smbox.memory.kernels import PARAMETERS_MAX
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.memory.mapped import MappedRegion
-from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Back, Block
+from smbox.memory.orders import ORDER_DONE, ORDER_NBYTES, ORDER_WORDS, Block, Output
 from smbox.paths.local_queue import LocalQueue, LocalWork, pack
 from smbox.paths.work import ByteRange, Changes, Copying, Operation, Signalled
 from smbox.wire.ops import cut
@@ -189,9 +189,9 @@ def unaliased(region: MappedRegion, operation: Operation) -> Operation:
     Raises:
         ConfigError: an exchange would move it, and write to the region outside a commit.
     """
-    if not region.may_hold(operation.source):
+    if not region.may_overlap(operation.source):
         return operation
-    if operation.sink is not None and operation.sink.back == Back.MOVED:
+    if operation.sink is not None and operation.sink.output == Output.MOVED:
         raise ConfigError(
             "x lies in the region it is exchanged with: exchange a copy, or pass delta=",
             name=region.spec.name,

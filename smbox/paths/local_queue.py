@@ -120,7 +120,7 @@ class LocalQueue(ThreadQueue[LocalWork[Any]]):
             is_done = reader.read_once(region, first, request.limit, out, operand)
             return None if is_done else reader.done
         writer, source = self.writer, request.source
-        if writer is None or (source.base is not None and region.may_hold(source)):
+        if writer is None or (source.base is not None and region.may_overlap(source)):
             return 0
         order = writer.order
         nbytes = pack(order, 0, region, request, first)
@@ -252,7 +252,7 @@ def pack(
         place * ORDER_NBYTES,
         operation.kernel,
         operation.operand or region.dtype_code,
-        0 if sink is None else sink.back,
+        0 if sink is None else sink.output,
         extents or region.extents,
         first,
         limit,

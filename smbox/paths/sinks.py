@@ -1,6 +1,6 @@
 """Sinks: receivers of the old bytes of a change, for its answer or an elastic exchange.
 
-On mapped memory the native library writes the result itself, as ``back`` and ``address`` say.
+On mapped memory the native library writes the result itself, as ``output`` and ``address`` say.
 Over the wire the sink is called with the old bytes, and computes the result in numpy, in the
 same steps: both give the same bits.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smbox.memory import orders
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.orders import Back
+from smbox.memory.orders import Output
 from smbox.wire.ops import cut
 
 Bytes = NDArray[np.uint8]
@@ -27,13 +27,13 @@ class Sink:
     Attributes:
         first: byte of the region's data where the change begins.
         out: receives the result.
-        back: what the native library writes to ``address`` instead, an ``orders.Back``.
+        output: what the native library writes to ``address`` instead, an ``orders.Output``.
     """
 
     __slots__ = ()
     first: int
     out: NDArray[Any]
-    back: ClassVar[int]
+    output: ClassVar[int]
 
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - for MoveSink
         """Return where the result of a change, or of the part of one, is stored.
@@ -73,7 +73,7 @@ class OldSink(Sink, Struct, eq=False):
 
     first: int
     out: Bytes
-    back: ClassVar[int] = int(Back.OLD)
+    output: ClassVar[int] = int(Output.OLD)
 
     def part(self, begin: int, limit: int, first: int) -> OldSink:
         """Return the sink of a part of the change; see ``Sink``."""
@@ -117,7 +117,7 @@ class _ResultSink(Sink, Struct, eq=False):
 class SumSink(_ResultSink):
     """Stores the sum that the region holds after the change: ``old + scale * x``."""
 
-    back: ClassVar[int] = int(Back.NEW)
+    output: ClassVar[int] = int(Output.NEW)
 
     def _result(self, x: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
         compute = self.scale.dtype
@@ -130,7 +130,7 @@ class SumSink(_ResultSink):
 class DeltaSink(_ResultSink):
     """Stores what an elastic exchange added to the region: ``rate * (x - old)``."""
 
-    back: ClassVar[int] = int(Back.DELTA)
+    output: ClassVar[int] = int(Output.DELTA)
 
     def _result(self, x: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
         return elastic_delta(x, old, self.scale)
@@ -153,7 +153,7 @@ class MoveSink(Sink, Struct, eq=False):
     itemsize: int
     _moved_at: int = -1  # first element of the stripe that was moved last
     _moved: NDArray[Any] | None = None  # the elements of that stripe
-    back: ClassVar[int] = int(Back.MOVED)
+    output: ClassVar[int] = int(Output.MOVED)
 
     def address(self, begin: int, source: int) -> int:  # noqa: ARG002 - see Sink
         """Return where the moved elements are stored: in the operand."""

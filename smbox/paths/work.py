@@ -15,7 +15,7 @@ from smbox.address import GlobalAddress
 from smbox.array import as_bytes
 from smbox.errors import ConfigError
 from smbox.memory.layout import STRIPE_NBYTES
-from smbox.memory.region_header import Described
+from smbox.memory.region_header import RegionDescription
 from smbox.paths.sinks import Bytes, Sink
 from smbox.wire.ops import carried_nbytes, cut
 
@@ -24,7 +24,7 @@ ByteRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegionInfo(Described):
+class RegionInfo(RegionDescription):
     """A region as its clients know it; constant as long as the region exists.
 
     Args:
@@ -78,7 +78,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateRequest(Described):
+class CreateRequest(RegionDescription):
     """The parameters of a region to be created.
 
     Args:

@@ -23,7 +23,7 @@ from smbox.memory.kernels import (
     native_scale,
     scatter_operand,
 )
-from smbox.memory.orders import Back
+from smbox.memory.orders import Output
 from smbox.testing import kernels as oracle
 
 Array = NDArray[Any]
@@ -62,7 +62,7 @@ class KernelCase:
         source: the operand.
         operand: dtype code of the operand; of a whole kernel, the region's.
         scale: as ``native_scale`` returns it.
-        back: what comes back.
+        output: what comes back.
         parameters: an optimizer's.
         wanted: the regions' contents afterwards.
         answer: what comes back, or None.
@@ -75,7 +75,7 @@ class KernelCase:
     operand: int
     scale: float
     wanted: tuple[Array, ...]
-    back: Back = Back.NOTHING
+    output: Output = Output.NOTHING
     parameters: tuple[float, ...] = ()
     answer: Array | None = None
 
@@ -148,31 +148,31 @@ def _elementwise(count: int) -> Iterator[KernelCase]:
                 operand.code,
                 factor,
                 (oracle.changed(code, c, x, factor),),
-                Back.OLD,
+                Output.OLD,
                 answer=c,
             )
 
 
 def _elastic(count: int) -> Iterator[KernelCase]:
-    for (dtype, operand), back in itertools.product(_FLOAT_PAIRS, Back):
+    for (dtype, operand), output in itertools.product(_FLOAT_PAIRS, Output):
         c, x = elements(dtype, count, 1), elements(operand, count, 2)
         rate = native_scale(KernelCode.ELASTIC, dtype, 0.3)
         made = oracle.exchange(c, x, rate)
         yield KernelCase(
-            f"ELASTIC-{dtype}-{operand}-{back.name}",
+            f"ELASTIC-{dtype}-{operand}-{output.name}",
             KernelCode.ELASTIC,
             (c,),
             x,
             operand.code,
             rate,
             (made.c,),
-            back,
+            output,
             answer={
-                Back.MOVED: made.x,
-                Back.DELTA: made.d,
-                Back.OLD: c,
-                Back.NEW: made.c,
-            }.get(back),
+                Output.MOVED: made.x,
+                Output.DELTA: made.d,
+                Output.OLD: c,
+                Output.NEW: made.c,
+            }.get(output),
         )
 
 

@@ -49,8 +49,8 @@ def commit(  # noqa: PLR0913 - the words of one order
     *,
     at: int | None = None,
     operand: int = 0,
-    back: int = 0,
-    back_to: NDArray[Any] | None = None,
+    output: int = 0,
+    output_to: NDArray[Any] | None = None,
     parameters: NDArray[np.float64] | None = None,
     channel: Block | None = None,
     number: int = 0,
@@ -69,8 +69,8 @@ def commit(  # noqa: PLR0913 - the words of one order
         scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
         at: byte from which on it is still to be done; None: ``first``.
         operand: dtype code of the source; 0: the region's.
-        back: what comes back, an ``orders.Back``.
-        back_to: receives it, as many elements as the range has.
+        output: what comes back, an ``orders.Output``.
+        output_to: receives it, as many elements as the range has.
         parameters: an optimizer's, ``f64[4]``.
         channel: at the node, on whose behalf.
         number: of the first stripe's commit; the next stripe's is the next.
@@ -83,10 +83,10 @@ def commit(  # noqa: PLR0913 - the words of one order
     extents = regions[0].extents
     if len(regions) > 1:
         extents = orders.extents_of([each.block for each in regions])
-    what = kernel, operand or regions[0].dtype_code, back, extents, first, limit
+    what = kernel, operand or regions[0].dtype_code, output, extents, first, limit
     given = orders.address_of(source), source.nbytes, scale
     parameters_at = 0 if parameters is None else orders.address_of(parameters)
-    to = 0 if back_to is None else orders.address_of(back_to)
+    to = 0 if output_to is None else orders.address_of(output_to)
     whose = channel.address if channel else 0, number, first if at is None else at
     write = orders.write_order[type(scale)]
     write(writer.order.bytes, 0, *what, *given, parameters_at, to, *whose)

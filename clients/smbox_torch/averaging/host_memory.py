@@ -169,7 +169,7 @@ def _is_ours(name: str) -> bool:
 def _header(world: World, nbytes: int, layout: str) -> NDArray[np.uint64]:
     words = np.zeros(Header.WORDS, np.uint64)
     words[Header.MAGIC] = Header.MAGIC_VALUE
-    words[Header.PID], words[Header.STARTED] = process.own()
+    words[Header.PID], words[Header.STARTED] = process.identity()
     words[Header.RANKS] = world.local_world_size
     words[Header.NBYTES] = nbytes
     words[Header.DIGEST] = zlib.crc32(layout.encode())
@@ -189,7 +189,7 @@ def _make(name: str, header: NDArray[np.uint64]) -> Segment:
             " own name",
             segment=name,
         )
-    pid, pid_started = process.own()
+    pid, pid_started = process.identity()
     nbytes = _data_at(int(header[Header.RANKS])) + int(header[Header.NBYTES])
     made = Segment.create(f"{name}{BUILDING}.{pid}.{pid_started}", align(nbytes))
     made.words(0, Header.WORDS)[:] = header

@@ -72,7 +72,7 @@ class Rendezvous:
 
     def enter(self) -> None:
         """Write down who this rank is; its pid, last, makes it present."""
-        pid, pid_started = process.own()
+        pid, pid_started = process.identity()
         self._rows[self.rank, Word.STARTED] = pid_started
         self._rows[self.rank, Word.PID] = pid
 

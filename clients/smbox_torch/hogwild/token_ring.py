@@ -56,7 +56,7 @@ class TokenRing:
         self._leaders = words[1 : ring_words(clusters)].reshape(clusters, 2)
         self._clock = clock
         self._look_s = clock()
-        pid, pid_started = process.own()
+        pid, pid_started = process.identity()
         self._leaders[cluster] = (0, pid_started)
         self._leaders[cluster, 0] = pid
 

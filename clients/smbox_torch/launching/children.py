@@ -33,7 +33,7 @@ LINE_NBYTES_MAX: Final = 1 << 16
 
 
 def _heed_launcher(launcher: int, at_its_death: signal.Signals) -> None:
-    process.heed_parent(at_its_death)
+    process.signal_on_parent_death(at_its_death)
     if os.getppid() != launcher:  # it died before, and no signal will come
         os._exit(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -87,7 +87,9 @@ def repeat(call: Callable[[], object], nbytes: int, seconds: float) -> Share:
 
 def main() -> None:
     """Do the job of the command line whenever a line of standard input asks for it."""
-    process.heed_parent(signal.SIGKILL)  # for one that is stopped never sees its input end
+    process.signal_on_parent_death(
+        signal.SIGKILL
+    )  # for one that is stopped never sees its input end
     job = msgspec.json.decode(sys.argv[1], type=Job)
     with connect(job.address, transport=job.transport, timeout_s=TIMEOUT_S) as box:
         call = verb_of(box.attach(job.region, timeout_s=1.0), job)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.memory.kernels import KERNELS, KernelCode, OptimizerCode, scatter_operand
-from smbox.memory.orders import Back
+from smbox.memory.orders import Output
 from smbox.testing import kernels
 from smbox.testing.stepping.small_memory import STRIPE_NBYTES
 
@@ -29,7 +29,7 @@ class Order:
         scale: as ``native_scale`` returns it.
         first: first byte of the range.
         limit: byte behind it; 0: the region's end.
-        back: what comes back; ``OLD`` goes to the channel's ring, if the case has one.
+        output: what comes back; ``OLD`` goes to the channel's ring, if the case has one.
         parameters: an optimizer's.
     """
 
@@ -39,7 +39,7 @@ class Order:
     scale: float = 1
     first: int = 0
     limit: int = 0
-    back: Back = Back.NOTHING
+    output: Output = Output.NOTHING
     parameters: tuple[float, ...] = ()
 
 
@@ -123,7 +123,7 @@ def _after(state: State, order: Order, piece: Piece) -> State:
         found.data[region] = c.copy()
         found.data[region][part] = made
         found.commits[region][stripe] += 1
-    is_answered = order.back == Back.OLD
+    is_answered = order.output == Output.OLD
     found.answers.append(old[0][part].tobytes() if is_answered else None)
     return found
 
@@ -156,7 +156,7 @@ def _cases() -> Iterator[Case]:
     yield Case("accumulate over two stripes, local", (two,), (add,))
     yield Case("accumulate over two stripes", (two,), (add,), has_channel=True)
     inner = Order(KernelCode.SUM, (0,), _values(stripe, 5), 1.0, 100, 100 + STRIPE_NBYTES)
-    again = Order(KernelCode.MAX, (1,), _values(7, 6, "int64"), back=Back.OLD)
+    again = Order(KernelCode.MAX, (1,), _values(7, 6, "int64"), output=Output.OLD)
     yield Case(
         "batch of two orders",
         (two, _values(7, 7, "int64")),
@@ -165,7 +165,7 @@ def _cases() -> Iterator[Case]:
         answer_nbytes=64,
     )
     rate = float(np.float32(0.3))
-    center = Order(KernelCode.ELASTIC, (0,), _values(two.size, 8), rate, back=Back.OLD)
+    center = Order(KernelCode.ELASTIC, (0,), _values(two.size, 8), rate, output=Output.OLD)
     yield Case(
         "elastic with an answer in the ring",
         (two,),
@@ -204,7 +204,7 @@ def _whole_cases() -> Iterator[Case]:
     yield Case("scatter of rows, local", (table,), (add,))
     yield Case("scatter of rows", (table,), (add,), has_channel=True)
     counter, five = np.array([5], np.int64), np.array([5, 9], np.int64)
-    swap = Order(KernelCode.COMPARE_SWAP, (0,), five, back=Back.OLD)
+    swap = Order(KernelCode.COMPARE_SWAP, (0,), five, output=Output.OLD)
     yield Case(
         "compare and swap of a counter",
         (counter,),

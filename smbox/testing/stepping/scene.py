@@ -100,7 +100,7 @@ def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
             index * orders.ORDER_NBYTES,
             order.kernel,
             _operand(case, order),
-            order.back,
+            order.output,
             orders.extents_of([regions[region].block for region in order.regions]),
             order.first,
             order.limit or regions[order.regions[0]].nbytes,

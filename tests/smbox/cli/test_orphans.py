@@ -59,7 +59,7 @@ def dead_pid() -> int:
 
 
 def test_memory_of_a_living_owner_is_alive(node):
-    make(node, *process.own())
+    make(node, *process.identity())
     found = find(node)
     assert (found.state, found.owner_pid, len(found.segments)) == ("alive", os.getpid(), 3)
     assert found.nbytes == Superblock.NBYTES + 8192
@@ -89,7 +89,7 @@ def test_memory_in_which_a_client_still_works_is_kept(node, dead_pid):
 
 
 def test_a_pid_that_is_used_again_protects_nothing(node):
-    pid, started = process.own()
+    pid, started = process.identity()
     make(node, pid, started + 1)
     assert find(node).state == "dead"
 

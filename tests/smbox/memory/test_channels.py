@@ -16,7 +16,7 @@ from smbox.memory.layout import (
     building_name,
     ring_name,
 )
-from smbox.memory.orders import Back
+from smbox.memory.orders import Output
 from smbox.memory.segment import listing
 from smbox.testing.regions import commit
 
@@ -36,7 +36,7 @@ def region(make):
 def answered(memory, region, answers, number: int, nbytes: int) -> None:
     """Add one, and leave what was there as the answer of a number."""
     block, one = answers.block_for(nbytes), np.ones(nbytes, np.uint8)
-    how = {"back": Back.OLD, "channel": block, "number": number}
+    how = {"output": Output.OLD, "channel": block, "number": number}
     commit(memory.writer, (region,), KernelCode.SUM, 0, nbytes, one, **how)
 
 

@@ -19,7 +19,7 @@ from smbox.memory.layout import (
     SlotState,
     Stripe,
 )
-from smbox.memory.orders import Back, Block, Result
+from smbox.memory.orders import Block, Output, Result
 from smbox.testing.kernels import stepped
 from smbox.testing.regions import commit
 
@@ -38,7 +38,7 @@ def region(make):
 
 def test_a_change_hands_back_what_was_there(memory, region):
     old = np.zeros(2, np.float32)
-    commit(memory.writer, (region,), SUM, 4, 12, twos(2), 3.0, back=Back.OLD, back_to=old)
+    commit(memory.writer, (region,), SUM, 4, 12, twos(2), 3.0, output=Output.OLD, output_to=old)
     assert old.tolist() == [1, 2]
     assert region.array()[:5].tolist() == [0, 7, 8, 3, 4]
     assert region.version() == 1
@@ -65,7 +65,7 @@ def test_numbers_and_answers_are_left_in_the_channel(memory, region):
         region.nbytes,
         twos(COUNT),
         1.0,
-        back=Back.OLD,
+        output=Output.OLD,
         channel=block,
         number=1,
     )

@@ -176,7 +176,7 @@ def killed_in_its_stop(name: str, after: int) -> bool:
         memory, done = NodeMemory.open(name, 64 << 20), []
         unlink = superblock.unlink
         if after < 0:  # before the stop is noted
-            superblock.OwnedSuperblock.note_stopping = lambda _: os._exit(1)
+            superblock.OwnedSuperblock.mark_stopping = lambda _: os._exit(1)
 
         def counted(segment: str) -> None:
             if len(done) == after:

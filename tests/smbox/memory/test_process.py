@@ -9,7 +9,7 @@ from smbox.memory import process
 
 
 def test_this_process_lives():
-    pid, began = process.own()
+    pid, began = process.identity()
     assert pid == os.getpid()
     assert process.is_alive(pid, began)
     assert not process.is_alive(pid, began + 1)
@@ -18,13 +18,13 @@ def test_this_process_lives():
 
 def test_a_zombie_does_not_live():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    began = process.started(child.pid)
+    began = process.start_time(child.pid)
     assert process.is_alive(child.pid, began)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not process.is_alive(child.pid, began)
     child.communicate()
-    assert process.started(child.pid) == 0
+    assert process.start_time(child.pid) == 0
 
 
 PARENT = """
@@ -32,7 +32,7 @@ import os, signal, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", '''
 import os, signal
 from smbox.memory import process
-process.heed_parent(signal.SIGKILL)
+process.signal_on_parent_death(signal.SIGKILL)
 print(os.getpid(), flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
 '''])
@@ -47,6 +47,6 @@ def test_a_stopped_child_ends_with_a_killed_parent():
     parent.wait(60)
     parent.stdout.close()
     deadline_s = time.monotonic() + 60
-    while process.started(child):
+    while process.start_time(child):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

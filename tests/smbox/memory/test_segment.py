@@ -65,7 +65,7 @@ def made_foreign(path, how):
 def test_what_others_may_write_is_not_trusted(name, how):
     Segment.create(name, 4096).close()
     made_foreign(segment.DIRECTORY / name, how)
-    assert segment.is_foreign(name)
+    assert segment.is_untrusted(name)
     with pytest.raises(SegmentError):
         Segment.attach(name)
     segment.unlink(name + ".real")
@@ -110,7 +110,7 @@ def test_a_segment_made_aside_replaces_an_empty_one(name):
     (segment.DIRECTORY / name).touch()
     with pytest.raises(NoSegmentError, match="empty"):
         Segment.attach(name)
-    with segment.make_whole("t-node", name, 4096) as made:
+    with segment.create_atomically("t-node", name, 4096) as made:
         assert made.name != name
     assert (made.name, segment.listing("smbox.t-node.")) == (name, [])
     assert Segment.attach(name).nbytes == 4096

@@ -8,7 +8,7 @@ from smbox.memory.commit import StripeBusy, recover_stripe
 from smbox.memory.kernels import KernelCode
 from smbox.memory.layout import STRIPE_NBYTES, Consistency, RegionHeader, RegionState, Stripe
 from smbox.memory.locks import LockFile
-from smbox.memory.reading import CHANGING, Hold, stamp_of
+from smbox.memory.reading import CHANGING, RangeLock, stamp_of
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
 
@@ -32,45 +32,45 @@ def held(region, locks) -> list[bool]:
 
 
 def test_it_keeps_what_it_has_and_goes_on(memory, region, other, locks):
-    hold = Hold(region, locks, 0, LAST)
+    range_lock = RangeLock(region, locks, 0, LAST)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy) as busy:
-        hold.take()
+        range_lock.acquire()
     assert busy.value.stripe == 1
     assert held(region, memory.superblock.locks) == [True, True, False]
     other.unlock(region.lock_byte(1))
-    hold.take()
+    range_lock.acquire()
     assert held(region, other) == [True, True, True]
-    hold.release()
+    range_lock.release()
     assert held(region, other) == [False, False, False]
 
 
 def test_part_of_a_region_can_be_held(region, other, locks):
-    hold = Hold(region, locks, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
-    hold.take()
+    range_lock = RangeLock(region, locks, STRIPE_NBYTES, 2 * STRIPE_NBYTES)
+    range_lock.acquire()
     assert held(region, other) == [False, True, False]
-    hold.release()
+    range_lock.release()
 
 
 def test_a_freed_region_is_not_held(region, other, locks):
     region.header[RegionHeader.STATE] = RegionState.FREED
-    hold = Hold(region, locks, 0, LAST)
+    range_lock = RangeLock(region, locks, 0, LAST)
     with pytest.raises(RegionFreedError):
-        hold.take()
+        range_lock.acquire()
     assert held(region, other) == [False, False, False]
 
 
 def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, other, locks):
     region.array()[:] = 7
     first, limit = STRIPE_NBYTES - 1, STRIPE_NBYTES + 2
-    hold, out = Hold(region, locks, first, limit), np.zeros(3, np.uint8)
+    range_lock, out = RangeLock(region, locks, first, limit), np.zeros(3, np.uint8)
     other.try_lock(region.lock_byte(1))
     with pytest.raises(StripeBusy):
-        hold.copy_to(out)
+        range_lock.copy_to(out)
     assert out.tolist() == [0, 0, 0]
     assert held(region, memory.superblock.locks) == [True, True, False]
     other.unlock(region.lock_byte(1))
-    hold.copy_to(out)
+    range_lock.copy_to(out)
     assert out.tolist() == [7, 7, 7]
     assert held(region, other) == [False, False, False]
 
@@ -78,7 +78,7 @@ def test_a_copy_is_made_when_all_stripes_of_its_range_are_held(memory, region, o
 def test_a_region_without_locks_has_no_snapshots(make, locks):
     region = make(np.zeros(4, np.uint8), consistency=Consistency.NONE)
     with pytest.raises(ConfigError, match="snapshots"):
-        Hold(region, locks, 0, 4)
+        RangeLock(region, locks, 0, 4)
 
 
 def change(memory, region, stripe):

@@ -59,8 +59,8 @@ class Memory:
         *,
         operand: int,
         first: int = 0,
-        back: int = 0,
-        back_to: np.ndarray | None = None,
+        output: int = 0,
+        output_to: np.ndarray | None = None,
         parameters: np.ndarray | None = None,
     ) -> int:
         """Run one order to its end; return its result."""
@@ -70,7 +70,7 @@ class Memory:
             0,
             kernel,
             operand,
-            back,
+            output,
             orders.extents_of(regions),
             first,
             limit,
@@ -78,7 +78,7 @@ class Memory:
             source.nbytes,
             scale,
             0 if parameters is None else orders.address_of(parameters),
-            0 if back_to is None else orders.address_of(back_to),
+            0 if output_to is None else orders.address_of(output_to),
             0,
             0,
             first,

@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct request {
-    u64 kernel, dtype, operand, back, extents, level;
+    u64 kernel, dtype, operand, output, extents, level;
     u64 nbytes; /* of each region */
     u64 source_nbytes, answer_nbytes, consistency, stripe_nbytes, block_nbytes;
     i64 scale;     /* of whole numbers, or the bits of a double */
@@ -83,8 +83,8 @@ static void run(const struct request *request, int locks) {
     order.source_nbytes = request->source_nbytes;
     order.scale.whole = request->scale;
     order.parameters = request->kernel >= MOMENTUM ? parameters : NULL;
-    order.back = request->back;
-    order.back_to = request->in_place        ? source + 1
+    order.output = request->output;
+    order.output_to = request->in_place        ? source + 1
                     : request->answer_nbytes ? answer
                                              : NULL;
     order.channel = request->has_channel ? &channel : NULL;

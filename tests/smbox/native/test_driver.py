@@ -15,7 +15,7 @@ import pytest
 
 from smbox import dtypes
 from smbox.memory.layout import Consistency
-from smbox.memory.orders import Back, Result
+from smbox.memory.orders import Output, Result
 from smbox.native import compiling
 from smbox.testing import kernels
 from smbox.testing.kernel_cases import KernelCase, difference, kernel_cases
@@ -52,7 +52,7 @@ def build(folder: Path, compiler: list[str], *options: str) -> Path:
 def variants(case: KernelCase) -> Iterator[tuple[int, int, int]]:
     """Yield in_place, has_channel and consistency of each way to run a case."""
     yield 0, 1, Consistency.STRIPE
-    if case.back == Back.MOVED:
+    if case.output == Output.MOVED:
         yield 1, 0, Consistency.STRIPE
     if len(case.regions) == 1:
         yield 0, 0, Consistency.NONE
@@ -66,7 +66,7 @@ def packed(case: KernelCase, level: int, variant: tuple[int, int, int]) -> bytes
         case.kernel,
         dtypes.of(case.regions[0].dtype).code,
         case.operand,
-        case.back,
+        case.output,
         len(case.regions),
         level,
         case.regions[0].nbytes,

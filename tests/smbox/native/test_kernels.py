@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from smbox import dtypes
 from smbox.memory.kernels import KernelCode, OptimizerCode, native_scale, scatter_operand
 from smbox.memory.layout import Consistency, Stripe
-from smbox.memory.orders import Back, Result, address_of
+from smbox.memory.orders import Output, Result, address_of
 from smbox.native import library
 from smbox.testing import kernels as oracle
 from smbox.testing.kernel_cases import (
@@ -44,18 +44,18 @@ def test_every_kernel(native, level, cases):
     for case in cases:
         source = unaligned(case.source)
         check(native, case, source, None)
-        if case.back == Back.MOVED:
+        if case.output == Output.MOVED:
             source = unaligned(case.source)
             check(native, case, source, source)  # x moves in place
 
 
-def check(native, case: KernelCase, source: np.ndarray, back_to: np.ndarray | None) -> None:
+def check(native, case: KernelCase, source: np.ndarray, output_to: np.ndarray | None) -> None:
     arrays = [region.copy() for region in case.regions]
     mapped = [native.region(array, (at + 1) << 20) for at, array in enumerate(arrays)]
     parameters = np.zeros(4)
     parameters[: len(case.parameters)] = case.parameters
-    if back_to is None and case.answer is not None:
-        back_to = unaligned(np.zeros_like(case.answer))
+    if output_to is None and case.answer is not None:
+        output_to = unaligned(np.zeros_like(case.answer))
     result = native.commit(
         case.kernel,
         [block for block, _ in mapped],
@@ -63,15 +63,15 @@ def check(native, case: KernelCase, source: np.ndarray, back_to: np.ndarray | No
         source,
         case.scale,
         operand=case.operand,
-        back=case.back,
-        back_to=back_to,
+        output=case.output,
+        output_to=output_to,
         parameters=parameters if case.parameters else None,
     )
     assert result == Result.DONE
     for found, wanted in zip(arrays, case.wanted, strict=True):
         same(found, wanted)
     if case.answer is not None:
-        same(np.frombuffer(back_to.tobytes(), case.answer.dtype), case.answer)
+        same(np.frombuffer(output_to.tobytes(), case.answer.dtype), case.answer)
     for _, table in mapped:
         assert (table[:, Stripe.SEQUENCE] == 1 << Stripe.COMMITS_SHIFT).all()
 
@@ -158,8 +158,8 @@ def test_a_range_inside_the_region_changes_nothing_else(native, level, first):
     same(data, wanted)
 
 
-@pytest.mark.parametrize("back", list(Back), ids=lambda back: back.name)
-def test_a_region_without_locks_computes_the_same(native, level, back):
+@pytest.mark.parametrize("output", list(Output), ids=lambda output: output.name)
+def test_a_region_without_locks_computes_the_same(native, level, output):
     dtype = dtypes.by_name("float32")
     c, x = elements(dtype, 2500, 5), elements(dtype, 2500, 6)
     data, answer = c.copy(), np.zeros_like(c)
@@ -173,16 +173,21 @@ def test_a_region_without_locks_computes_the_same(native, level, back):
             unaligned(x),
             rate,
             operand=dtype.code,
-            back=back,
-            back_to=answer.view(np.uint8) if back else None,
+            output=output,
+            output_to=answer.view(np.uint8) if output else None,
         )
         == Result.DONE
     )
     wanted = oracle.exchange(c, x, rate)
     same(data, wanted.c)
-    if back:
-        backs = {Back.OLD: c, Back.MOVED: wanted.x, Back.DELTA: wanted.d, Back.NEW: wanted.c}
-        same(answer, backs[back])
+    if output:
+        outputs = {
+            Output.OLD: c,
+            Output.MOVED: wanted.x,
+            Output.DELTA: wanted.d,
+            Output.NEW: wanted.c,
+        }
+        same(answer, outputs[output])
     assert (table[:, Stripe.SEQUENCE] == 1 << Stripe.COMMITS_SHIFT).all()
 
 

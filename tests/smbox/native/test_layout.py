@@ -30,8 +30,8 @@ IN_ORDER = {  # words that smbox/memory fills by place
     "region": "header table data nbytes address lock stripe_nbytes dtype consistency",
     "writer": "slot undo+4 locks block_nbytes",
     "channel": "row index ring ring_base ring_offset entry_nbytes",
-    "order": "kernel operand back extents region+4 first limit source source_nbytes scale"
-    " parameters back_to channel number done result met stripe",
+    "order": "kernel operand output extents region+4 first limit source source_nbytes scale"
+    " parameters output_to channel number done result blocked stripe",
     "reading": "region first limit places count row_nbytes out operand done result stripe",
 }
 
@@ -96,7 +96,7 @@ EXPECTED = (
         for dtype in sorted(dtypes.TABLE, key=lambda each: each.code)
     }
     | {f"kernel {code.name}": code for code in (*KernelCode, *OptimizerCode)}
-    | {f"back {code.name}": code for code in orders.Back}
+    | {f"output {code.name}": code for code in orders.Output}
     | {f"result {code.name}": code for code in orders.Result}
 )
 
@@ -125,8 +125,8 @@ def test_an_order_is_written_where_the_library_reads_it(scale):
     at = {
         name: EXPECTED[f"order.{name}"] // WORD for name in map(bare, IN_ORDER["order"].split())
     }
-    names = ["kernel", "operand", "back", "first", "limit", "source", "source_nbytes"]
-    more = ["parameters", "back_to", "channel", "number", "done"]
+    names = ["kernel", "operand", "output", "first", "limit", "source", "source_nbytes"]
+    more = ["parameters", "output_to", "channel", "number", "done"]
     values = {name: 100 + place for place, name in enumerate(names + more)}
     block, regions = orders.Block(orders.ORDER_NBYTES), [orders.block_of(1) for _ in range(2)]
     first = [values[name] for name in names[:3]]

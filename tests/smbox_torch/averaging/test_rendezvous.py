@@ -38,7 +38,7 @@ def other():
 
 def put(rows: np.ndarray, rank: int, pid: int) -> None:
     rows[rank, Word.PID] = pid
-    rows[rank, Word.STARTED] = process.started(pid)
+    rows[rank, Word.STARTED] = process.start_time(pid)
 
 
 def test_a_wait_is_over_when_the_last_has_come():

@@ -76,7 +76,7 @@ def test_a_dead_leader_is_noticed_after_a_while_and_may_come_back():
     ring = Ring(2)
     ring.enter(0, 1)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    ring.words[1:3] = child.pid, process.started(child.pid)
+    ring.words[1:3] = child.pid, process.start_time(child.pid)
     del ring.leaders[0]
     ring.now_s += 2 * LOOK_S
     assert ring.holders() == []  # it lives
