@@ -1,8 +1,8 @@
 """Byte locks of a memory node, as Linux open-file-description locks.
 
-An OFD lock belongs to an open file, not to a process or thread: each writer opens its own.
-The kernel releases it when the last descriptor of that open file goes, so a killed holder
-never blocks anybody for good (a POSIX semaphore would).
+An OFD lock belongs to an open file, not to a process or thread: each writer opens its own. The
+kernel releases the lock when the last descriptor of the open file is closed. A killed holder
+therefore blocks nobody, as it would with a POSIX semaphore.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 class LockFile:
-    """One open file description of a node's lock file; not to be shared by threads.
+    """One open file description of a node's lock file. Threads must not share it.
 
     Args:
         node: name of the memory node.
-        create: make the file if it is missing.
+        create: create the file if it is missing.
 
     Raises:
-        SegmentError: the node has no lock file, or it may not be opened or trusted.
+        SegmentError: the lock file does not exist, cannot be opened or is not trusted.
     """
 
     def __init__(self, node: str, *, create: bool = False) -> None:
         name = layout.locks_name(node)
         self._path = DIRECTORY / name
         self.fd = open_trusted(name, os.O_CREAT if create else 0)
-        # Forgotten without an end, its locks go too: a writer's slot is then a dead one's.
+        # Garbage collection closes the file too: a slot that it locked then counts as dead.
         self._closing = weakref.finalize(self, os.close, self.fd)
         self._closing.atexit = False
         _OPEN.add(self)
 
     def try_lock(self, byte: int) -> bool:
-        """Lock one byte if nobody else holds it; True if this file holds it now."""
+        """Lock one byte without waiting; return whether this file holds the lock."""
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         try:
             fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
@@ -58,13 +58,13 @@ class LockFile:
         fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, request)
 
     def is_held(self, byte: int) -> bool:
-        """Tell whether another open file holds this byte."""
+        """Return whether another open file holds the lock of this byte."""
         request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         answer = fcntl.fcntl(self.fd, fcntl.F_OFD_GETLK, request)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
     def is_in_place(self) -> bool:
-        """Tell whether this is still the file that others find under the node's name."""
+        """Return whether the node's lock file is still this file."""
         try:
             found = self._path.lstat()
         except FileNotFoundError:
@@ -72,13 +72,13 @@ class LockFile:
         return os.path.samestat(found, os.fstat(self.fd))
 
     def close(self) -> None:
-        """Close the file; its locks go with its last descriptor (a forked child's too)."""
+        """Close the file; its locks end with its last descriptor (a forked child's too)."""
         self.fd = -1
         self._closing()
 
 
 def _close_all() -> None:
-    """Let a forked child hold no open file of its parent's, so that locks die with that."""
+    """Close the parent's lock files in a forked child: the locks must end with the parent."""
     for locks in list(_OPEN):
         locks.close()
 
@@ -87,20 +87,20 @@ os.register_at_fork(after_in_child=_close_all)
 
 
 def take_node_lock(node: str) -> LockFile | None:
-    """Take the lock that whoever opens or removes a node's memory holds.
+    """Take the lock under which a node's memory is opened or removed.
 
-    Whoever removes the memory ends by removing this file, while it holds the lock. One that had
-    opened the file before would then get the lock of a file that nobody else finds: under the
-    lock, the path is looked at again.
+    A process that removes the memory removes the lock file last, while it holds the lock. A
+    process that opened the file before that would lock a file without a name. The path is
+    therefore checked again under the lock.
 
     Returns:
-        The open file with the lock, to be closed by the caller; None if somebody else has it.
+        The open file with the lock, which the caller closes; None if another process holds it.
 
     Raises:
-        SegmentError: the lock file may not be made or opened.
+        SegmentError: the lock file cannot be created or opened.
     """
     while True:
-        locks = LockFile(node, create=True)  # one that is not returned is forgotten
+        locks = LockFile(node, create=True)  # garbage collection closes it if not returned
         if not locks.try_lock(layout.LockByte.NODE):
             return None
         if locks.is_in_place():

@@ -1,14 +1,16 @@
-"""Mapping a file of /dev/shm where the processor reads it fastest.
+"""Mappings of files in /dev/shm, with huge pages.
 
-Pages of 4 KiB cost a large region a sixth of its speed: address translations, and a prefetcher
-that stops at every page's end. So a mapping of 2 MiB and more begins at a multiple of that, and
-its pages are asked for as huge ones (MADV_COLLAPSE, Linux 6.1; no setting of the system is
-needed). Where the kernel has none to give, everything works with small ones. To give some, it
-waits for a thread of its own on each processor. Where one is busy, that takes tenths of a
-second, and half a minute was seen, in which a node serves nobody and nothing can end the wait:
-who has met such a one asks for none for a while.
+Pages of 4 KiB cost a large region a sixth of its speed: in address translation, and because the
+hardware prefetcher stops at the end of each page. A mapping of 2 MiB or more therefore begins
+at a multiple of 2 MiB, and huge pages are requested for it (MADV_COLLAPSE, Linux 6.1, which
+needs no system setting). Without huge pages everything works with small ones.
 
-Python's own ``mmap`` can choose no address, and keeps an open file for each mapping.
+During the request the kernel waits for one of its threads on each processor. On a busy
+processor this takes tenths of a second, and up to half a minute was measured. The wait cannot
+be interrupted, and a node serves nobody meanwhile. After a slow request, none is made for a
+while.
+
+Python's ``mmap`` cannot choose an address, and keeps a file open for each mapping.
 """
 
 from __future__ import annotations
@@ -26,45 +28,38 @@ from numpy.typing import NDArray
 
 HUGE_NBYTES: Final = 2 << 20
 SLOW_S: Final = 0.02
-"""A longer wait for huge pages is the host's: 8 MiB take 2 ms where it has time."""
+"""A request for huge pages that takes longer is slow: 8 MiB take 2 ms on an idle host."""
 
 REST: Final = 50
-"""For so many times its length nothing is asked for after it."""
+"""After a slow request, no other one is made for this many times its duration."""
 
 _MADV_COLLAPSE: Final = 25
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000
 _FAILED: Final = ctypes.c_void_p(-1).value
 
-_asks_from_s = -math.inf
+_next_request_s = -math.inf
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def map_shared(fd: int, nbytes: int) -> NDArray[np.uint8]:
-    """Map the first ``nbytes`` bytes of an open file, to read and write, for all to see.
+    """Map the first ``nbytes`` bytes of an open file for reading and writing, shared.
 
     Returns:
-        ``u8[nbytes]``. The mapping lives as long as this array or a view of it; the file may
-        be closed at once.
+        ``u8[nbytes]``. The mapping exists as long as this array or a view of it. The caller may
+        close the file at once.
 
     Raises:
-        OSError: the system allows no further mapping; nothing changed.
+        OSError: the system refuses the mapping; nothing changed.
     """
     if nbytes < HUGE_NBYTES:
         return _owned(_map(None, nbytes, fd), nbytes)
-    # Room for the mapping and its alignment is reserved, and what is too much given back.
+    # Reserve addresses for the mapping and its alignment, and release those that are not used.
     room = nbytes + HUGE_NBYTES
     begin = _map(None, room, -1)
     first = -(-begin // HUGE_NBYTES) * HUGE_NBYTES
@@ -81,33 +76,33 @@ def map_shared(fd: int, nbytes: int) -> NDArray[np.uint8]:
 
 
 def ask_for_huge_pages(mapped: NDArray[np.uint8]) -> None:
-    """Have the whole huge pages of a mapping's part allocated as such, if the kernel can."""
-    global _asks_from_s  # noqa: PLW0603 - all threads wait for the same kernel
+    """Request huge pages for a part of a mapping, as far as it holds entire ones."""
+    global _next_request_s  # noqa: PLW0603 - one kernel serves all threads
     begin = mapped.ctypes.data
     first = -(-begin // HUGE_NBYTES) * HUGE_NBYTES
     limit = (begin + mapped.nbytes) // HUGE_NBYTES * HUGE_NBYTES
     began_s = time.monotonic()
-    if first < limit and began_s >= _asks_from_s:
+    if first < limit and began_s >= _next_request_s:
         _libc.madvise(first, limit - first, _MADV_COLLAPSE)
         ended_s = time.monotonic()
         if ended_s - began_s > SLOW_S:
-            _asks_from_s = ended_s + REST * (ended_s - began_s)
+            _next_request_s = ended_s + REST * (ended_s - began_s)
 
 
 def _map(address: int | None, nbytes: int, fd: int) -> int:
-    """Map a file, or reserve room; with an address right there.
+    """Map a file or reserve addresses; return the address.
 
     Args:
-        address: where; None lets the system choose.
-        nbytes: how much.
-        fd: of the file, to read and write; -1 only reserves room.
+        address: where to map; None: the system chooses.
+        nbytes: number of bytes.
+        fd: descriptor of the file; -1: only reserve addresses.
     """
     if fd < 0:
-        allowed, flags = 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        protection, flags = 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     else:
-        allowed, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED
+        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED
     flags |= 0 if address is None else _MAP_FIXED
-    begin: int = _libc.mmap(address, nbytes, allowed, flags, fd, 0)
+    begin: int = _libc.mmap(address, nbytes, protection, flags, fd, 0)
     if begin == _FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -115,8 +110,8 @@ def _map(address: int | None, nbytes: int, fd: int) -> int:
 
 
 def _owned(begin: int, nbytes: int) -> NDArray[np.uint8]:
-    """View a mapping as an array with whose last view it goes."""
+    """Return a mapping as an array; it is unmapped with the last view of the array."""
     buffer = (ctypes.c_char * nbytes).from_address(begin)
-    # Not at exit: threads may still use it then, and it goes with the process.
+    # Not at exit: threads may still use the mapping, which ends with the process.
     weakref.finalize(buffer, _libc.munmap, begin, nbytes).atexit = False
     return np.frombuffer(memoryview(buffer), np.uint8)

@@ -1,4 +1,4 @@
-"""Who a process is, beyond its pid: pids are used again, start times are not."""
+"""Identity of processes: pid and start time, because the system reuses pids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 def start_time(pid: int) -> int:
     """Return the start time of a process in ticks since boot, or 0 if there is none.
 
-    Field 22 of /proc/PID/stat (proc(5)); the command name before it may hold anything.
+    Reads field 22 of /proc/PID/stat (proc(5)); the command name before it may hold any bytes.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -25,16 +25,16 @@ def start_time(pid: int) -> int:
 
 
 def is_alive(pid: int, pid_started: int) -> bool:
-    """Tell whether this very process still runs; a zombie does not."""
+    """Return whether the process with this pid and start time runs; a zombie does not."""
     return pid_started != 0 and start_time(pid) == pid_started
 
 
-def signal_on_parent_death(at_its_death: int) -> None:
-    """Have this process sent a signal when its parent dies, even if that is killed (prctl(2)).
+def signal_on_parent_death(signal_number: int) -> None:
+    """Make the kernel send this process a signal when its parent dies (prctl(2)).
 
-    It is the death of the thread that made this process which counts.
+    The kernel sends it when the thread that created this process ends.
     """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, at_its_death)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def identity() -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""One mapping of one POSIX shared-memory object, with explicit ends.
+"""POSIX shared-memory segments: create, map, rename, list and unlink.
 
-posix_ipc and not multiprocessing.shared_memory, whose tracker destroys a segment that is
-still alive when any attached process exits. A segment is unlinked only by an explicit act
-of whoever owns its name; dropping a mapping never does.
+The resource tracker of multiprocessing.shared_memory destroys a segment when any process that
+attached it exits; posix_ipc does not. The owner of a segment's name unlinks it explicitly;
+closing a mapping never does.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MODE = 0o600
 
 
 class NoSegmentError(SegmentError):
-    """There is no segment of this name, or none that was ever whole."""
+    """There is no segment of this name, or it is empty."""
 
 
 class Segment:
     """A mapped shared-memory object.
 
-    Views handed out (``bytes``, ``words``) keep the mapping alive after ``close``: closing
-    with live views is no error, the memory goes when the last view does.
+    Views (``bytes``, ``words``) may outlive ``close``: the memory is unmapped with the last
+    view.
 
     Args:
         name: name of the object, without a slash.
-        fd: open descriptor of it; may be closed at once.
+        fd: its open descriptor, which the caller may close at once.
         nbytes: bytes to map, greater than zero.
     """
 
@@ -54,15 +54,15 @@ class Segment:
 
     @classmethod
     def create(cls, name: str, nbytes: int) -> Self:
-        """Make a segment of ``nbytes`` zeros and map it.
+        """Create and map a segment of ``nbytes`` zeros.
 
-        Its pages are allocated here, so that no later store can end in SIGBUS.
+        All pages are allocated, so that no later store ends in SIGBUS.
 
         Raises:
-            OutOfMemoryError: no room in /dev/shm; nothing is left.
-            SegmentError: the name exists or is refused; nothing is left.
+            OutOfMemoryError: no room in /dev/shm; no segment is left.
+            SegmentError: the name exists or is invalid; no segment is left.
         """
-        if nbytes > room_nbytes():  # else all of it would be filled before the system says no
+        if nbytes > room_nbytes():  # else the system would fill /dev/shm before it fails
             raise no_room(name, nbytes)
         segment = cls.create_sparse(name, nbytes)
         try:
@@ -74,10 +74,10 @@ class Segment:
 
     @classmethod
     def create_sparse(cls, name: str, nbytes: int) -> Self:
-        """Make and map a segment without its pages: ``allocate`` before every first store.
+        """Create and map a segment without pages: call ``allocate`` before the first store.
 
         Raises:
-            SegmentError: the name exists or is refused; nothing is left.
+            SegmentError: the name exists or is invalid; no segment is left.
         """
         try:
             memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=MODE)
@@ -96,18 +96,18 @@ class Segment:
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Map the segment ``name``, whole.
+        """Map all of the segment ``name``.
 
         Raises:
             NoSegmentError: it does not exist, or is empty.
-            SegmentError: it may not be opened or trusted, or not be mapped just now.
+            SegmentError: it cannot be opened or mapped, or is not trusted.
         """
         fd = open_trusted(name)
         try:
             nbytes = os.fstat(fd).st_size
             if nbytes == 0:
                 raise NoSegmentError(
-                    f"segment {name} is empty: its creator died or has not ended"
+                    f"segment {name} is empty: its creator died or has not finished"
                 )
             return cls(name, fd, nbytes)
         finally:
@@ -120,14 +120,14 @@ class Segment:
         return self.bytes[at_byte : at_byte + count * WORD_NBYTES].view(np.uint64)
 
     def allocate(self, at_byte: int, nbytes: int) -> None:
-        """Make sure that pages are there for ``nbytes`` bytes from ``at_byte``.
+        """Allocate the pages of ``nbytes`` bytes from ``at_byte``.
 
         Raises:
-            OutOfMemoryError: no room in /dev/shm; the segment stays as it was.
+            OutOfMemoryError: no room in /dev/shm; the segment is unchanged.
         """
         fd = open_trusted(self.name)
         try:
-            # A huge page is made from a small one that is there.
+            # The kernel makes a huge page only around an allocated small one.
             for first in range(at_byte, at_byte + nbytes, mapping.HUGE_NBYTES):
                 os.posix_fallocate(fd, first, 1)
             mapping.ask_for_huge_pages(self.bytes[at_byte : at_byte + nbytes])
@@ -140,16 +140,16 @@ class Segment:
             os.close(fd)
 
     def rename(self, name: str) -> None:
-        """Give the segment another name, in one step; an existing one is replaced."""
+        """Rename the segment atomically; it replaces an existing segment of that name."""
         (DIRECTORY / self.name).rename(DIRECTORY / name)
         self.name = name
 
     def close(self) -> None:
-        """Drop this mapping; views of it stay valid as long as they live."""
+        """Drop this mapping; its views stay valid."""
         self.bytes = np.empty(0, np.uint8)
 
     def unlink(self) -> None:
-        """Remove the name; the memory goes with its last mapping."""
+        """Remove the name; the memory is freed with its last mapping."""
         unlink(self.name)
 
     def __enter__(self) -> Self:
@@ -160,23 +160,23 @@ class Segment:
 
 
 class HasWords(Protocol):
-    """Whose attributes may lie in shared memory."""
+    """An object with words in shared memory."""
 
     words: NDArray[np.uint64]
 
 
 class Word:
-    """An attribute that is a word of shared memory, read and written where it lies.
+    """An attribute that reads and writes a word of shared memory.
 
     Args:
-        index: of the word among the object's ``words``.
+        index: of the word in the object's ``words``.
     """
 
     def __init__(self, index: int) -> None:
         self._index = index
 
     def __get__(self, owner: HasWords, kind: type) -> int:
-        value: int = owner.words.item(self._index)  # a third of what int() of an element takes
+        value: int = owner.words.item(self._index)  # takes a third of the time of int()
         return value
 
     def __set__(self, owner: HasWords, value: int) -> None:
@@ -185,12 +185,13 @@ class Word:
 
 @contextmanager
 def create_atomically(node: str, name: str, nbytes: int) -> Iterator[Segment]:
-    """Make a segment of a node, of ``nbytes`` zeros, and name it when the block has filled it.
+    """Create a segment of a node; it gets its name when the ``with`` block has filled it.
 
-    Whoever is killed in here leaves nothing at ``name``; an empty one there is replaced.
+    It has ``nbytes`` zeros. A process that is killed meanwhile leaves no segment of this name.
+    An empty segment of this name is replaced.
 
     Raises:
-        OutOfMemoryError, SegmentError: as ``Segment.create``; nothing is left.
+        OutOfMemoryError, SegmentError: as ``Segment.create``; no segment is left.
     """
     segment = Segment.create(layout.building_name(node, secrets.randbits(64)), nbytes)
     try:
@@ -204,7 +205,7 @@ def create_atomically(node: str, name: str, nbytes: int) -> Iterator[Segment]:
 def attach_or_create(
     node: str, name: str, nbytes: int, fill: Callable[[Segment], object] = lambda _: None
 ) -> Segment:
-    """Map a segment of a node, or make it and have it filled: raises as these do."""
+    """Map a segment of a node, or create it and call ``fill``; raises as these do."""
     try:
         return Segment.attach(name)
     except NoSegmentError:
@@ -214,14 +215,18 @@ def attach_or_create(
 
 
 def open_trusted(name: str, flags: int = 0) -> int:
-    """Open a file of /dev/shm that belongs to this user alone; return its descriptor.
+    """Open a file of /dev/shm that only this user may write; return its descriptor.
 
-    Whoever may write there could put a symbolic link in its place, or a file of his own that
-    he goes on changing. ``flags`` are of open(2), besides those to read and write it.
+    Other users can write to /dev/shm: they could place a symbolic link there, or a file that
+    they go on changing.
+
+    Args:
+        name: of the file.
+        flags: more flags of open(2); the file is always opened for reading and writing.
 
     Raises:
-        NoSegmentError: there is none.
-        SegmentError: it may not be opened, or is another user's, or others may write it.
+        NoSegmentError: the file does not exist.
+        SegmentError: it cannot be opened, belongs to another user, or others may write it.
     """
     flags |= os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     if "/" in name:
@@ -235,14 +240,14 @@ def open_trusted(name: str, flags: int = 0) -> int:
     if not _is_own(os.fstat(fd)):
         os.close(fd)
         raise SegmentError(
-            f"segment {name} is not to be trusted: it is no plain file of this user that only"
-            " the user may write; remove it, or choose another --name"
+            f"segment {name} is not to be trusted: it must be a regular file of this user that"
+            " nobody else may write; remove it, or choose another --name"
         )
     return fd
 
 
 def is_untrusted(name: str) -> bool:
-    """Tell whether there is a segment that ``open_trusted`` would not trust."""
+    """Return whether a segment exists that ``open_trusted`` would not trust."""
     try:
         return not _is_own((DIRECTORY / name).lstat())
     except FileNotFoundError:
@@ -255,7 +260,7 @@ def _is_own(found: os.stat_result) -> bool:
 
 
 def _no_mapping(name: str, error: OSError) -> SegmentError:
-    """Return the error of a process at a limit of the system, with its cure."""
+    """Return the error of a failed mapping, with the limit to raise."""
     cure = {
         errno.EMFILE: "; too many open files: raise ulimit -n",
         errno.ENOMEM: "; too many mappings or too little memory: raise vm.max_map_count",
@@ -264,7 +269,7 @@ def _no_mapping(name: str, error: OSError) -> SegmentError:
 
 
 def no_room(name: str, nbytes: int) -> OutOfMemoryError:
-    """Return the error of a full /dev/shm, with its cure."""
+    """Return the error of a full /dev/shm, with the remedies."""
     return OutOfMemoryError(
         f"{DIRECTORY} has no room for {name}; free regions, or enlarge it"
         " (mount -o remount,size=..., docker run --shm-size=...)",
@@ -274,18 +279,18 @@ def no_room(name: str, nbytes: int) -> OutOfMemoryError:
 
 
 def room_nbytes() -> int:
-    """Return the bytes free in /dev/shm."""
+    """Return the free bytes of /dev/shm."""
     stats = os.statvfs(DIRECTORY)
     return stats.f_bavail * stats.f_frsize
 
 
 def unlink(name: str) -> None:
-    """Remove the name of a segment; no error if it is gone already."""
+    """Remove the name of a segment, if it exists."""
     (DIRECTORY / name).unlink(missing_ok=True)
 
 
 def size(name: str) -> int:
-    """Return the bytes of a segment; 0 if it is gone."""
+    """Return the bytes of a segment; 0 if it does not exist."""
     try:
         return (DIRECTORY / name).lstat().st_size
     except FileNotFoundError:

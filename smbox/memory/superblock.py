@@ -1,4 +1,4 @@
-"""Who owns a node's memory, and the offset that has never been handed out."""
+"""The superblock of a node's memory: its owner, its next free offset, and its removal."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _LOG = logging.getLogger(__name__)
 
 
 class NodeOwnedError(SegmentError):
-    """Another living process owns the memory of this name; nothing was changed."""
+    """Another running process owns the memory of this name; nothing was changed."""
 
 
 class OwnedSuperblock:
-    """The superblock, held by the one node that owns it.
+    """The superblock of a memory that this process owns.
 
     Attributes:
         node_id: the upper bits of the node's global addresses.
         incarnation: how often a node has opened this memory.
-        memory_nbytes: most bytes that the node may use.
+        memory_nbytes: maximum bytes of the node's memory.
 
     Args:
         node: name of the node.
         segment: its segment.
-        locks: the open file that holds the owner's lock.
-        found: names of the node's memory that were there before, the lock file aside.
+        locks: the open lock file that holds the node's lock.
+        found: the node's segments that existed before, without the lock file.
     """
 
     node_id = Word(Superblock.NODE_ID)
@@ -60,16 +60,16 @@ class OwnedSuperblock:
 
     @classmethod
     def own(cls, node: str, memory_nbytes: int, node_id: int = 0) -> Self:
-        """Take the memory of ``node``, or make it.
+        """Take ownership of the memory of ``node``, or create it.
 
         Raises:
-            NodeOwnedError: a living node owns it.
-            SegmentError: it is of another format or node id; nothing is touched.
+            NodeOwnedError: a running node owns it.
+            SegmentError: it has another format or node id; nothing was changed.
         """
         locks = _take_lock(node)
         try:
             found = frozenset(listing(f"{layout.PREFIX}{node}.")) - {layout.locks_name(node)}
-            owned = cls(node, _open_or_make(node, node_id), locks, found)
+            owned = cls(node, _attach_or_create(node, node_id), locks, found)
         except BaseException:
             locks.close()
             raise
@@ -80,24 +80,24 @@ class OwnedSuperblock:
 
     @property
     def uuid(self) -> bytes:
-        """16 bytes that name this memory; another memory has others."""
+        """The 16 random bytes that identify this memory."""
         return self.words[Superblock.UUID_LOW : Superblock.UUID_HIGH + 1].tobytes()
 
     @property
     def high_water(self) -> int:
-        """The global address behind the last one that was handed out."""
+        """The end of the allocated global addresses."""
         return self.node_id << OFFSET_BITS | int(self.words[Superblock.HIGH_WATER])
 
     @property
     def first_address(self) -> int:
-        """The first global address that was handed out."""
+        """The first global address of this memory."""
         return self.node_id << OFFSET_BITS | int(self.words[Superblock.FIRST_OFFSET])
 
     def take_address(self, nbytes: int) -> int:
-        """Hand out a page-aligned global address that never was and never will be another's.
+        """Allocate a page-aligned global address, which is never reused.
 
         Raises:
-            OutOfMemoryError: 2**48 bytes of addresses are used up.
+            OutOfMemoryError: all offsets of the node (2**48) are used up.
         """
         offset = int(self.words[Superblock.HIGH_WATER])
         limit = offset + layout.align(max(nbytes, 1))
@@ -107,11 +107,11 @@ class OwnedSuperblock:
         return self.node_id << OFFSET_BITS | offset
 
     def mark_stopping(self) -> None:
-        """Note that the removal of this memory has begun."""
+        """Record that the removal of this memory has begun."""
         self.words[Superblock.STOPPING] = 1
 
     def undo(self) -> None:
-        """Remove what a start has made that is refused; what it found stays."""
+        """Remove the segments that this start created; those that it found stay."""
         for segment_name in (layout.channels_name, layout.cookie_name, layout.node_name):
             if segment_name(self._node) not in self._found:
                 unlink(segment_name(self._node))
@@ -119,7 +119,7 @@ class OwnedSuperblock:
             unlink(layout.locks_name(self._node))
 
     def close(self) -> None:
-        """Let the memory go, as it is, for the next owner."""
+        """End the ownership; the memory stays for the next owner."""
         self.words[Superblock.PID] = 0
         self.words = self.words[:0].copy()
         self.segment.close()
@@ -127,19 +127,19 @@ class OwnedSuperblock:
 
 
 def owner_pid(node: str) -> int:
-    """Return the pid that the superblock of ``node`` names, or 0."""
+    """Return the pid of the owner in the superblock of ``node``, or 0."""
     return _read(node)[Superblock.PID]
 
 
 def is_stopping(node: str) -> bool:
-    """Tell whether the removal of a node's memory has begun; it is not to be used again."""
+    """Return whether the removal of a node's memory has begun: nobody may use it again."""
     words = _read(node)
     known = (words[Superblock.MAGIC], words[Superblock.FORMAT])
     return known == (Superblock.MAGIC_VALUE, layout.FORMAT) and words[Superblock.STOPPING] != 0
 
 
 def _read(node: str) -> list[int]:
-    """Read the words of a node's superblock: zeros where it cannot be read."""
+    """Return the words of a node's superblock; zeros if it cannot be read."""
     try:
         with Segment.attach(layout.node_name(node)) as segment:
             return [int(word) for word in segment.words(0, Superblock.WORDS)]
@@ -148,20 +148,20 @@ def _read(node: str) -> list[int]:
 
 
 def remove_all(node: str) -> None:
-    """Remove all memory of a node that no process serves, so that it is all or nothing.
+    """Remove all memory of a node that does not run.
 
-    First the superblock says so: who is killed from there on leaves memory that nobody takes
-    for a node's, and whose removal the next start, or ``smbox gc``, ends. Then every region is
-    marked as freed, for clients that map it; then the names go, also of what is damaged or not
-    to be trusted, and so cannot be marked.
+    First the superblock is marked. If this process is killed after that, no node uses the
+    memory again, and the next start or ``smbox gc`` completes the removal. Then every region is
+    marked as freed, for clients that map it. Then all names are removed, also those of damaged
+    or untrusted segments, which cannot be marked.
     """
     try:
         with Segment.attach(layout.node_name(node)) as segment:
             segment.words(0, Superblock.WORDS)[Superblock.STOPPING] = 1
-    except NoSegmentError:  # of a removal that was killed at its end
+    except NoSegmentError:  # a removal was killed just before its end
         pass
     except SegmentError:
-        _LOG.exception("that node %r stops cannot be noted", node)
+        _LOG.exception("the superblock of node %r cannot be marked as stopping", node)
     for name in listing(layout.region_name(node, 0)[:-12]):
         _mark_freed(name)
     unlink_all(node)
@@ -175,15 +175,15 @@ def _mark_freed(name: str) -> None:
             if words[[RegionHeader.MAGIC, RegionHeader.FORMAT]].tolist() == known:
                 words[RegionHeader.STATE] = RegionState.FREED
     except SegmentError:
-        _LOG.exception("clients that map %s are not told that it is gone", name)
+        _LOG.exception("%s cannot be marked as freed for the clients that map it", name)
 
 
 def unlink_all(node: str) -> None:
-    """Remove the names of all memory of a node that serves nobody any more.
+    """Remove the names of all memory of a node that has stopped.
 
-    The superblock goes when nothing else is left, so that whoever is killed in here leaves
-    memory that tells whose it was; the lock file goes last, so that no other node begins to
-    make memory of this name before the old one is gone.
+    The superblock is removed after all other segments: if this process is killed meanwhile, the
+    rest still names its node. The lock file is removed last: no other node can create memory of
+    this name before the old one is removed.
     """
     last = (layout.node_name(node), layout.locks_name(node))
     for name in listing(f"{layout.PREFIX}{node}."):
@@ -194,31 +194,28 @@ def unlink_all(node: str) -> None:
 
 
 def _take_lock(node: str) -> LockFile:
-    """Take the node's lock; a removal of its memory that was cut off is ended first."""
-    while True:
-        locks = take_node_lock(node)
-        if locks is None:
-            raise NodeOwnedError(
-                f"node {node!r} is running; stop it, or choose another --name",
-                pid=owner_pid(node),
-            )
+    """Take the node's lock; complete an interrupted removal of its memory first."""
+    while (locks := take_node_lock(node)) is not None:
         try:
             if not is_stopping(node):
                 return locks
-            remove_all(node)  # and the lock file with it: another one is made
+            remove_all(node)  # removes the lock file too: take the lock of a new one
         except BaseException:
             locks.close()
             raise
         locks.close()
+    raise NodeOwnedError(
+        f"node {node!r} is running; stop it, or choose another --name", pid=owner_pid(node)
+    )
 
 
-def _open_or_make(node: str, node_id: int) -> Segment:
-    """Map the superblock of a node, or make it; refuse one that is another's."""
+def _attach_or_create(node: str, node_id: int) -> Segment:
+    """Map the superblock of a node, or create it; reject another format or node id."""
     fill = partial(_fill, node_id=node_id)
     segment = attach_or_create(node, layout.node_name(node), Superblock.NBYTES, fill)
     words = segment.words(0, Superblock.WORDS)
     if words[Superblock.MAGIC] != Superblock.MAGIC_VALUE:
-        raise SegmentError(f"{segment.name} is no superblock of smbox; remove or rename it")
+        raise SegmentError(f"{segment.name} is not a superblock of smbox; remove or rename it")
     known = (layout.FORMAT, layout.STRIPE_NBYTES)
     found = (int(words[Superblock.FORMAT]), int(words[Superblock.STRIPE_NBYTES]))
     if found != known:

@@ -1,28 +1,29 @@
-/* The one procedure by which bytes of a region change.
+/* The commit: the only procedure that changes bytes of a region.
  *
  *     lock the stripes of all extents in ascending order, a byte each
  *     region freed, or a stripe open (its writer died): stop
  *     slot = ARMED with everything recovery needs; stripe.writer = slot; sequence word open
  *     block by block: old bytes into the slot, progress published, then the kernel
- *     slot = COMMITTED        <- one store: before it the operation never happened, after it it did
+ *     slot = COMMITTED        <- one store: before it the commit is undone, after it completed
  *     applied[channel] = number; close every stripe; slot FREE; unlock
  */
 #include "copy.h"
 
 #include <math.h>
 
-/* What one call changes at most, so that Ctrl-C comes through. */
+/* The most that one call changes: Python handles Ctrl-C between calls. */
 #define CALL_NBYTES ((u64)64 << 20)
 
-/* A commit of one stripe: the part of an order that is under way. */
+/* A commit in progress: the part of an order that lies in one stripe. */
 struct commit {
     struct writer *writer;
     const struct order *order;
     u64 stripe, first, limit;
     u64 number;
-    u8 *old; /* where the old bytes of extent 0 go: the slot's undo area, or the channel's ring */
+    u8 *old; /* receives the old bytes of extent 0: the slot's undo area, or the channel's ring */
+    struct ring_entry *answer; /* head of the ring entry that receives them, or NULL */
     kernel_fn *kernel;
-    double parameters[5]; /* as the optimizer's kernel takes them */
+    double parameters[5]; /* of the optimizer's kernel */
 };
 
 static struct stripe *row_of(const struct region *region, u64 stripe) {
@@ -33,7 +34,7 @@ static int is_whole(u64 kernel) { return kernel >= COMPARE_SWAP && kernel <= SCA
 
 static u64 states_of(u64 optimizer) { return optimizer == ADAM ? 2 : 1; }
 
-/* ---- what an order must satisfy -------------------------------------------------------------- */
+/* ---- validation of orders --------------------------------------------------------------------- */
 
 static int has_good_scatter(const struct order *order, u64 itemsize) {
     u64 count, row_nbytes, place;
@@ -101,7 +102,7 @@ static int is_good(const struct order *order) {
 
 /* ---- locks ------------------------------------------------------------------------------------ */
 
-/* Sort the extents by their lock byte, so that two writers never wait for each other. */
+/* Sort the extents by their lock byte: two writers never wait for each other. */
 static void sort_extents(const struct order *order, u64 ranks[]) {
     for (u64 at = 0; at < order->extents; at++) {
         u64 place = at;
@@ -117,10 +118,10 @@ static void unlock_extents(const struct commit *commit, const u64 ranks[], u64 c
                      lock_byte(commit->order->region[ranks[at]], commit->stripe));
 }
 
-static enum result look(const struct region *region, u64 stripe) {
+static enum result check_stripe(const struct region *region, u64 stripe) {
     if (is_freed(region))
         return FREED;
-    /* Acquire: what the last writer stored before it closed is seen from here on. */
+    /* Acquire: pairs with the release store by which the last writer closed the stripe. */
     if (load_acquire(&row_of(region, stripe)->sequence) & SEQUENCE_OPEN)
         return OPEN;
     return DONE;
@@ -133,7 +134,7 @@ static enum result lock_extents(struct commit *commit, const u64 ranks[], struct
         u64 held = at;
         if (result == DONE) {
             held++;
-            result = look(region, commit->stripe);
+            result = check_stripe(region, commit->stripe);
         }
         if (result != DONE) {
             unlock_extents(commit, ranks, held);
@@ -147,32 +148,31 @@ static enum result lock_extents(struct commit *commit, const u64 ranks[], struct
 
 /* ---- journal ------------------------------------------------------------------------------------ */
 
-static struct ring_entry *entry_of(const struct channel *channel, u64 number) {
-    return (struct ring_entry *)channel->ring_base + (number - 1) % RING_ENTRIES;
+/* Let the old bytes of extent 0 go to the channel's ring, if the channel must answer with them;
+ * else to ``old``, which may be NULL. */
+static void choose_old(struct commit *commit, u8 *old) {
+    const struct channel *channel = commit->order->channel;
+    commit->old = old;
+    commit->answer = NULL;
+    if (!channel || !channel->ring || commit->order->output != OUTPUT_OLD)
+        return;
+    u64 entry = (commit->number - 1) % RING_ENTRIES;
+    commit->old = channel->ring_base + channel->ring_offset + entry * channel->entry_nbytes;
+    commit->answer = (struct ring_entry *)channel->ring_base + entry;
+    store_relaxed(&commit->answer->number, 0);
+    store_relaxed(&commit->answer->nbytes, commit->limit - commit->first);
 }
 
-static u64 answer_offset(const struct channel *channel, u64 number) {
-    return channel->ring_offset + (number - 1) % RING_ENTRIES * channel->entry_nbytes;
-}
-
-/* Tell the slot on which channel's behalf this is, and where its old bytes go. */
+/* Record in the slot which channel the commit belongs to, and where its old bytes lie. */
 static void arm_channel(struct commit *commit) {
     struct slot *slot = commit->writer->slot;
     const struct channel *channel = commit->order->channel;
-    commit->old = commit->writer->undo[0];
     store_relaxed(&slot->channel, channel ? channel->index + 1 : 0);
     store_relaxed(&slot->serial, channel ? channel->row->serial : 0);
     store_relaxed(&slot->number, channel ? commit->number : 0);
-    store_relaxed(&slot->ring, 0);
-    if (!channel || !channel->ring || commit->order->output != OUTPUT_OLD)
-        return;
-    u64 offset = answer_offset(channel, commit->number);
-    struct ring_entry *entry = entry_of(channel, commit->number);
-    store_relaxed(&entry->number, 0);
-    store_relaxed(&entry->nbytes, commit->limit - commit->first);
-    store_relaxed(&slot->ring, channel->ring);
-    store_relaxed(&slot->ring_offset, offset);
-    commit->old = channel->ring_base + offset;
+    store_relaxed(&slot->ring, commit->answer ? channel->ring : 0);
+    if (commit->answer)
+        store_relaxed(&slot->ring_offset, (u64)(commit->old - channel->ring_base));
 }
 
 static void arm(struct commit *commit) {
@@ -186,13 +186,14 @@ static void arm(struct commit *commit) {
     store_relaxed(&slot->extents, order->extents);
     for (u64 at = 0; at < order->extents; at++)
         store_relaxed(&slot->region[at], order->region[at]->address);
+    choose_old(commit, commit->writer->undo[0]);
     arm_channel(commit);
     /* A recoverer that finds a stripe open with this slot must find all of the above. */
     store_release(&slot->state, load_relaxed(&slot->state) + SLOT_ARMED);
     for (u64 at = 0; at < order->extents; at++) {
         struct stripe *row = row_of(order->region[at], commit->stripe);
         store_relaxed(&row->writer, slot->id);
-        /* Release: who finds the stripe open finds its writer, and the slot armed. */
+        /* Release: a process that finds the stripe open finds its writer and the armed slot. */
         store_release(&row->sequence, load_relaxed(&row->sequence) | SEQUENCE_OPEN);
     }
     /* A reader that sees any store to the data must see the stripe open. */
@@ -203,9 +204,9 @@ static void close_commit(struct commit *commit) {
     struct slot *slot = commit->writer->slot;
     const struct order *order = commit->order;
     const struct channel *channel = order->channel;
-    if (load_relaxed(&slot->ring))
-        store_relaxed(&entry_of(channel, commit->number)->number, commit->number);
-    /* The commit: whoever sees it sees all new bytes. */
+    if (commit->answer)
+        store_relaxed(&commit->answer->number, commit->number);
+    /* The commit: a recoverer that sees it must see all new bytes. */
     store_release(&slot->state,
                   load_relaxed(&slot->state) + SLOT_COMMITS + SLOT_COMMITTED - SLOT_ARMED);
     if (channel)
@@ -216,14 +217,14 @@ static void close_commit(struct commit *commit) {
         store_release(&row->sequence,
                       load_relaxed(&row->sequence) + SEQUENCE_COMMIT - SEQUENCE_OPEN);
     }
-    /* The slot is free only when no stripe is open with it. */
+    /* The slot is free only after all its stripes are closed. */
     store_release(&slot->state, load_relaxed(&slot->state) - SLOT_COMMITTED);
 }
 
 /* ---- an optimizer's parameters ----------------------------------------------------------------- */
 
-/* Those of ADAM depend on the number of the step: the commits that the last state's stripe has
- * seen, this one included (Kingma and Ba, arXiv:1412.6980, in the order of torch.optim). */
+/* ADAM's depend on the number of the step: the commits of the last state's stripe, this one
+ * included (Kingma and Ba, arXiv:1412.6980, in torch.optim's order of operations). */
 static void prepare_parameters(struct commit *commit) {
     const struct order *order = commit->order;
     if (!order->parameters)
@@ -241,7 +242,7 @@ static void prepare_parameters(struct commit *commit) {
 
 /* ---- the kernel, block by block -------------------------------------------------------------- */
 
-/* Where the operand, or what comes back, of an element lies whose byte in the range is ``at``. */
+/* Convert a byte offset in the range into that of the same element in an array of another type. */
 static u64 scaled(u64 at, u64 itemsize, u64 other_itemsize) {
     return at / itemsize * other_itemsize;
 }
@@ -257,7 +258,7 @@ static void run_kernel(const struct commit *commit, u64 from, u64 nbytes) {
     u8 *at[EXTENTS_MAX] = {0};
     for (u64 extent = 0; extent < order->extents; extent++)
         at[extent] = order->region[extent]->data + from;
-    struct operation operation = {.count = nbytes / itemsize};
+    struct operation operation = {.count = nbytes / itemsize, .nbytes = nbytes};
     operation.parameters = commit->parameters;
     operation.scale.whole = order->scale.whole;
     operation.source = order->source;
@@ -278,12 +279,12 @@ static void save(const struct commit *commit, u64 from, u64 nbytes) {
         copy(commit->writer->undo[at] + saved, order->region[at]->data + from, nbytes);
     /* A recoverer that sees progress must find these old bytes. */
     store_release(&slot->progress, saved + nbytes);
-    /* No store of the kernel may come before progress: it could not be undone. */
+    /* No store of the kernel may become visible before progress: nobody could undo it. */
     atomic_thread_fence(memory_order_release);
 }
 
-/* Blocks are small, so that a block's bytes are read from memory once: what was saved is still in
- * the first cache when the kernel comes. Whole kernels see all of their range at once. */
+/* Blocks are small: the saved bytes are still in the L1 cache when the kernel reads them. A whole
+ * kernel gets its entire range in one call. */
 static void change_blocks(const struct commit *commit, int is_saved) {
     const struct order *order = commit->order;
     u64 block = is_whole(order->kernel) ? commit->limit - commit->first
@@ -315,34 +316,28 @@ static enum result commit_locked(struct commit *commit, struct order *order) {
     return DONE;
 }
 
-/* Hogwild (Niu et al. 2011): no lock, no journal; aligned elements are whole, versions count. */
+/* Hogwild (Niu et al. 2011): no lock and no journal. Aligned elements are not torn, and the commits
+ * are counted. */
 static enum result commit_unlocked(struct commit *commit, struct order *order) {
     struct region *region = order->region[0];
     const struct channel *channel = order->channel;
     if (is_freed(region))
         return FREED;
-    u8 *keep = order->output_to ? order->output_to + (commit->first - order->first) : NULL;
-    struct ring_entry *entry = NULL;
-    if (order->output == OUTPUT_OLD && channel && channel->ring) {
-        entry = entry_of(channel, commit->number);
-        keep = channel->ring_base + answer_offset(channel, commit->number);
-        store_relaxed(&entry->number, 0);
-        store_relaxed(&entry->nbytes, commit->limit - commit->first);
-    }
-    if (order->output == OUTPUT_OLD && keep)
-        copy(keep, region->data + commit->first, commit->limit - commit->first);
+    choose_old(commit, order->output_to ? order->output_to + (commit->first - order->first) : NULL);
+    if (order->output == OUTPUT_OLD && commit->old)
+        copy(commit->old, region->data + commit->first, commit->limit - commit->first);
     change_blocks(commit, 0);
     atomic_fetch_add_explicit(&row_of(region, commit->stripe)->sequence, SEQUENCE_COMMIT,
                               memory_order_release);
-    if (entry)
-        store_release(&entry->number, commit->number);
-    /* After the stores: a kill of the node in between repeats them, as documented. */
+    if (commit->answer)
+        store_release(&commit->answer->number, commit->number);
+    /* After the stores: if the node is killed in between, they are repeated, as documented. */
     if (channel)
         store_release(&channel->row->applied, commit->number);
     return is_freed(region) ? FREED : DONE;
 }
 
-/* Run an order to its end, or until ``*left`` bytes are changed. */
+/* Run an order to its end, to the first obstacle, or until ``*left`` bytes are changed. */
 static enum result run_order(struct writer *writer, struct order *order, u64 *left) {
     order->blocked = order->region[0];
     if (!is_good(order))
@@ -405,7 +400,7 @@ u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *cons
         return BAD_ORDER;
     copy(region->data + first, old[at], progress);
     u64 undone = (sequence + SEQUENCE_UNDONE) & SEQUENCE_UNDONE_MASK;
-    /* Readers that copied between the stores above find another word. */
+    /* Readers that copied between the stores above find a changed sequence word. */
     store_release(&row->sequence, (sequence & ~(u64)0xffff) | undone);
     return DONE;
 }

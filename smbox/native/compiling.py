@@ -141,12 +141,10 @@ def compile_library(
     """
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as building:
         made = Path(building, target.name)
-        macros = [
-            _macro("SMBOX_BUILD_COMPILER", _version(compiler, building)),
-            _macro("SMBOX_BUILD_HASH", source_hash(folder)),
-        ]
+        version = _version(compiler, building).replace("\\", "\\\\").replace('"', '\\"')
+        macro = f'-DSMBOX_BUILD_COMPILER="{version}"'
         files = [str(path) for path in sources(folder) if path.suffix == ".c"]
-        command = [*compiler, *FLAGS, *WARNINGS, *options, *macros, *files]
+        command = [*compiler, *FLAGS, *WARNINGS, *options, macro, *files]
         _run([*command, "-o", str(made), "-lm"], building)
         made.replace(target)
 
@@ -164,11 +162,6 @@ def build_in_place(folder: Path = FOLDER, environ: Mapping[str, str] = os.enviro
         if old != target:
             old.unlink(missing_ok=True)
     return target
-
-
-def _macro(name: str, text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'-D{name}="{escaped}"'
 
 
 def _version(compiler: list[str], cache: str) -> str:

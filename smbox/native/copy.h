@@ -1,8 +1,8 @@
-/* The copy of a region's bytes: reader, commit and kernels call it.
+/* Copies of a region's bytes, for the reader, the commit and the kernels.
  *
- * On x86-64 it is a loop of our own. For 2 KiB to 1 MiB glibc takes `rep movsb`, which is slower
- * where source and target begin at different bytes of a cache line; and no call for one stripe is
- * so large to glibc that it would write past the caches.
+ * x86-64 uses loops instead of memcpy. From 2 KiB to 1 MiB, glibc uses `rep movsb`, which is slower if
+ * source and target have different offsets in their cache lines; and glibc writes past the caches
+ * only in copies larger than a stripe.
  */
 #ifndef SMBOX_COPY_H
 #define SMBOX_COPY_H
@@ -16,7 +16,8 @@
 
 enum { LINE_NBYTES = 64, VECTORS = 8, STEP_NBYTES = VECTORS * sizeof(__m128i) };
 
-/* Copy what lies before the target's first whole line, or all of a few bytes; how many. */
+/* Copy the bytes before the target's first entire cache line, or everything if it is short. Returns
+ * the number of bytes. */
 static inline u64 copy_to_line(u8 *out, const u8 *from, u64 nbytes) {
     u64 count = nbytes < 2 * STEP_NBYTES ? nbytes : -(u64)out % LINE_NBYTES;
     memcpy(out, from, count);
@@ -39,16 +40,15 @@ static inline void copy(u8 *out, const u8 *from, u64 nbytes) {
     memcpy(out + at, from + at, nbytes - at);
 }
 
-/* Copy, and leave the caches to other data: the target's lines are not read first, and whoever uses
- * them next reads them from memory. A function of its own: a compiler that meets both kinds of
- * stores in one makes them ordinary ones. */
+/* Copy past the caches: the target's lines are not loaded first, and do not displace other data. A
+ * separate function: compilers turn both kinds of stores in one function into ordinary ones. */
 static inline void copy_past_caches(u8 *out, const u8 *from, u64 nbytes) {
-    enum { AHEAD_NBYTES = 4096 }; /* a page: the processor's own prefetching stops at its end */
+    enum { AHEAD_NBYTES = 4096 }; /* a page: the hardware prefetcher stops at its end */
     u64 at = copy_to_line(out, from, nbytes);
     for (; at + STEP_NBYTES <= nbytes; at += STEP_NBYTES) {
         __m128i kept[VECTORS];
         load_step(kept, from + at);
-        /* Into the second cache: with NTA a copy took three times as long on an Intel Xeon, and the
+        /* T1: into the L2 cache. With NTA, a copy on an Intel Xeon took three times as long, and the
          * next change of the source by another core five times. */
         for (u64 line = 0; line < STEP_NBYTES; line += LINE_NBYTES)
             _mm_prefetch((const char *)from + at + line + AHEAD_NBYTES, _MM_HINT_T1);
@@ -56,13 +56,13 @@ static inline void copy_past_caches(u8 *out, const u8 *from, u64 nbytes) {
             _mm_stream_si128((__m128i *)(out + at) + i, kept[i]);
     }
     memcpy(out + at, from + at, nbytes - at);
-    /* A streamed store is ordered with no other: whoever learns of the copy must find all of it. */
+    /* Streaming stores are unordered: a thread that learns of the copy must find all of it. */
     _mm_sfence();
 }
 #else
 static inline void copy(u8 *out, const u8 *from, u64 nbytes) { memcpy(out, from, nbytes); }
 
-/* C has no store past the caches. */
+/* C has no stores that bypass the caches. */
 static inline void copy_past_caches(u8 *out, const u8 *from, u64 nbytes) {
     copy(out, from, nbytes);
 }

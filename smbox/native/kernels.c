@@ -1,12 +1,74 @@
-/* The kernels for every processor level, as one table. */
+/* Element types, the table of kernels for each processor level, and the choice of the level. */
 #include "copy.h"
-#include "elements.h"
-
-#include <math.h>
 
 typedef int8_t i8;
 typedef int16_t i16;
 typedef int32_t i32;
+
+/* ---- element types: storage, the type that computes, and conversion between the two ---------- */
+
+/* Operands have any alignment (ZeroMQ's payloads) and alias bytes. */
+#define LOOSE __attribute__((aligned(1), may_alias))
+typedef u8 LOOSE l_u8;
+typedef u16 LOOSE l_u16;
+typedef u32 LOOSE l_u32;
+typedef u64 LOOSE l_u64;
+typedef i8 LOOSE l_i8;
+typedef i16 LOOSE l_i16;
+typedef i32 LOOSE l_i32;
+typedef i64 LOOSE l_i64;
+typedef u16 LOOSE l_f16;
+typedef u16 LOOSE l_bf16;
+typedef float LOOSE l_f32;
+typedef double LOOSE l_f64;
+
+static inline float float_of(u32 bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+static inline u32 bits_of(float value) {
+    u32 bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* bfloat16 is the upper half of a float32. Rounds to nearest, ties to even. */
+static inline float widen_bf16(u16 half) { return float_of((u32)half << 16); }
+static inline u16 narrow_bf16(float value) {
+    u32 bits = bits_of(value);
+    u32 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    u32 nan = (bits >> 16) | 0x40;
+    return (u16)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+/* float16 (IEEE 754 binary16) in integer code: not every compiler has a type for it. */
+static inline float widen_f16(u16 half) {
+    u32 sign = (u32)(half & 0x8000) << 16, magnitude = (u32)(half & 0x7fff) << 13;
+    u32 normal = magnitude + ((u32)112 << 23);
+    u32 special = magnitude + ((u32)224 << 23);
+    u32 denormal = bits_of(float_of(magnitude + ((u32)113 << 23)) - float_of((u32)113 << 23));
+    u32 bits = magnitude >= (u32)0x1f << 23 ? special : normal;
+    bits = magnitude < (u32)1 << 23 ? denormal : bits;
+    return float_of(bits | sign);
+}
+static inline u16 narrow_f16(float value) {
+    u32 bits = bits_of(value), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+    u32 special = magnitude > (u32)0x7f800000 ? 0x7e00 : 0x7c00;
+    /* Adding 0.5 shifts the digits of a denormal to where float32 arithmetic rounds them. */
+    u32 denormal = bits_of(float_of(magnitude) + float_of((u32)126 << 23)) - ((u32)126 << 23);
+    u32 normal = (magnitude - ((u32)112 << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+    u32 half = magnitude < (u32)113 << 23 ? denormal : normal;
+    half = magnitude >= (u32)143 << 23 ? special : half;
+    return (u16)(half | sign);
+}
+
+static inline float widen_f32(float value) { return value; }
+static inline float narrow_f32(float value) { return value; }
+static inline double widen_f64(double value) { return value; }
+static inline double narrow_f64(double value) { return value; }
+
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define ALL_FLOATS                                                                               \
     DEFINE_FLOAT(f32, f32, f32, float) DEFINE_FLOAT(f64, f64, f64, double)                       \
@@ -17,9 +79,8 @@ typedef int32_t i32;
     DEFINE_SCALE(bf16, float)
 
 #define ALL_SCATTERS                                                                             \
-    DEFINE_SCATTER(replace_1, u8) DEFINE_SCATTER(replace_2, u16)                                 \
-    DEFINE_SCATTER(replace_4, u32) DEFINE_SCATTER(replace_8, u64)                                \
-    DEFINE_SCATTER(sum_bool, u8) DEFINE_SCATTER(sum_u8, u8) DEFINE_SCATTER(sum_u16, u16)         \
+    DEFINE_SCATTER(replace, u8) DEFINE_SCATTER(sum_bool, u8)                                     \
+    DEFINE_SCATTER(sum_u8, u8) DEFINE_SCATTER(sum_u16, u16)                                      \
     DEFINE_SCATTER(sum_u32, u32) DEFINE_SCATTER(sum_u64, u64) DEFINE_SCATTER(sum_f16, u16)       \
     DEFINE_SCATTER(sum_bf16, u16) DEFINE_SCATTER(sum_f32, float) DEFINE_SCATTER(sum_f64, double)
 
@@ -32,17 +93,17 @@ typedef int32_t i32;
 
 typedef double dot_fn(const u8 *left, const u8 *right, u64 count);
 
-/* The table's columns: an element type; behind them, those of a float32 region's narrower operands. */
+/* The table's columns: the element types, then the narrower operands of a float32 region. */
 enum { FLOAT32_FLOAT16 = DTYPES, FLOAT32_BFLOAT16, COLUMNS };
 
-/* Its rows: a kernel's number; behind them, an exchange by what it hands back. */
+/* The table's rows: the numbers of the kernels, then ELASTIC with each output. */
 enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
 
-#define WHOLE_COLUMN(column, T, U, nbytes)                                                       \
-    [REPLACE][column] = LEVEL(replace_##nbytes), [SUM][column] = LEVEL(sum_##U),                 \
+#define WHOLE_COLUMN(column, T, U)                                                               \
+    [REPLACE][column] = LEVEL(replace), [SUM][column] = LEVEL(sum_##U),                          \
     [MIN][column] = LEVEL(min_##T), [MAX][column] = LEVEL(max_##T),                              \
     [COMPARE_SWAP][column] = LEVEL(swap_##U), [SCALE][column] = LEVEL(scale_##U),                \
-    [SCATTER_PUT][column] = LEVEL(scatter_replace_##nbytes),                                     \
+    [SCATTER_PUT][column] = LEVEL(scatter_replace),                                              \
     [SCATTER_SUM][column] = LEVEL(scatter_sum_##U)
 
 #define ARITHMETIC_COLUMN(column, name)                                                          \
@@ -54,10 +115,10 @@ enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
     [NESTEROV][column] = LEVEL(nesterov_##name),                                                 \
     [ADAGRAD][column] = LEVEL(adagrad_##name), [ADAM][column] = LEVEL(adam_##name)
 
-#define FLOAT_COLUMN(column, name, nbytes)                                                       \
-    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(replace_##nbytes),                \
+#define FLOAT_COLUMN(column, name)                                                               \
+    ARITHMETIC_COLUMN(column, name), [REPLACE][column] = LEVEL(replace),                         \
     [SCALE][column] = LEVEL(scale_##name),                                                       \
-    [SCATTER_PUT][column] = LEVEL(scatter_replace_##nbytes),                                     \
+    [SCATTER_PUT][column] = LEVEL(scatter_replace),                                              \
     [SCATTER_SUM][column] = LEVEL(scatter_sum_##name)
 
 #define NARROW_COLUMN(column, name)                                                              \
@@ -65,40 +126,40 @@ enum { ELASTIC_MOVED = ADAM + 1, ELASTIC_DELTA, ROWS };
 
 #define DEFINE_TABLE                                                                             \
     static kernel_fn *const LEVEL(table)[ROWS][COLUMNS] = {                                      \
-        [REPLACE][DTYPE_BOOL] = LEVEL(replace_1),                                                \
+        [REPLACE][DTYPE_BOOL] = LEVEL(replace),                                                  \
         [SUM][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
         [MIN][DTYPE_BOOL] = LEVEL(min_bool),                                                     \
         [MAX][DTYPE_BOOL] = LEVEL(sum_bool),                                                     \
-        [SCATTER_PUT][DTYPE_BOOL] = LEVEL(scatter_replace_1),                                    \
+        [SCATTER_PUT][DTYPE_BOOL] = LEVEL(scatter_replace),                                      \
         [SCATTER_SUM][DTYPE_BOOL] = LEVEL(scatter_sum_bool),                                     \
-        WHOLE_COLUMN(DTYPE_INT8, i8, u8, 1),                                                     \
-        WHOLE_COLUMN(DTYPE_INT16, i16, u16, 2),                                                  \
-        WHOLE_COLUMN(DTYPE_INT32, i32, u32, 4),                                                  \
-        WHOLE_COLUMN(DTYPE_INT64, i64, u64, 8),                                                  \
-        WHOLE_COLUMN(DTYPE_UINT8, u8, u8, 1),                                                    \
-        WHOLE_COLUMN(DTYPE_UINT16, u16, u16, 2),                                                 \
-        WHOLE_COLUMN(DTYPE_UINT32, u32, u32, 4),                                                 \
-        WHOLE_COLUMN(DTYPE_UINT64, u64, u64, 8),                                                 \
-        FLOAT_COLUMN(DTYPE_FLOAT16, f16, 2),                                                     \
-        FLOAT_COLUMN(DTYPE_BFLOAT16, bf16, 2),                                                   \
-        FLOAT_COLUMN(DTYPE_FLOAT32, f32, 4),                                                     \
-        FLOAT_COLUMN(DTYPE_FLOAT64, f64, 8),                                                     \
+        WHOLE_COLUMN(DTYPE_INT8, i8, u8),                                                        \
+        WHOLE_COLUMN(DTYPE_INT16, i16, u16),                                                     \
+        WHOLE_COLUMN(DTYPE_INT32, i32, u32),                                                     \
+        WHOLE_COLUMN(DTYPE_INT64, i64, u64),                                                     \
+        WHOLE_COLUMN(DTYPE_UINT8, u8, u8),                                                       \
+        WHOLE_COLUMN(DTYPE_UINT16, u16, u16),                                                    \
+        WHOLE_COLUMN(DTYPE_UINT32, u32, u32),                                                    \
+        WHOLE_COLUMN(DTYPE_UINT64, u64, u64),                                                    \
+        FLOAT_COLUMN(DTYPE_FLOAT16, f16),                                                        \
+        FLOAT_COLUMN(DTYPE_BFLOAT16, bf16),                                                      \
+        FLOAT_COLUMN(DTYPE_FLOAT32, f32),                                                        \
+        FLOAT_COLUMN(DTYPE_FLOAT64, f64),                                                        \
         NARROW_COLUMN(FLOAT32_FLOAT16, f32_f16),                                                 \
         NARROW_COLUMN(FLOAT32_BFLOAT16, f32_bf16),                                               \
         [ARRIVE][DTYPE_UINT64] = arrive,                                                         \
         [WITHDRAW][DTYPE_UINT64] = withdraw,                                                     \
     };
 
-/* ---- a barrier's words: generation, arrived, parties, then the members that have arrived --------- */
+/* ---- barriers: generation, number of arrived members, parties, then the arrived members ---------- */
 
 enum { GENERATION, ARRIVED, PARTIES, MEMBERS };
 
-/* The member joins; the last one opens the barrier. A member counts once. */
+/* Add a member; the last one opens the barrier. A member counts once. */
 static void arrive(u8 *const at[], const struct operation *operation) {
     u64 *words = (void *)at[0], arrived = words[ARRIVED], member;
     memcpy(&member, operation->source, 8);
     if (words[PARTIES] != operation->count - MEMBERS || arrived >= words[PARTIES])
-        return; /* damaged words stay as they are */
+        return; /* damaged words stay unchanged */
     for (u64 i = 0; i < arrived; i++)
         if (words[MEMBERS + i] == member)
             return;
@@ -110,7 +171,7 @@ static void arrive(u8 *const at[], const struct operation *operation) {
     words[ARRIVED] = arrived;
 }
 
-/* Take back an arrival at the present generation. */
+/* Remove a member that has arrived at the current generation. */
 static void withdraw(u8 *const at[], const struct operation *operation) {
     u64 *words = (void *)at[0], arrived = smaller(words[ARRIVED], operation->count - MEMBERS);
     u64 member;
@@ -151,9 +212,9 @@ ALL_FLOATS ALL_SCATTERS ALL_DOTS DEFINE_TABLE
 #define dots_avx2 dots_plain
 #endif
 
-/* ---- choosing -------------------------------------------------------------------------------- */
+/* ---- choice of the kernels ------------------------------------------------------------------- */
 
-static u64 level; /* of this processor; the only variable that is not the caller's */
+static u64 level; /* the chosen processor level; the library's only variable */
 
 static u64 highest_level(void) {
 #if defined(__x86_64__)
@@ -163,6 +224,8 @@ static u64 highest_level(void) {
     return 0;
 #endif
 }
+
+const char *const smbox_build_compiler = SMBOX_BUILD_COMPILER;
 
 u64 smbox_level(u64 wanted) {
     level = smaller(wanted, highest_level());
@@ -203,7 +266,7 @@ u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum
     return DONE;
 }
 
-/* float32 to the narrower type that a reader asked for. */
+/* Convert float32 elements to a narrower type. */
 void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
     const l_f32 *from = (const void *)data;
     l_u16 *to = (void *)out;
@@ -215,7 +278,7 @@ void smbox_narrow(u8 *out, const u8 *data, u64 count, u64 operand) {
             to[i] = narrow_f16(from[i]);
 }
 
-/* A commit's kernel on private memory: it also computes c, which nobody wants. */
+/* Runs the commit's kernel on a private copy of c, which is then discarded. */
 u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand) {
     enum { BLOCK = 1024 };
     float center[BLOCK];

@@ -1,37 +1,32 @@
-/* The kernels, for one processor level: included once for each, with LEVEL naming its copies.
+/* The kernels of one processor level. Included once for each level; LEVEL adds its name to theirs.
  *
- *     c the region's elements, x the operand, s the scale, d what comes back
+ *     c the region's elements, x the operand, s the scale, d the change
  *
  *     REPLACE c = x        MIN c = min(c, x)      ELASTIC d = s (x - c); c += d
  *     SUM     c += s x     MAX c = max(c, x)      SCALE   c = s c; no operand
  *
- * Compiled without contraction: a node and a worker get the same d to the bit.
+ * Compiled without contraction: a node and a worker compute the same bits of d.
  */
 
 #if defined(__clang__)
 #define EACH(at, count) _Pragma("clang loop vectorize(assume_safety)") for (u64 at = 0, end = (count); at < end; at++)
 #else
-/* x and what comes back may be the same array: element by element that is no dependency. */
+/* x and the output may be the same array: no element depends on another one. */
 #define EACH(at, count) _Pragma("GCC ivdep") for (u64 at = 0, end = (count); at < end; at++)
 #endif
 
 #define KERNEL(name) static void LEVEL(name)(u8 *const at[], const struct operation *operation)
 
-/* What most kernels have: c, and x of another type than c where it is narrower. */
+/* Declares c, of the region's type, and x, of the operand's. */
 #define ELEMENTS(C, X)                                                                           \
     l_##C *c = (void *)at[0];                                                                    \
     const l_##X *x = (const void *)operation->source
 
 /* ---- the same bytes ------------------------------------------------------------------------ */
 
-#define DEFINE_REPLACE(nbytes)                                                                   \
-    KERNEL(replace_##nbytes) { copy(at[0], operation->source, operation->count * nbytes); }
-DEFINE_REPLACE(1)
-DEFINE_REPLACE(2)
-DEFINE_REPLACE(4)
-DEFINE_REPLACE(8)
+KERNEL(replace) { copy(at[0], operation->source, operation->nbytes); }
 
-/* ---- whole numbers: T the element, U the type it is computed in ------------------------------ */
+/* ---- integers: T the element, U the type that computes ----------------------------------------- */
 
 #define DEFINE_WRAPPING(T, U)                                                                    \
     KERNEL(sum_##T) {                                                                            \
@@ -48,7 +43,7 @@ DEFINE_REPLACE(8)
         ELEMENTS(T, T);                                                                          \
         c[0] = c[0] == x[0] ? x[1] : c[0];                                                       \
     }
-/* A signed sum, or product, wraps to the same bits. */
+/* Signed sums and products wrap to the same bits. */
 DEFINE_WRAPPING(u8, u32)
 DEFINE_WRAPPING(u16, u32)
 DEFINE_WRAPPING(u32, u32)
@@ -81,7 +76,7 @@ KERNEL(min_bool) {
     EACH(i, operation->count) c[i] = (u8)(c[i] != 0 && operation->source[i] != 0);
 }
 
-/* ---- floats: C stored, X the operand, F the type that both compute in ------------------------- */
+/* ---- floats: C the element, X the operand, F the type that computes ----------------------------- */
 
 #define DEFINE_FLOAT(name, C, X, F)                                                              \
     KERNEL(sum_##name) {                                                                         \
@@ -131,7 +126,7 @@ KERNEL(min_bool) {
             delta[i] = narrow_##C(d);                                                            \
         }                                                                                        \
     }                                                                                            \
-    /* Optimizers, in the order of torch.optim's operations; p: rate, momentum or the like. */   \
+    /* Optimizers, in torch.optim's order of operations. */                                      \
     KERNEL(momentum_##name) {                                                                    \
         ELEMENTS(C, X);                                                                          \
         l_##C *m = (void *)at[1];                                                                \
@@ -165,7 +160,7 @@ KERNEL(min_bool) {
     KERNEL(adam_##name) {                                                                        \
         ELEMENTS(C, X);                                                                          \
         l_##C *mean = (void *)at[1], *squares = (void *)at[2];                                   \
-        const double *p = operation->parameters; /* beta1, beta2, eps, step, root: see adam() */ \
+        const double *p = operation->parameters; /* as commit.c prepares them */                 \
         F b1 = (F)p[0], b2 = (F)p[1], c1 = (F)(1 - p[0]), c2 = (F)(1 - p[1]);                    \
         F eps = (F)p[2], step = (F)p[3], root = (F)p[4];                                         \
         EACH(i, operation->count) {                                                              \
@@ -177,7 +172,7 @@ KERNEL(min_bool) {
         }                                                                                        \
     }
 
-/* A narrower operand is widened; one of the region's own type is copied. */
+/* REPLACE with a narrower operand. */
 #define DEFINE_PUT(name, C, X)                                                                   \
     KERNEL(put_##name) {                                                                         \
         ELEMENTS(C, X);                                                                          \
@@ -203,6 +198,7 @@ KERNEL(min_bool) {
         memcpy(&row_nbytes, operation->source + 8, 8);                                           \
         struct operation row = *operation;                                                       \
         row.count = row_nbytes / sizeof(T);                                                      \
+        row.nbytes = row_nbytes;                                                                 \
         for (u64 i = 0; i < count; i++) {                                                        \
             memcpy(&place, operation->source + 16 + 8 * i, 8);                                   \
             row.source = operation->source + 16 + 8 * count + i * row_nbytes;                    \
@@ -213,8 +209,8 @@ KERNEL(min_bool) {
 
 /* ---- sums of products ---------------------------------------------------------------------- */
 
-/* Eight sums, each of every eighth product, and then their sum: an order that a compiler may keep
- * in vectors of any length, so that every processor gets the same bits. */
+/* Sum k takes the products k, k + 8, k + 16, ...; then the eight sums are added. Vectors of any
+ * length can keep this order, so every processor computes the same bits. */
 #define DEFINE_DOT(X)                                                                            \
     static double LEVEL(dot_##X)(const u8 *left, const u8 *right, u64 count) {                   \
         const l_##X *a = (const void *)left, *b = (const void *)right;                           \

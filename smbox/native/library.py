@@ -101,11 +101,6 @@ def load() -> Library:
                 function.argtypes = (ctypes.c_size_t,) * arguments
             function.restype = ctypes.c_size_t
     short.smbox_level(_HIGHEST_LEVEL)
-    compiler, source_hash = _text(long, "smbox_build_compiler"), _text(long, "smbox_build_hash")
-    return Library(short, long, file, compiler, source_hash)
-
-
-def _text(handle: ctypes.CDLL, name: str) -> str:
-    value = ctypes.c_char_p.in_dll(handle, name).value
-    assert value is not None
-    return value.decode(errors="replace")
+    compiler = ctypes.c_char_p.in_dll(long, "smbox_build_compiler").value or b""
+    source_hash = file.stem.rpartition("-")[2]
+    return Library(short, long, file, compiler.decode(errors="replace"), source_hash)

@@ -1,8 +1,8 @@
-/* The memory of smbox as C sees it: what lies in shared memory, and what a caller asks for.
+/* The structs in shared memory, the arguments of the native library, and its exported functions.
  *
- * Everything in shared memory is made of 64-bit words, so that a kill or a concurrent reader
- * never finds half of one. smbox/memory/layout.py holds the same offsets for Python; a test
- * compares them.
+ * Shared memory consists of 64-bit words: each is stored in one piece, so neither a kill nor a
+ * concurrent reader finds a torn one. smbox/memory/layout.py has the same offsets for Python; a
+ * test compares them.
  */
 #ifndef SMBOX_NATIVE_H
 #define SMBOX_NATIVE_H
@@ -18,7 +18,7 @@ typedef int64_t i64;
 typedef uint32_t u32;
 typedef uint16_t u16;
 typedef uint8_t u8;
-typedef _Atomic u64 word; /* a word in shared memory: touched by the helpers below only */
+typedef _Atomic u64 word; /* a word in shared memory: only the helpers below access it */
 
 #define EXTENTS_MAX 4
 #define RING_ENTRIES 32
@@ -38,7 +38,7 @@ struct stripe {
 };
 _Static_assert(sizeof(struct stripe) == 64, "a stripe's row is a cache line");
 
-/* The first page of a region; Python reads and writes the rest of it. */
+/* The first words of a region's header page; only Python accesses the others. */
 struct region_header {
     u64 magic, format;
     word state; /* REGION_... */
@@ -46,25 +46,25 @@ struct region_header {
 _Static_assert(offsetof(struct region_header, state) == 16, "word 2");
 enum { REGION_FREED = 3 };
 
-/* The first page of a writer's journal slot; undo areas for old bytes follow, one per extent.
+/* The first page of a writer's journal slot. The undo areas follow, one for each extent.
  *
  * All extents of a commit are the same bytes [first, limit) of the same stripe of different
- * regions, so one progress word serves them all.
+ * regions: one progress word serves all of them.
  */
 struct slot {
     u64 magic, format, id, pid, pid_started;
     word state;           /* commits << 2 | SLOT_... */
-    word kernel;          /* for people who read a dump */
+    word kernel;          /* for debugging only */
     word stripe;          /* index */
     word first, limit;    /* bytes of the region's data */
-    word progress;        /* bytes from first on whose old contents are saved */
+    word progress;        /* bytes from first on whose old bytes are saved */
     word extents;         /* how many of the next are in use */
     word region[EXTENTS_MAX]; /* global addresses */
     word channel;         /* row of the channel table + 1, or 0 */
-    word serial;          /* of that row: rows are used again, serials never */
+    word serial;          /* of that row: rows are reused, serials never */
     word number;          /* of the commit, on that channel */
-    word ring;            /* id of the ring file that holds the old bytes of extent 0, or 0 */
-    word ring_offset;     /* where in that file */
+    word ring;            /* id of the ring with the old bytes of extent 0; 0: undo area 0 has them */
+    word ring_offset;     /* byte of the ring's segment */
 };
 _Static_assert(offsetof(struct slot, state) == 40, "word 5");
 _Static_assert(sizeof(struct slot) == 168, "21 words");
@@ -80,13 +80,13 @@ _Static_assert(sizeof(struct channel_row) == 64, "a channel's row is a cache lin
 
 /* Head of one entry of a channel's ring of answers: a cache line. */
 struct ring_entry {
-    word number; /* of the commit whose old bytes lie here, or 0 */
+    word number; /* of the commit whose old bytes the entry holds, or 0 */
     word nbytes;
     u64 spare[6];
 };
 _Static_assert(sizeof(struct ring_entry) == 64, "an entry's head is a cache line");
 
-/* ---- this process's view of it, filled by Python ------------------------------------------ */
+/* ---- this process's mappings, filled by Python --------------------------------------------- */
 
 struct region {
     struct region_header *header;
@@ -94,7 +94,7 @@ struct region {
     u8 *data;
     u64 nbytes;
     u64 address; /* global */
-    u64 lock;    /* lock byte of stripe 0; the next stripes' follow at stripe_nbytes */
+    u64 lock;    /* lock byte of stripe 0; that of stripe n is lock + n * stripe_nbytes */
     u64 stripe_nbytes;
     u64 dtype;       /* DTYPE_... */
     u64 consistency; /* STRIPE_BY_STRIPE or WITHOUT_LOCKS */
@@ -103,17 +103,17 @@ enum { STRIPE_BY_STRIPE = 1, WITHOUT_LOCKS = 3 };
 
 struct writer {
     struct slot *slot;
-    u8 *undo[EXTENTS_MAX]; /* a stripe each; only as many as orders have extents */
-    i64 locks;              /* descriptor of an open of the lock file that is its own */
-    u64 block_nbytes;       /* saved, published and changed at a time; a multiple of 64 */
+    u8 *undo[EXTENTS_MAX]; /* a stripe each; as many as the orders have extents */
+    i64 locks;              /* descriptor of the lock file; this writer's own open file */
+    u64 block_nbytes;       /* bytes that are saved and changed at a time; a multiple of 64 */
 };
 
 struct channel {
     struct channel_row *row;
     u64 index;       /* of the row */
-    u64 ring;        /* id of the ring file, or 0: there is none */
+    u64 ring;        /* id of the ring, or 0: none */
     u8 *ring_base;   /* RING_ENTRIES heads, then as many entries of entry_nbytes */
-    u64 ring_offset; /* byte of the file where the entries begin */
+    u64 ring_offset; /* byte of the ring where the entries begin */
     u64 entry_nbytes;
 };
 
@@ -132,16 +132,16 @@ enum output { OUTPUT_NOTHING, OUTPUT_MOVED, OUTPUT_DELTA, OUTPUT_OLD, OUTPUT_NEW
 
 enum result { DONE, BUSY, OPEN, FREED, BAD_ORDER, LOCK_FAILED };
 
-/* One order: a kernel on the bytes [first, limit) of a region, a commit for each stripe.
+/* One order: a kernel on the bytes [first, limit) of a region, one commit for each stripe.
  *
- * What comes back goes to output_to: the operand moved (ELASTIC, x -= d, where x is; it may be
- * the source itself), d, the old bytes or the new ones; as many elements as the range has.
+ * output_to receives as many elements as the range has: the moved operand x - d (ELASTIC; output_to
+ * may be the source), d, the old bytes or the new bytes.
  */
 struct order {
     u64 kernel;
-    u64 operand; /* dtype of the source: the region's, or one that widens to it */
-    u64 output;
-    u64 extents; /* 1, or with an optimizer's states up to 4 */
+    u64 operand; /* dtype of the source: the region's, or a narrower float */
+    u64 output;  /* enum output */
+    u64 extents; /* 1; of an optimizer, 1 + its states */
     struct region *region[EXTENTS_MAX];
     u64 first, limit;
     const u8 *source;
@@ -150,9 +150,9 @@ struct order {
     const double *parameters; /* of an optimizer: four */
     u8 *output_to;
     struct channel *channel; /* or NULL: a local writer */
-    u64 number;              /* of the first stripe's commit, the others follow */
-    /* where the last call ended, and this one begins; written by smbox_commit */
-    u64 done;   /* byte up to which all is committed and handed back */
+    u64 number;              /* of the first stripe's commit; later stripes count up */
+    /* written by smbox_commit: where this call ended and the next one continues */
+    u64 done;   /* byte up to which all is committed and output */
     u64 result; /* enum result */
     struct region *blocked; /* its stripe is BUSY or OPEN */
     u64 stripe;
@@ -167,37 +167,40 @@ struct reading {
     u64 count, row_nbytes;
     u8 *out;
     u64 operand; /* dtype of out: the region's, or a narrower float */
-    u64 done;    /* byte, or row, up to which out is filled */
+    u64 done;    /* bytes, or rows, that out already has */
     u64 result;
     u64 stripe;
 };
 _Static_assert(sizeof(struct reading) == 88, "11 words: smbox/memory/orders.py packs them");
 
-/* ---- what is exported ----------------------------------------------------------------------- */
+/* ---- exported functions --------------------------------------------------------------------- */
 
-/* Run orders until the end, the first obstacle, or for 64 MiB; returns how many are done
- * entirely. */
+/* Run orders until the end, the first obstacle, or 64 MiB of changes. Returns how many orders are
+ * completed. */
 EXPORT u64 smbox_commit(struct writer *writer, struct order *orders, u32 count);
 
-/* Read until the end, the first obstacle, or of a range for 64 MiB; returns enum result. */
+/* Read until the end or the first obstacle; of a range, at most 64 MiB. Returns enum result. */
 EXPORT u64 smbox_read(struct reading *reading, int locks);
 
-/* Undo or close one open stripe, whose lock the caller holds, from the slot of its writer, which
- * is dead. old: where the old bytes of each of the slot's extents lie. Returns DONE, or BAD_ORDER
- * if the slot does not speak of this stripe. */
+/* Undo or complete the commit of an open stripe from the slot of its dead writer. The caller holds
+ * the stripe's lock. old: the saved old bytes of each extent of the slot. Returns DONE, or BAD_ORDER
+ * if the slot names another stripe. */
 EXPORT u64 smbox_recover(struct region *region, u64 stripe, struct slot *slot, u8 *const old[]);
 
-/* Give the operand x of an exchange with the float32 elements c in ``old``, moved: x - s (x - c), bit
- * for bit as the commit's kernel computes it. scale: the bits of a double; count: elements; operand:
+/* Compute the moved operand of an exchange: out = x - s (x - c), with the bits that the commit's kernel
+ * computes. old: c, in float32; source: x; scale: the bits of a double s; count: elements; operand:
  * dtype of x and out. Returns DONE, or BAD_ORDER if there is no such kernel. */
 EXPORT u64 smbox_moved(const u8 *old, const u8 *source, u8 *out, u64 count, u64 scale, u64 operand);
 
-/* Sum the products of two arrays of floats of one type, in double and in an order that depends on
- * count alone. sum: receives it. Returns DONE, or BAD_ORDER for other types. */
+/* Sum the products of two arrays of floats of one type, in double and in an order that depends only
+ * on count. sum: receives the result. Returns DONE, or BAD_ORDER for other types. */
 EXPORT u64 smbox_dot(const u8 *left, const u8 *right, u64 count, u64 dtype, double *sum);
 
-/* Choose the kernels: 0 plain, 1 AVX2; as far as this processor has them. Returns the choice. */
+/* Choose the kernels: 0 plain, 1 AVX2. Returns the choice: not above what the processor has. */
 EXPORT u64 smbox_level(u64 wanted);
+
+/* The compiler that built this library, for `smbox doctor`. compiling.py passes it as a macro. */
+EXPORT extern const char *const smbox_build_compiler;
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
@@ -222,15 +225,15 @@ static inline u64 lock_byte(const struct region *region, u64 stripe) {
     return region->lock + stripe * region->stripe_nbytes;
 }
 
-/* Locks: read.c and commit.c use the same two. */
+/* Byte locks of the lock file (read.c). smbox_lock returns DONE, BUSY or LOCK_FAILED. */
 enum result smbox_lock(i64 locks, u64 byte);
 void smbox_unlock(i64 locks, u64 byte);
 
 u64 smbox_itemsize(u64 dtype);
 
-/* The kernels of one processor level. */
+/* One call of a kernel. */
 struct operation {
-    u64 count;
+    u64 count, nbytes; /* elements of the region, and their bytes */
     const u8 *source;
     u8 *output_to;
     union { double real; i64 whole; } scale;

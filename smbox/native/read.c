@@ -1,18 +1,54 @@
-/* The one reader: no copy ever holds half of a commit.
+/* The reader, which never returns a part of a commit; and the byte locks of readers and writers.
  *
- * A seqlock per stripe (Boehm, "Can seqlocks get along with programming language memory
- * models?", MSPC 2012): note the word, copy, look again; after some torn tries, take the lock.
+ * Each stripe is a seqlock (Boehm, "Can seqlocks get along with programming language memory
+ * models?", MSPC 2012): load the sequence word, copy, compare the word. After TORN_TRIES torn copies
+ * the reader takes the stripe's lock.
  */
+#define _GNU_SOURCE
 #include "copy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#endif
+
+/* ---- byte locks: open file description locks, which the kernel releases when the file is closed -- */
+
+static int set_lock(i64 locks, u64 byte, short type) {
+    struct flock request = {0};
+    request.l_type = type;
+    request.l_whence = SEEK_SET;
+    request.l_start = (off_t)byte;
+    request.l_len = 1;
+    int failed;
+    do
+        failed = fcntl((int)locks, F_OFD_SETLK, &request);
+    while (failed && errno == EINTR);
+    return failed ? errno : 0;
+}
+
+/* SETLK, not SETLKW: a wait in C would delay Ctrl-C. */
+enum result smbox_lock(i64 locks, u64 byte) {
+    int error = set_lock(locks, byte, F_WRLCK);
+    if (!error)
+        return DONE;
+    return error == EAGAIN || error == EACCES ? BUSY : LOCK_FAILED;
+}
+
+void smbox_unlock(i64 locks, u64 byte) { (void)set_lock(locks, byte, F_UNLCK); }
+
+/* ---- reads ------------------------------------------------------------------------------------- */
 
 enum {
     TORN_TRIES = 3,
-    /* A range of so many stripes (32 MiB) is copied past the caches: by its end its beginning would
-     * be out of them. */
+    /* From this many stripes (32 MiB) on, a range is copied past the caches: they could not hold
+     * it. */
     STREAMED_STRIPES = 64
 };
 
-/* What is read of a range in one call at most, so that Ctrl-C comes through. */
+/* The most that one call reads of a range: Python handles Ctrl-C between calls. */
 #define CALL_NBYTES ((u64)64 << 20)
 
 static int is_streamed(const struct reading *reading) {
@@ -20,18 +56,19 @@ static int is_streamed(const struct reading *reading) {
     return nbytes >= STREAMED_STRIPES * reading->region->stripe_nbytes;
 }
 
-/* What one look at a stripe's word covers: bytes [from, limit) of the stripe, or some rows in it. */
+/* A part of a read that one check of a sequence word covers: bytes [from, limit) of the region, or
+ * rows; all in one stripe. */
 struct part {
     u64 stripe, from, limit;
     u8 *out;
-    u64 row, rows; /* the first row and how many; none: the bytes */
+    u64 row, rows; /* the first row, and how many; 0: the part is bytes */
 };
 
 static u64 row_begin(const struct reading *reading, u64 row) {
     return reading->first + (u64)reading->places[row] * reading->row_nbytes;
 }
 
-/* How many bytes of ``out`` as many of the region fill, in the type that the caller wants. */
+/* Convert a number of bytes of the region into bytes of the caller's type. */
 static u64 out_nbytes(const struct reading *reading, u64 nbytes) {
     u64 itemsize = smbox_itemsize(reading->region->dtype);
     u64 out_itemsize = smbox_itemsize(reading->operand);
@@ -72,20 +109,20 @@ static enum result copy_locked(struct reading *reading, i64 locks, const struct 
     return result;
 }
 
-/* Read a part of one stripe as of one moment; after some torn tries under the stripe's lock. */
+/* Read a part as of one moment. */
 static enum result read_part(struct reading *reading, i64 locks, const struct part *part) {
     const word *sequence = &reading->region->table[part->stripe].sequence;
     int is_compared = reading->region->consistency != WITHOUT_LOCKS;
     for (int tries = 0; tries < TORN_TRIES; tries++) {
-        /* Acquire: the copy sees at least what this commit left. */
-        u64 noted = load_acquire(sequence);
-        if (noted & SEQUENCE_OPEN && is_compared)
+        /* Acquire: the copy sees all stores of the commits that this word counts. */
+        u64 before = load_acquire(sequence);
+        if (before & SEQUENCE_OPEN && is_compared)
             continue;
         copy_part(reading, part);
-        /* The copy's loads stay before the second look: a writer that changed one of them has
-         * opened the stripe before. */
+        /* The copy's loads stay before the second load of the word: a writer opens the stripe
+         * before it stores a byte. */
         atomic_thread_fence(memory_order_acquire);
-        if (!is_compared || load_relaxed(sequence) == noted)
+        if (!is_compared || load_relaxed(sequence) == before)
             return DONE;
     }
     return copy_locked(reading, locks, part);
@@ -107,7 +144,7 @@ static enum result read_range(struct reading *reading, i64 locks, u8 *out, u64 f
     return DONE;
 }
 
-/* How many rows from ``row`` on lie entirely in the stripe in which it begins. */
+/* Count the rows from ``row`` on that lie entirely in the stripe in which ``row`` begins. */
 static u64 rows_together(const struct reading *reading, u64 row) {
     u64 stripe_nbytes = reading->region->stripe_nbytes, count = 0;
     u64 begin = row_begin(reading, row) / stripe_nbytes * stripe_nbytes;
@@ -119,7 +156,7 @@ static u64 rows_together(const struct reading *reading, u64 row) {
     return count;
 }
 
-/* The caller asks for few enough rows that signals need not come through. */
+/* The caller limits the number of rows, so that Ctrl-C is not delayed. */
 static enum result read_rows(struct reading *reading, i64 locks) {
     u64 row_nbytes = reading->row_nbytes, row_out = out_nbytes(reading, row_nbytes);
     while (reading->done < reading->count) {
@@ -156,7 +193,7 @@ static int is_good(const struct reading *reading) {
     return 1;
 }
 
-/* Goes on at reading->done, so that a caller that met BUSY or OPEN calls again. */
+/* Starts at reading->done: after BUSY or OPEN the caller calls again. */
 u64 smbox_read(struct reading *reading, int locks) {
     const struct region *region = reading->region;
     if (!is_good(reading))

@@ -107,7 +107,7 @@ def kernel_that_takes(monkeypatch, takes_s: float) -> SlowKernel:
     kernel = SlowKernel(takes_s)
     for name in ("_libc", "time"):
         monkeypatch.setattr(mapping, name, kernel)
-    monkeypatch.setattr(mapping, "_asks_from_s", -np.inf)
+    monkeypatch.setattr(mapping, "_next_request_s", -np.inf)
     return kernel
 
 
@@ -131,7 +131,7 @@ def test_a_kernel_that_has_time_is_asked_each_time(monkeypatch, file):
 
 
 def test_large_segments_have_huge_pages_where_the_kernel_gives_them(monkeypatch):
-    monkeypatch.setattr(mapping, "_asks_from_s", -np.inf)  # whatever was slow before
+    monkeypatch.setattr(mapping, "_next_request_s", -np.inf)  # whatever was slow before
     name = f"smbox.huge-{os.getpid()}"
     with Segment.create(name, LARGE) as made, Segment.attach(name) as attached:
         assert not made.bytes.any()

@@ -41,8 +41,8 @@ def build(folder: Path, compiler: list[str], *options: str) -> Path:
     """Compile the library's sources and the driver into one program."""
     program = folder / "driver"
     sources = [str(source) for source in compiling.sources() if source.suffix == ".c"]
-    macros = ['-DSMBOX_BUILD_COMPILER=""', '-DSMBOX_BUILD_HASH=""']
-    command = [*compiler, *FLAGS, *compiling.WARNINGS, *options, *macros]
+    macro = '-DSMBOX_BUILD_COMPILER=""'
+    command = [*compiler, *FLAGS, *compiling.WARNINGS, *options, macro]
     command += [f"-I{compiling.FOLDER}", *sources, str(DRIVER), "-o", str(program), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

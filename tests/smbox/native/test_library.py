@@ -57,7 +57,7 @@ def test_a_library_of_these_sources_is_found(folder: Path):
 def test_a_stale_library_is_refused_with_the_command_that_builds_it(folder: Path):
     old = folder / compiling.file_name(folder)
     old.touch()
-    (folder / "build.c").write_text("/* changed */")
+    (folder / "read.c").write_text("/* changed */")
     with pytest.raises(NativeError, match="make native") as caught:
         library.why_not_native({}, folder)
     assert caught.value.facts == {"found": old.name, "expected": compiling.file_name(folder)}
@@ -113,7 +113,7 @@ def test_a_changed_tree_refuses_its_library_until_it_is_built_again(
     load = ("-c", "from smbox.native.library import load; print(load().file)")
     old = run(tmp_path, *build).stdout
     assert run(tmp_path, *load).stdout == old
-    with (tmp_path / "smbox/native/build.c").open("a") as source:
+    with (tmp_path / "smbox/native/read.c").open("a") as source:
         source.write("/* changed */\n")
     refused = run(tmp_path, *load)
     assert refused.returncode == 1
