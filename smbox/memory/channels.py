@@ -1,13 +1,12 @@
-"""What the node remembers of its remote channels: the last number applied, and answers.
+"""Remote channels in the node's memory: the number of the last change, and the last answers.
 
-Both live in shared memory, so that a request that is repeated after the node was killed is
-still known, and still gets the same answer.
+Both are in shared memory: after the node was killed, a repeated request is still recognized and
+gets the same answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +14,10 @@ from numpy.typing import NDArray
 from smbox.errors import LimitError, SegmentError
 from smbox.memory import layout, orders
 from smbox.memory.layout import CHANNEL_ROWS, LOW_WORD, Channel, Ring
-from smbox.memory.segment import (
-    Segment,
-    Word,
-    attach_or_create,
-    create_atomically,
-    listing,
-    unlink,
-)
+from smbox.memory.segment import Segment, Word, attach_or_create, create_filled, listing, unlink
 
 ChannelKey = tuple[int, int]
-"""Client id as a number, and the client's number of the channel."""
+"""The 128-bit id of the client, and its number of the channel."""
 
 
 @dataclass(eq=False)
@@ -33,15 +25,15 @@ class ChannelRow:
     """The row of one remote channel.
 
     Attributes:
-        applied: number of the last change that was applied for this channel.
-        serial: the number of this use of the row.
-        generation: of the connection that the client said HELLO on last.
-        channel: the client's number of this channel.
-        heard_s: when the node last heard of it, in monotonic seconds; this process's alone.
+        applied: number of the channel's last change.
+        serial: unique number of this use of the row.
+        generation: of the connection of the client's last HELLO.
+        channel: the client's number of the channel.
+        heard_s: time of the last message, in monotonic seconds; not in shared memory.
 
     Args:
         node: name of the memory node.
-        index: its place in the table.
+        index: of the row.
         words: ``u64[8]`` of the table.
         pinned_rings: see ``ChannelTable``.
     """
@@ -58,43 +50,37 @@ class ChannelRow:
 
     @property
     def key(self) -> ChannelKey:
-        """Whose it is: the 128-bit id of the client, and its number of the channel."""
+        """The client and its number of the channel."""
         client_id = self.words[Channel.CLIENT_LOW : Channel.CLIENT_HIGH + 1].tobytes()
         return int.from_bytes(client_id, "little"), self.channel
 
-    def block(
-        self, ring: int = 0, base: int = 0, offset: int = 0, entry_nbytes: int = 0
-    ) -> orders.Block:
-        """Return the channel as ``struct channel``, and the ring that its answers go to."""
+    def block(self, ring: int = 0, base: int = 0, entry_nbytes: int = 0) -> orders.Block:
+        """Return the channel with its ring as ``struct channel``."""
         address = orders.address_of(self.words)
-        return orders.block_of(address, self.index, ring, base, offset, entry_nbytes)
+        return orders.block_of(address, self.index, ring, base, Ring.OLD_OFFSET, entry_nbytes)
 
 
 class ChannelTable:
-    """The table of all remote channels of a node; only its owner writes rows.
+    """The table of all remote channels of a node; only the node writes it.
+
+    It is created if it does not exist.
 
     Attributes:
-        pinned_rings: ids of rings that a dead writer's slot still needs: a stopped process may
-            hold the stripe that they undo. Nothing is written there, and they stay.
+        pinned_rings: ids of rings that a dead writer's slot still needs, because a stopped
+            process holds the stripe to be undone. They are neither written nor removed.
 
     Args:
         node: name of the memory node.
-        segment: the table's segment.
     """
 
-    def __init__(self, node: str, segment: Segment) -> None:
-        self.segment = segment
+    def __init__(self, node: str) -> None:
+        name, nbytes = layout.channels_name(node), CHANNEL_ROWS * Channel.NBYTES
+        self.segment = segment = attach_or_create(node, name, nbytes)
         self.pinned_rings: set[int] = set()
         self._node = node
         self._rows = segment.words(0, CHANNEL_ROWS * Channel.WORDS).reshape(-1, Channel.WORDS)
         used = np.flatnonzero(self._rows[:, Channel.USED])
         self._index = {row.key: row for row in map(self._row, used.tolist())}
-
-    @classmethod
-    def open(cls, node: str) -> Self:
-        """Map the table of a node, or make it."""
-        name, nbytes = layout.channels_name(node), CHANNEL_ROWS * Channel.NBYTES
-        return cls(node, attach_or_create(node, name, nbytes))
 
     def _row(self, index: int) -> ChannelRow:
         return ChannelRow(self._node, index, self._rows[index], self.pinned_rings)
@@ -111,7 +97,7 @@ class ChannelTable:
         return self._index.get((client_id, channel))
 
     def claim(self, client_id: int, channel: int) -> ChannelRow:
-        """Return the row of a channel; a new one begins with nothing applied.
+        """Return the row of a channel; a new row has the applied number 0.
 
         Raises:
             LimitError: the table is full.
@@ -127,25 +113,25 @@ class ChannelTable:
         row.words[Channel.CLIENT_HIGH] = client_id >> 64
         row.channel = channel
         row.generation = 0
-        row.serial = int(self._rows[:, Channel.SERIAL].max()) + 1  # ascending
+        row.serial = int(self._rows[:, Channel.SERIAL].max()) + 1
         row.applied = 0
         row.words[Channel.USED] = 1
         self._index[client_id, channel] = row
         return row
 
     def release(self, row: ChannelRow) -> None:
-        """Forget a channel and its answers."""
+        """Remove a channel and its answers."""
         row.words[Channel.USED] = 0
         self._index.pop(row.key, None)
         self.remove_rings(row)
 
     def remove_rings(self, row: ChannelRow) -> None:
-        """Remove the answers of a channel whose client has them, and no mapping of them."""
+        """Unlink the rings of a channel; the client has received the answers."""
         for ring in rings_of(self._node, row.serial):
             self._unlink(ring)
 
     def release_ring(self, ring: int) -> None:
-        """Keep a ring no longer; it goes, unless a channel has its answers in it."""
+        """Unpin a ring, and unlink it unless a channel uses it for its answers."""
         self.pinned_rings.discard(ring)
         serial = layout.ring_serial(ring)
         is_known = any(row.serial == serial for row in self.rows())
@@ -157,12 +143,12 @@ class ChannelTable:
             unlink(layout.ring_name(self._node, ring))
 
     def apply_committed(self, row: int, serial: int, number: int) -> None:
-        """Note that a dead writer's slot says that a channel's change was committed.
+        """Record a channel's change that is committed according to a dead writer's slot.
 
-        The node does this before any row is used again.
+        The node does this before it reuses any row.
 
         Raises:
-            SegmentError: there is no such row: the slot is damaged.
+            SegmentError: there is no such row; the slot is damaged.
         """
         if row >= CHANNEL_ROWS:
             raise SegmentError("a journal slot is damaged", channel=row)
@@ -178,16 +164,16 @@ class ChannelTable:
 
 
 class Answers:
-    """The old bytes of a channel's last answers, as long as they may be asked for again.
+    """The last answers of a channel (old bytes), which its client may request again.
 
-    They lie in a ring, which is made for the first of them. A longer answer gets a larger ring,
-    to which the others move.
+    The first answer creates a ring. An answer that is longer than its entries creates a larger
+    ring, to which all answers are copied.
 
     Attributes:
-        ring: id of the ring; 0: there is none yet.
+        ring: id of the ring; 0: none yet.
 
     Args:
-        row: the channel's.
+        row: of the channel.
     """
 
     def __init__(self, row: ChannelRow) -> None:
@@ -196,28 +182,28 @@ class Answers:
         self._block = row.block()
         self._heads = np.zeros((Ring.ENTRIES, Ring.HEAD_WORDS), np.uint64)
         self._old = np.zeros(0, np.uint8)
-        for ring in rings_of(row.node, row.serial):  # a kill may leave a smaller one, too
+        for ring in rings_of(row.node, row.serial):  # a kill may leave a smaller one too
             self._use(ring, Segment.attach(layout.ring_name(row.node, ring)))
 
     def block_for(self, nbytes: int) -> orders.Block:
-        """Return the channel with its ring, for changes with answers of up to ``nbytes`` each.
+        """Return the ``struct channel`` for changes with answers of at most ``nbytes`` each.
 
         Raises:
             OutOfMemoryError: no room for a larger ring; nothing changed.
         """
         if self.ring in self._row.pinned_rings:
-            nbytes = max(nbytes, 2 * self._entry_nbytes)  # another ring than that
+            nbytes = max(nbytes, 2 * self._entry_nbytes)  # a new ring
         if self._entry_nbytes < nbytes:
             self._grow(1 << max(nbytes - 1, Ring.ENTRY_NBYTES_MIN - 1).bit_length())
         return self._block
 
     def find(self, number: int, count: int = 1) -> NDArray[np.uint8] | None:
-        """View what ``count`` changes from ``number`` on answered, one behind the other.
+        """View the answers of ``count`` consecutive changes, the first of which is ``number``.
 
-        The bytes stay until the client sends changes that follow the acknowledgement of these.
+        The bytes are valid until the client has acknowledged them and sends further changes.
 
         Returns:
-            ``u8[nbytes]``; None if one had no answer here, or they do not lie side by side.
+            ``u8[nbytes]``; None if an answer is missing or they are not contiguous.
         """
         entry, nbytes = (number - 1) % Ring.ENTRIES, 0  # numbers begin at 1
         if entry + count > Ring.ENTRIES:
@@ -234,7 +220,7 @@ class Answers:
         row, former = self._row, self._entry_nbytes
         ring = layout.ring_id(row.serial, entry_nbytes)
         name = layout.ring_name(row.node, ring)
-        with create_atomically(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
+        with create_filled(row.node, name, layout.ring_nbytes(entry_nbytes)) as segment:
             heads, old = _parts_of(segment, entry_nbytes)
             heads[:] = self._heads
             entries = old.reshape(Ring.ENTRIES, entry_nbytes)
@@ -242,13 +228,13 @@ class Answers:
         self._use(ring, segment)
 
     def _use(self, ring: int, segment: Segment) -> None:
-        """Use a larger ring, which has all answers; what is sent of the former one stays."""
+        """Switch to a larger ring with all answers; views of the former ring stay valid."""
         row, former = self._row, self.ring
         self.ring = ring
         self._entry_nbytes = layout.ring_entry_nbytes(ring)
         self._heads, self._old = _parts_of(segment, self._entry_nbytes)
         base = orders.address_of(segment.bytes)
-        self._block = row.block(ring, base, Ring.OLD_OFFSET, self._entry_nbytes)
+        self._block = row.block(ring, base, self._entry_nbytes)
         if former not in {0, *row.pinned_rings}:
             unlink(layout.ring_name(row.node, former))
 
@@ -256,13 +242,13 @@ class Answers:
 def _parts_of(
     segment: Segment, entry_nbytes: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """View the heads of a ring's entries, a row each, and the bytes of all entries."""
+    """View the heads of a ring's entries, one row each, and the bytes of all entries."""
     heads = segment.words(0, Ring.ENTRIES * Ring.HEAD_WORDS)
     limit = Ring.OLD_OFFSET + Ring.ENTRIES * entry_nbytes
     return heads.reshape(Ring.ENTRIES, -1), segment.bytes[Ring.OLD_OFFSET : limit]
 
 
 def rings_of(node: str, serial: int) -> list[int]:
-    """List the ids of the rings of the channel of this serial, small entries first."""
+    """List the ids of the rings of a channel, by its serial; small entries first."""
     names = listing(layout.ring_name(node, layout.ring_id(serial, 1))[:-2])
     return [int(name[-16:], 16) for name in names]

@@ -1,12 +1,13 @@
-"""Commits and recovery: orders to the native library, and what stands in their way.
+"""Commits and recovery: runs orders in the native library, and handles what stops them.
 
-The procedures are smbox/native/commit.c. C stops at the first obstacle. A stripe that somebody
-holds becomes StripeBusy; one that a dead writer left open is recovered, and the order goes on.
+The procedures are in smbox/native/commit.c, which stops at the first obstacle. A stripe that
+another writer holds raises StripeBusy. A stripe that a dead writer left open is recovered, and
+the order continues.
 
-Who finds a stripe open, under its lock, closes that stripe only, from the slot of the writer
-that it names: undone, or finished if it had committed. Two who do it, one who dies at it, or
-freed siblings do no harm. The slot itself never changes; the node's sweep removes it once no
-stripe is open with it.
+A process that locks a stripe and finds it open recovers only this stripe, from the journal slot
+of its writer: it undoes the commit, or completes it if it was committed. Two such processes,
+the death of one, and freed siblings do no harm. Recovery never changes the slot; the node's
+sweep removes it when all its stripes are closed.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from smbox.memory.segment import NoSegmentError, Segment
 from smbox.native import library
 
 SHORT_NBYTES: Final = 64 * 1024
-"""Up to so many bytes a call keeps the GIL: giving it up costs more than the commit."""
+"""Calls with at most this many bytes keep the GIL: releasing it costs more than the commit."""
 
 _FLOAT32_NBYTES: Final = 4
 
 
 class StripeBusy(Exception):
-    """The lock of a stripe is held by another writer; nothing was changed.
+    """Another writer holds the lock of a stripe; nothing was changed.
 
-    A state of affairs, not an error of the caller's. The commit never waits: a local caller
-    tries again until its timeout, the node goes on with other channels.
+    This is no error of the caller. A commit never waits: a local caller retries until its
+    timeout, and the node serves other channels meanwhile.
 
     Args:
         region: the region.
-        stripe: index of the stripe that is held.
+        stripe: index of the locked stripe.
     """
 
     def __init__(self, region: MappedRegion, stripe: int) -> None:
@@ -52,7 +53,7 @@ class StripeBusy(Exception):
         self.stripe = stripe
 
     def facts(self) -> dict[str, object]:
-        """Name the stripe and the process that holds it, for an error."""
+        """Return the stripe and the pid of its holder, as facts of an error."""
         return {
             "region": self.region.spec.name,
             "stripe": self.stripe,
@@ -60,10 +61,10 @@ class StripeBusy(Exception):
         }
 
     def holder_pid(self) -> int:
-        """Return the pid of the process that holds the stripe now, or 0 where nobody can tell.
+        """Return the pid of the process that holds the stripe, or 0 if it is unknown.
 
-        It is known inside a commit of the stripe; a reader that holds it has left no name. Who
-        wrote last may be anybody.
+        It is known only while a commit of the stripe is in progress: readers record no pid, and
+        the last writer of a closed stripe is not its holder.
         """
         row = self.region.table[self.stripe]
         if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
@@ -78,19 +79,19 @@ def run_orders(
     nbytes: int,
     begin: int = 0,
 ) -> None:
-    """Run orders of a block to their end; their outcomes tell how far they are, always.
+    """Run orders to their end. After an error their outcomes say how far they are.
 
     Args:
-        writer: the calling thread's.
+        writer: of the calling thread.
         block: holds the orders.
-        regions: those of each order.
-        nbytes: of their operands, by which the call keeps the GIL or not.
+        regions: the regions of each order.
+        nbytes: of the operands; they decide whether the call keeps the GIL.
         begin: index of the first order.
 
     Raises:
-        StripeBusy, RegionFreedError: the stripe that an order has come to is held, or is no
-            more; call again to go on.
-        LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
+        StripeBusy: another writer holds the next stripe of an order; call again to continue.
+        RegionFreedError: a region of an order was freed.
+        LayoutMismatchError: kernel, range and source do not fit; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """
     run = writer.short if nbytes <= SHORT_NBYTES else writer.long
@@ -108,13 +109,13 @@ def run_orders(
 
 
 def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFile) -> None:
-    """Recover the stripe that stopped a commit or a read, or raise what it means.
+    """Recover the stripe that stopped a commit or a read, or raise the error of the result.
 
     Raises:
         StripeBusy, RegionFreedError, LayoutMismatchError, SegmentError: as ``run_orders``.
     """
     if result == Result.DONE:
-        return  # the library has paused, for signals to come through
+        return  # the library paused so that Python can handle signals
     if result == Result.OPEN:
         recover_stripe(region, stripe, locks)
         return
@@ -130,13 +131,13 @@ def clear_obstacle(region: MappedRegion, result: int, stripe: int, locks: LockFi
 def moved(
     old: NDArray[np.uint8], source: NDArray[np.uint8], rate: float, operand: int
 ) -> NDArray[np.uint8]:
-    """Return the operand x of a narrow exchange, moved: ``x - rate * (x - c)``.
+    """Return the moved operand of an exchange with a narrow operand: ``x - rate * (x - c)``.
 
-    Bit for bit what the commit's kernel computes, rounded once to the operand's type.
+    The bits are those of the commit's kernel: rounded once to the operand's type.
 
     Args:
         old: the bytes of c, float32.
-        source: the bytes of x, as many elements of the operand's type.
+        source: the bytes of x: as many elements, of the operand's type.
         rate: the moving rate.
         operand: dtype code of float16 or bfloat16.
     """
@@ -148,12 +149,12 @@ def moved(
 
 
 def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
-    """Lock a stripe and close it, if it is open.
+    """Lock a stripe, and recover it if it is open.
 
     Raises:
-        StripeBusy: somebody holds it: its writer lives, or another one recovers it.
-        SegmentError: the journal slot is missing or speaks of another stripe; the stripe
-            stays open, so that nobody takes its bytes for whole.
+        StripeBusy: its living writer, or another process that recovers it, holds the lock.
+        SegmentError: the journal slot is missing or names another stripe; the stripe stays
+            open, so that nobody uses its torn bytes.
     """
     byte = region.lock_byte(stripe)
     if not locks.try_lock(byte):
@@ -165,7 +166,7 @@ def recover_stripe(region: MappedRegion, stripe: int, locks: LockFile) -> None:
 
 
 def recover_held(region: MappedRegion, stripe: int) -> None:
-    """Close a stripe that the caller has locked, if it is open; raises as above."""
+    """Recover a stripe that the caller has locked, if it is open; raises as above."""
     row = region.table[stripe]
     if not int(row[Stripe.SEQUENCE]) & Stripe.OPEN:
         return
@@ -188,41 +189,39 @@ def recover_held(region: MappedRegion, stripe: int) -> None:
 
 
 def ring_needed(slot: Segment) -> int:
-    """Return the ring whose bytes undo what a slot has begun; 0: none does."""
+    """Return the ring with the old bytes that undo a slot's commit; 0: none."""
     words = slot_words(slot)
     is_armed = int(words[Slot.STATE]) & SlotState.MASK == SlotState.ARMED
     return int(words[Slot.RING]) if is_armed else 0
 
 
 def _ring_room(node: str, slot: Segment) -> NDArray[np.uint8]:
-    """Map where the first extent's old bytes lie in a channel's ring.
+    """Map the old bytes of the first extent in a channel's ring.
 
     Raises:
-        SegmentError: there is no such ring, or they cannot lie there.
+        SegmentError: there is no such ring, or it is too short.
     """
     words = slot_words(slot)
     segment = Segment.attach(layout.ring_name(node, int(words[Slot.RING])))
     offset = int(words[Slot.RING_OFFSET])
     room = segment.bytes[offset : offset + int(words[Slot.PROGRESS])]
     if room.size != int(words[Slot.PROGRESS]):
-        raise SegmentError(
-            f"{segment.name} does not hold what {slot.name} says", slot=slot.name
-        )
+        raise SegmentError(f"{segment.name} is shorter than {slot.name} says", slot=slot.name)
     return room
 
 
 def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable) -> bool:
-    """Remove a slot whose writer is dead, once every stripe that it left open is closed.
+    """Recover the stripes that a dead writer left open, and remove its slot.
 
     Args:
-        node: name of the memory node, whose own this process is.
-        slot_id: whose slot.
-        locks: the caller's own open of the lock file.
-        channels: the node's.
+        node: name of the memory node; this process owns its memory.
+        slot_id: id of the slot.
+        locks: an open lock file that only the caller uses.
+        channels: the node's channels.
 
     Returns:
-        False if the writer lives or took the slot away, or if a live one holds a stripe just
-        now: try again later.
+        Whether the slot was removed. Otherwise its writer lives or has removed it, or a living
+        process holds one of the stripes: try again later.
 
     Raises:
         SegmentError: the slot is damaged, or a region cannot be mapped; the slot stays.
@@ -238,22 +237,21 @@ def sweep_slot(node: str, slot_id: int, locks: LockFile, channels: ChannelTable)
         with slot:
             ring = ring_needed(slot)
             channels.pinned_rings.add(ring)
-            is_closed = _close_all(node, slot_words(slot), locks, channels)
-            if is_closed:
+            is_recovered = _recover_all(node, slot_words(slot), locks, channels)
+            if is_recovered:
                 slot.unlink()
                 channels.release_ring(ring)
-            return is_closed
+            return is_recovered
     finally:
         locks.unlock(byte)
 
 
-def _close_all(
+def _recover_all(
     node: str, words: NDArray[np.uint64], locks: LockFile, channels: ChannelTable
 ) -> bool:
-    """Close what a dead writer left open, and note what it committed for a channel.
+    """Recover a dead writer's stripes, and record what it committed for a channel.
 
-    Its commit may be closed already: then the slot is still COMMITTED, for it never changes
-    once its writer is dead.
+    The slot of a dead writer never changes: it stays COMMITTED after its stripes are closed.
     """
     state = int(words[Slot.STATE]) & SlotState.MASK
     if state == SlotState.COMMITTED and words[Slot.CHANNEL] != 0:
@@ -264,17 +262,19 @@ def _close_all(
     if extents > Slot.EXTENTS_MAX:
         raise SegmentError("a journal slot is damaged", extents=extents)
     regions = [int(words[Slot.REGION + extent]) for extent in range(extents)]
-    closed = [_close_stripe(node, region, words, locks) for region in regions]
-    return all(closed)
+    recovered = [_recover_region(node, region, words, locks) for region in regions]
+    return all(recovered)
 
 
-def _close_stripe(node: str, address: int, words: NDArray[np.uint64], locks: LockFile) -> bool:
-    """Close what a slot left open in a region; False if somebody holds the stripe."""
+def _recover_region(
+    node: str, address: int, words: NDArray[np.uint64], locks: LockFile
+) -> bool:
+    """Recover a slot's stripe in a region; return False if another process holds it."""
     stripe = int(words[Slot.STRIPE])
     try:
         region = MappedRegion.attach(node, address & OFFSET_MAX)
     except RegionFreedError:
-        return True  # gone, with all that could be torn in it
+        return True  # the region was freed, and needs no recovery
     try:
         if stripe >= region.stripe_count:
             raise SegmentError("a journal slot is damaged", stripe=stripe)

@@ -1,7 +1,8 @@
-"""A writer's journal slot: what recovery needs to undo or finish its last commit.
+"""Journal slots: the data with which recovery undoes or completes a writer's last commit.
 
-One slot per writer: the node, or one thread of a local client. The slot outlives its
-process. A lock byte that the writer holds tells everybody whether it still lives.
+Each writer has one slot: the node, and each thread of a local client. The slot outlives its
+process. The writer holds a lock byte as long as it lives, so others can test whether it is
+alive.
 """
 
 from __future__ import annotations
@@ -19,30 +20,28 @@ from smbox.memory import layout, orders, process
 from smbox.memory.layout import LockByte, Slot, SlotState
 from smbox.memory.locks import LockFile
 from smbox.memory.orders import Block
-from smbox.memory.segment import Segment, create_atomically, listing
+from smbox.memory.segment import Segment, create_filled, listing
 from smbox.native import library
 
 BLOCK_NBYTES: Final = 4 * 1024
-"""Bytes that a commit saves, publishes and changes at a time; old and new ones lie in L1."""
+"""Bytes that a commit saves and changes at a time: old and new ones fit into the L1 cache."""
 
 
 class Writer:
-    """The slot that one thread commits through, with the lock file it locks by.
-
-    Not to be shared by threads.
+    """The journal slot and the lock file of one thread. Threads must not share it.
 
     Attributes:
         words: the slot's header words, ``u64``.
-        slot_id: the slot's.
-        locks: its open lock file.
-        block, ref: the writer as ``struct writer``, for the native library.
-        order: one order of it, to be filled.
-        short: runs orders, and keeps the GIL.
-        long: runs orders, and gives up the GIL.
+        slot_id: id of the slot.
+        locks: the writer's open lock file.
+        block, ref: the ``struct writer`` of the native library.
+        order: memory for one order.
+        short: ``smbox_commit``, which keeps the GIL.
+        long: ``smbox_commit``, which releases the GIL.
 
     Args:
         segment: the slot's segment.
-        locks: an open of the node's lock file that belongs to this writer alone.
+        locks: an open lock file of the node that only this writer uses.
         block_nbytes: see ``BLOCK_NBYTES``; a multiple of 64.
     """
 
@@ -65,27 +64,35 @@ class Writer:
 
     @property
     def done(self) -> int:
-        """Byte up to which its last order was committed."""
+        """The byte up to which the last order is committed."""
         return orders.order_outcome(self.order)[0]
 
     @classmethod
     def create(cls, node: str) -> Self:
-        """Make a slot of this process in the memory of ``node``.
+        """Create a slot of this process in the memory of ``node``.
 
         Raises:
-            SegmentError: the node has no memory here.
+            SegmentError: the node has no memory on this host.
             OutOfMemoryError: no room for the slot.
         """
-        locks = LockFile(node)  # closed when it is forgotten, where no slot can be made
-        return cls(_make_slot(node, _new_id(locks)), locks)
+        locks = LockFile(node)  # garbage collection closes it if this fails
+        slot_id = _new_id(locks)
+        with create_filled(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
+            words = slot_words(segment)
+            words[Slot.MAGIC] = Slot.MAGIC_VALUE
+            words[Slot.FORMAT] = layout.FORMAT
+            words[Slot.ID] = slot_id
+            words[Slot.PID], words[Slot.PID_STARTED] = process.identity()
+            words[Slot.STATE] = SlotState.FREE
+        return cls(segment, locks)
 
     def close(self) -> None:
-        """Remove the slot, between commits."""
+        """Remove the slot. Call it only between commits."""
         self.segment.unlink()
         self.abandon()
 
     def abandon(self) -> None:
-        """Drop a slot that a forked child inherited: it is its parent's."""
+        """Drop mapping and locks but keep the slot: in a forked child it is the parent's."""
         self.words = self.words[:0].copy()
         self.segment.close()
         self.locks.close()
@@ -97,7 +104,7 @@ def slot_words(segment: Segment) -> NDArray[np.uint64]:
 
 
 def undo_area(segment: Segment, extent: int) -> NDArray[np.uint8]:
-    """View a slot's undo area, for the old bytes of one extent: ``u8[STRIPE_NBYTES]``."""
+    """View the undo area of an extent, which holds its old bytes: ``u8[STRIPE_NBYTES]``."""
     begin = Slot.OLD_AT + extent * layout.STRIPE_NBYTES
     return segment.bytes[begin : begin + layout.STRIPE_NBYTES]
 
@@ -110,19 +117,19 @@ def _new_id(locks: LockFile) -> int:
 
 
 def alive_byte(slot_id: int) -> int:
-    """Return the lock byte that the slot's writer holds while it lives."""
+    """Return the lock byte that the slot's writer holds as long as it lives."""
     return LockByte.SLOTS + slot_id
 
 
 def slot_ids(node: str) -> list[int]:
-    """List the slots of a node's writers, living and dead."""
+    """List the ids of a node's slots, of living and of dead writers."""
     prefix = layout.slot_name(node, 0)[:-16]
     found = [name.removeprefix(prefix) for name in listing(prefix)]
     return [int(name, 16) for name in found if re.fullmatch("[0-9a-f]{16}", name)]
 
 
 def is_alive(node: str, slot_id: int) -> bool:
-    """Tell whether the slot's writer lives: what a dead one left open, another one closes."""
+    """Return whether the slot's writer lives."""
     try:
         with closing(LockFile(node)) as locks:
             return locks.is_held(alive_byte(slot_id))
@@ -131,7 +138,7 @@ def is_alive(node: str, slot_id: int) -> bool:
 
 
 def living_pid(node: str, slot_id: int) -> int:
-    """Return the pid of the process whose slot this is, or 0 where it is dead or gone."""
+    """Return the pid of the slot's writer; 0 if it is dead or the slot does not exist."""
     if not is_alive(node, slot_id):
         return 0
     try:
@@ -141,25 +148,14 @@ def living_pid(node: str, slot_id: int) -> int:
         return 0
 
 
-def _make_slot(node: str, slot_id: int) -> Segment:
-    with create_atomically(node, layout.slot_name(node, slot_id), Slot.NBYTES) as segment:
-        words = slot_words(segment)
-        words[Slot.MAGIC] = Slot.MAGIC_VALUE
-        words[Slot.FORMAT] = layout.FORMAT
-        words[Slot.ID] = slot_id
-        words[Slot.PID], words[Slot.PID_STARTED] = process.identity()
-        words[Slot.STATE] = SlotState.FREE
-    return segment
-
-
 def attach_slot(node: str, slot_id: int) -> Segment:
-    """Map a slot of any writer, for recovery or to name its holder.
+    """Map the slot of any writer.
 
     Raises:
-        SegmentError: there is no such slot, or it is not one.
+        SegmentError: there is no such slot, or it has another format.
     """
     segment = Segment.attach(layout.slot_name(node, slot_id))
     known = [Slot.MAGIC_VALUE, layout.FORMAT]
     if segment.nbytes != Slot.NBYTES or slot_words(segment)[:2].tolist() != known:
-        raise SegmentError(f"{segment.name} is no journal slot of this format")
+        raise SegmentError(f"{segment.name} is not a journal slot of this format")
     return segment

@@ -1,26 +1,28 @@
-"""The arithmetic of a region: kernels and optimizers, which smbox/native/kernels.h computes.
+"""Kernels and server-side optimizers: their numbers, operands, scales and parameters. Pure.
+
+smbox/native/kernels.h computes them.
 
     c the region's elements, x the operand, s the scale
 
     REPLACE  c = x              MIN  c = min(c, x)      ELASTIC  d = s * (x - c);  c += d
     SUM      c += s * x         MAX  c = max(c, x)      SCALE    c *= s, without an operand
 
-Others are "whole": they see the whole range at once and their operand has its own length.
+Other kernels are "whole": one call has the entire range, and the operand has a length of its
+own.
 
     COMPARE_SWAP  x = [expected, desired]; c[0] = desired if c[0] == expected
-    ARRIVE        x = [member]; a barrier's words: the member joins, the last one opens it
-    WITHDRAW      x = [member]; takes back an arrival at the present generation
+    ARRIVE        x = [member] of a barrier: adds the member; the last one opens the barrier
+    WITHDRAW      x = [member] of a barrier: removes an arrival at the current generation
     SCATTER_PUT   x = rows and their places: see ``scatter_operand``
-    SCATTER_SUM   x = the same; repeated places add up
+    SCATTER_SUM   the same; repeated places add up
 
-Integers wrap around; of bools, SUM and MAX are "or" and MIN is "and"; MIN and MAX pass NaN on.
-float16 and bfloat16 regions compute in float32 and round once. The operand of a float32 region
-may be float16 or bfloat16: it widens exactly.
+Integers wrap around; of bools, SUM and MAX are "or" and MIN is "and"; MIN and MAX propagate
+NaN. float16 and bfloat16 regions compute in float32 and round once. The operand of a float32
+region may be float16 or bfloat16, and widens exactly.
 
-Server-side optimizers are steps that a region takes by itself, with its state in siblings:
-named operations and nothing else, no code of a client's ever runs at the node. They compute in
-the region's own type, element by element; the defaults and the order of operations are those
-of ``torch.optim``, so that a step here equals a step there.
+Server-side optimizers are steps of a region whose state lies in sibling regions. They are named
+operations: the node never runs code of a client. They compute in the region's type, element by
+element. Defaults and order of operations are those of ``torch.optim``: the results are equal.
 
     p parameters, g gradient, lr step size, t number of the step (from 1)
 
@@ -31,7 +33,7 @@ of ``torch.optim``, so that a step here equals a step there.
     ADAM      m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g g       (Kingma and Ba, 1412.6980)
               p -= lr / (1-b1^t) m / (sqrt(v) / sqrt(1-b2^t) + eps)
 
-A plain step is no operation of its own: ``accumulate(g, scale=-lr)``.
+A step of plain SGD is ``accumulate(g, scale=-lr)``.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ PLACE_NBYTES: Final = 8
 class KernelCode(IntEnum):
     """Number of a kernel in journals and messages; never reused."""
 
-    __hash__ = int.__hash__  # Enum's own is Python code
+    __hash__ = int.__hash__  # Enum's hash is slower: Python code
 
     REPLACE = 1
     SUM = 2
@@ -75,7 +77,7 @@ class KernelCode(IntEnum):
 
 
 class BarrierWord:
-    """Words of a barrier region; the members that have arrived follow them."""
+    """Words of a barrier region; the arrived members follow them."""
 
     GENERATION: Final = 0
     ARRIVED: Final = 1
@@ -88,10 +90,10 @@ class Kernel:
     """One row of the table.
 
     Attributes:
-        kinds: element kinds it is defined for.
-        has_scale: takes a scale; all others demand 1.
-        is_whole: runs on the whole range at once, with an operand of its own length.
-        has_operand: takes one at all.
+        kinds: element kinds that it is defined for.
+        has_scale: whether it takes a scale other than 1.
+        is_whole: whether one call has the entire range, with an operand of its own length.
+        has_operand: whether it takes an operand.
     """
 
     kinds: frozenset[Kind]
@@ -124,7 +126,7 @@ KERNELS: Final[dict[KernelCode, Kernel]] = {
 
 
 def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
-    """Return a scale as the native library takes it: a float, or of whole numbers an int64.
+    """Return the scale for the native library: a float, or an int64 for integers.
 
     Raises:
         ConfigError: as ``scale_of``.
@@ -132,7 +134,7 @@ def native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     return _native_scale(code, dtype, scale) or _native_scale.__wrapped__(code, dtype, scale)
 
 
-@lru_cache(maxsize=256)  # callers repeat theirs; it takes -0.0 for 0.0, which callers do not
+@lru_cache(maxsize=256)  # the cache takes -0.0 for 0.0, the callers do not
 def _native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
     factor = scale_of(code, dtype, scale)
     if dtype.kind == "float":
@@ -143,17 +145,17 @@ def _native_scale(code: KernelCode, dtype: DType, scale: Scale) -> float:
 def scale_of(code: KernelCode, dtype: DType, scale: Scale = 1) -> Any:
     """Return ``scale`` as a scalar of the type that the kernel computes in.
 
-    Floats are rounded to that type; whole numbers must fit exactly. Bools, and kernels that
-    take no scale, demand 1. Also tells whether the kernel is defined for the type at all.
+    Floats are rounded to that type; integers must fit exactly. Bools, and kernels without a
+    scale, accept 1 only.
 
     Raises:
-        ConfigError: the kernel or the scale makes no sense for these elements.
+        ConfigError: the kernel is not defined for these elements, or the scale does not fit.
     """
     try:
         found = _scale_of(code, dtype, scale)
         return found or _scale_of.__wrapped__(code, dtype, scale)  # -0.0, as above
     except (TypeError, OverflowError) as error:
-        raise ConfigError("scale is no number that fits", dtype=dtype.name) from error
+        raise ConfigError("scale is not a number that fits", dtype=dtype.name) from error
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -169,7 +171,7 @@ def _scale_of(code: KernelCode, dtype: DType, scale: Scale) -> Any:
 
 
 def _float_scale(dtype: DType, scale: Scale) -> Any:
-    factor = math.ldexp(scale, 0)  # float() would also read a text
+    factor = math.ldexp(scale, 0)  # float() would also accept a str
     compute = np.float64 if dtype.itemsize == _DOUBLE_NBYTES else np.float32
     with np.errstate(over="ignore", under="ignore"):
         rounded = compute(factor)
@@ -189,14 +191,14 @@ def _whole_scale(dtype: DType, scale: Scale) -> Any:
 
 
 def scatter_operand(places: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the operand of a SCATTER: rows inside one stripe, as bytes.
+    """Return the operand of a scatter kernel, as bytes. All rows lie in one stripe.
 
         count u64 | row_nbytes u64 | place i64[count] | values u8[count, row_nbytes]
 
-    A row that lies across two stripes is none of either: its halves travel as ordinary changes.
+    A row across two stripes is sent as two ordinary changes instead.
 
     Args:
-        places: ``i64[count]``, rows from the first byte of the commit's range.
+        places: ``i64[count]``, index of each row from the first byte of the commit's range.
         values: ``[count, ...]`` of the region's dtype, C-contiguous.
     """
     count = places.size
@@ -209,7 +211,7 @@ def scatter_operand(places: NDArray[np.int64], values: NDArray[Any]) -> NDArray[
 
 
 class OptimizerCode(IntEnum):
-    """Number of an optimizer in journals and messages; never reused, apart from kernels'."""
+    """Number of an optimizer in journals and messages; never reused, and no kernel's number."""
 
     MOMENTUM = 64
     NESTEROV = 65
@@ -223,10 +225,10 @@ class Optimizer:
 
     Attributes:
         parameters: names of its parameters, in order, lr first; at most four.
-        defaults: of all but lr, which must be given.
+        defaults: of all parameters but lr, which is required.
         states: names of its sibling regions, in order.
-        initial: parameters that a state begins as, where it is new: name, state and default.
-            They are no part of a step; states without one begin as zeros.
+        initial: parameters with the initial value of a new state: name, state and default.
+            They are not part of a step. Other states begin as zeros.
     """
 
     parameters: tuple[str, ...]
@@ -248,7 +250,7 @@ OPTIMIZERS: Final[dict[OptimizerCode, Optimizer]] = {
 
 
 def check_parameters(code: OptimizerCode, parameters: Parameters) -> None:
-    """Raise ConfigError unless these are the optimizer's parameters, finite and in range."""
+    """Raise ConfigError unless the optimizer's parameters are complete, finite and in range."""
     names = OPTIMIZERS[code].parameters
     if len(parameters) != len(names):
         raise ConfigError("an optimizer needs its parameters", optimizer=code.name, names=names)

@@ -1,18 +1,18 @@
-"""The bytes of the address space: every segment's name, words and arithmetic. Pure.
+"""Layout of shared memory: names, words and sizes of all segments. Pure.
 
 One memory node NAME owns these POSIX shared-memory objects (all of mode 0600):
 
-    smbox.NAME.node              superblock: who owns this memory, high-water mark
+    smbox.NAME.node              superblock: owner of the memory, high-water mark
     smbox.NAME.locks             empty file; one OFD lock byte per stripe, slot and node
     smbox.NAME.region.OFFSET     one region: header page, stripe table, data
     smbox.NAME.slot.ID           one writer's journal slot: header page, undo areas
-    smbox.NAME.channels          applied numbers of the remote channels, a row each
+    smbox.NAME.channels          applied numbers of the remote channels, one row each
     smbox.NAME.ring.ID           old bytes of a channel's last answers
-    smbox.NAME.cookie            the nonce that proves a client shares this /dev/shm
-    smbox.NAME.building.TOKEN    a segment that is not whole yet; renamed when it is
+    smbox.NAME.cookie            the secret that proves that a client shares this /dev/shm
+    smbox.NAME.building.TOKEN    an incomplete segment; renamed when it is complete
 
-OFFSET has 12 hex digits, ID 16. Words are unsigned, little-endian and 8 bytes wide
-at multiples of 8, so that each is written by one plain store (x86 and arm64 do not tear it).
+OFFSET has 12 hex digits, ID 16. Words are unsigned, little-endian and 8 bytes wide at multiples
+of 8. One plain store writes a word; x86 and arm64 do not tear it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Final
 from smbox.dtypes import TABLE
 
 PREFIX: Final = "smbox."
-FORMAT_NUMBER: Final = 3  # of what the words mean
+FORMAT_NUMBER: Final = 3  # version of the meaning of the words
 PAGE_NBYTES: Final = 4096
 WORD_NBYTES: Final = 8
 
 STRIPE_NBYTES: Final = 512 * 1024
-"""Bytes of a stripe. With 1 MiB, stripe and journal fall out of a core's L2 where the L3 is
-shared with neighbours: the same commit loop then ran at 0.55 of a copy instead of 0.92."""
+"""Bytes of a stripe. With 1 MiB, stripe and journal do not fit into a core's L2 cache; where
+the L3 cache was shared, the commit then ran at 0.55 of a copy's speed instead of 0.92."""
 
 NAME_NBYTES_MAX: Final = 200
 SHAPE_NDIM_MAX: Final = 8
@@ -52,20 +52,20 @@ class Superblock:
     PID: Final = 8
     PID_STARTED: Final = 9  # start time of the owner in ticks since boot
     MEMORY_NBYTES: Final = 10  # the node's limit
-    FIRST_OFFSET: Final = 11  # of the first region, random: see below
-    STOPPING: Final = 12  # 1 once the removal of this memory has begun: it ends in nothing
+    FIRST_OFFSET: Final = 11  # of the first region; random, see FIRST_OFFSETS
+    STOPPING: Final = 12  # 1 once the removal of this memory has begun
     WORDS: Final = 13
 
 
 FIRST_OFFSET_UNIT: Final = 1 << 30
 FIRST_OFFSETS: Final = (1 << 14) - 1
-"""A memory's offsets begin at a random multiple of 1 GiB below 16 TiB, not at 0, which means
-nothing: an address kept from another memory of the same node lies most likely in none of its
-regions. Of 2**48 bytes of addresses 15/16 are left."""
+"""A memory's offsets begin at a random multiple of 1 GiB, not 0, below 16 TiB. An old address
+from another memory of the same node then most likely lies in no region. At least 15/16 of the
+2**48 addresses remain."""
 
 
 class RegionHeader:
-    """Words of the first page of a region; the name's UTF-8 bytes follow them."""
+    """Words of a region's header page; the UTF-8 bytes of its name follow them."""
 
     NBYTES: Final = PAGE_NBYTES
     MAGIC_VALUE: Final = 0x4E47455258424D53  # "SMBXREGN"
@@ -80,7 +80,7 @@ class RegionHeader:
     DTYPE: Final = 10
     NDIM: Final = 11
     SHAPE: Final = 12  # SHAPE_NDIM_MAX words
-    TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its own region
+    TOKEN_LOW: Final = 20  # the creator's token: a repeated CREATE finds its region by it
     TOKEN_HIGH: Final = 21
     NAME_LENGTH: Final = 22
     WORDS: Final = 24  # words 6, 7 and 23 are not used
@@ -90,13 +90,13 @@ class RegionHeader:
 class RegionState:
     """Values of ``RegionHeader.STATE``."""
 
-    BUILDING: Final = 1  # its creator still writes the first contents; only it has the address
+    BUILDING: Final = 1  # its creator still writes the contents; nobody else has the address
     LIVE: Final = 2
     FREED: Final = 3
 
 
 class RegionKind:
-    """Values of ``RegionHeader.KIND``: what the contents mean."""
+    """Values of ``RegionHeader.KIND``: the meaning of the contents."""
 
     ARRAY: Final = 1
     COUNTER: Final = 2  # one int64
@@ -106,32 +106,32 @@ class RegionKind:
 class Consistency:
     """Values of ``RegionHeader.CONSISTENCY``."""
 
-    STRIPE: Final = 1  # each stripe's changes are commits
-    NONE: Final = 3  # Hogwild: no lock, no journal, atomic by word only; 2 is not used again
+    STRIPE: Final = 1  # changes of a stripe are commits
+    NONE: Final = 3  # Hogwild: no lock, no journal, only words are atomic; 2 is reserved
     NAMES: Final = {STRIPE: "stripe", NONE: "none"}
 
 
 class Stripe:
     """Words of one row of a region's stripe table (64 bytes, a cache line).
 
-    The sequence word is ``commits << 16 | undone << 1 | open``: a commit and an undo each close
-    it by one store. Readers compare words; ``commits`` of all stripes add up to the version.
+    The sequence word is ``commits << 16 | undone << 1 | open``. A commit and an undo each close
+    it by one store. Readers compare words. The sum of all ``commits`` is the region's version.
     """
 
     NBYTES: Final = 64
     WORDS: Final = NBYTES // WORD_NBYTES
     SEQUENCE: Final = 0
     WRITER: Final = 1  # id of the journal slot of the last writer
-    OPEN: Final = 1  # bit of the sequence word: a commit is under way, or its writer died
+    OPEN: Final = 1  # bit of the sequence word: a commit is in progress, or its writer died
     COMMITS_SHIFT: Final = 16
 
 
 class Slot:
-    """Words of the first page of a journal slot; undo areas follow.
+    """Words of the first page of a journal slot; the undo areas follow.
 
-    A commit changes one stripe, or for a server-side optimizer one stripe and its siblings:
-    the same range of the regions that hold the optimizer's state. Each extent has an undo area;
-    all of them fill a huge page, without which a commit takes a quarter longer.
+    A commit changes one stripe. A step of a server-side optimizer also changes the same range
+    of the sibling regions with the optimizer's state. Each of these extents has an undo area.
+    All areas fill a huge page; without it a commit takes a quarter longer.
     """
 
     EXTENTS_MAX: Final = 4
@@ -148,14 +148,14 @@ class Slot:
     STRIPE: Final = 7  # index of the stripe
     FIRST: Final = 8  # byte range in the region's data
     LIMIT: Final = 9
-    PROGRESS: Final = 10  # how many bytes from FIRST have been saved
-    EXTENTS: Final = 11  # how many of the next four are in use
+    PROGRESS: Final = 10  # number of bytes from FIRST that are saved
+    EXTENTS: Final = 11  # number of the next words that are in use
     REGION: Final = 12  # global addresses, EXTENTS_MAX words
     CHANNEL: Final = 16  # row of the channel table + 1, or 0
     SERIAL: Final = 17  # of that row
     NUMBER: Final = 18
-    RING: Final = 19  # id of the ring file that holds the old bytes, or 0: they are here
-    RING_OFFSET: Final = 20  # where in that file
+    RING: Final = 19  # id of the ring with the old bytes; 0: undo area 0 has them
+    RING_OFFSET: Final = 20  # byte of the ring
     WORDS: Final = 21
 
 
@@ -165,8 +165,8 @@ class SlotState:
     BITS: Final = 2
     MASK: Final = (1 << BITS) - 1
     FREE: Final = 0
-    ARMED: Final = 1  # a commit may have begun to change the stripe: old bytes go back
-    COMMITTED: Final = 2  # the change happened: only its last words may be missing
+    ARMED: Final = 1  # the commit may have changed the stripe: recovery undoes it
+    COMMITTED: Final = 2  # the commit happened: recovery completes its last words
 
 
 class Channel:
@@ -178,24 +178,24 @@ class Channel:
     CLIENT_HIGH: Final = 1
     CHANNEL: Final = 2  # the client's number of this channel
     APPLIED: Final = 3  # number of the last change applied; only the node writes it
-    USED: Final = 4  # 1 once the row belongs to somebody; written last
-    GENERATION: Final = 5  # of the connection that the client said HELLO on last
-    SERIAL: Final = 6  # of this use of the row; never used again
+    USED: Final = 4  # 1 if the row is in use; written last
+    GENERATION: Final = 5  # of the connection of the client's last HELLO
+    SERIAL: Final = 6  # of this use of the row; never reused
 
 
 class Ring:
     """A channel's ring of answers: the heads of ENTRIES entries, then the entries.
 
-    A client sends number n only when n - ENTRIES is acknowledged, so no entry is overwritten
-    that could still be asked for, or is still being sent. Answers of whole stripes lie side by
-    side: they are sent as one. A ring is as large as the answers that it is made for.
+    A client sends number n only after n - ENTRIES is acknowledged. So no entry is overwritten
+    that may be requested again or is being sent. Answers of entire stripes are contiguous and
+    sent as one. The size of the entries is that of the longest answer so far, rounded up.
     """
 
     ENTRIES: Final = 32
     HEAD_WORDS: Final = 8  # of an entry: a cache line
     NUMBER: Final = 0  # word of the head
     ANSWER_NBYTES: Final = 1
-    OLD_OFFSET: Final = PAGE_NBYTES  # behind the heads
+    OLD_OFFSET: Final = PAGE_NBYTES  # after the heads
     ENTRY_NBYTES_MIN: Final = 64
 
 
@@ -217,7 +217,7 @@ _NUMBERS: Final = sorted(
 ) + [f"{dtype.name} = {dtype.code}" for dtype in TABLE]
 _HASH: Final = sha256("\n".join(_NUMBERS).encode()).digest()
 FORMAT: Final = FORMAT_NUMBER | int.from_bytes(_HASH[:6], "little") << 16
-"""In superblock, regions and slots: the format number, and 48 bits of a hash of the above."""
+"""The format in superblock, regions and slots: FORMAT_NUMBER and 48 bits of a layout hash."""
 
 
 def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:
@@ -226,12 +226,12 @@ def align(nbytes: int, unit: int = PAGE_NBYTES) -> int:
 
 
 def stripe_count(nbytes: int) -> int:
-    """Count the stripes of ``nbytes`` of data; an empty region has one, for its version."""
+    """Return the number of stripes of ``nbytes``; an empty region has one, for its version."""
     return max(1, -(-nbytes // STRIPE_NBYTES))
 
 
 def data_offset(nbytes: int) -> int:
-    """Return where the data of a region of ``nbytes`` begins in its segment."""
+    """Return the first data byte in the segment of a region of ``nbytes``."""
     return RegionHeader.NBYTES + align(stripe_count(nbytes) * Stripe.NBYTES)
 
 
@@ -251,7 +251,7 @@ def locks_name(name: str) -> str:
 
 
 def cookie_name(name: str) -> str:
-    """Name the segment that holds the nonce of node ``name``."""
+    """Name the segment that holds the secret of node ``name``."""
     return f"{PREFIX}{name}.cookie"
 
 
@@ -261,17 +261,17 @@ def channels_name(name: str) -> str:
 
 
 def ring_id(serial: int, entry_nbytes: int) -> int:
-    """Name the ring of a channel, by serial, whose entries have this size, a power of 2."""
+    """Return the id of a channel's ring whose entries have this size, a power of 2."""
     return serial << 8 | entry_nbytes.bit_length() - 1
 
 
 def ring_serial(ring: int) -> int:
-    """Return the serial of the channel whose ring has this id."""
+    """Return the channel's serial of a ring id."""
     return ring >> 8
 
 
 def ring_entry_nbytes(ring: int) -> int:
-    """Return the size of the entries of the ring of this id."""
+    """Return the size of the entries of a ring id."""
     return 1 << (ring & 0xFF)
 
 

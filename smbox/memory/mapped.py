@@ -1,8 +1,8 @@
-"""A region as this process maps it: header, stripe table and data; and one in the making.
+"""Mapped regions (header, stripe table and data), and the creation of regions.
 
-A region is built under a temporary name and renamed when whole, so that nobody, and no
-restarted node, ever sees half of one. Large ones take a while (a first touch of a page runs
-at about 2 GB/s): ``Building.step`` does a slice, so that a node serves others in between.
+A region is built under a temporary name and renamed when it is complete: no process, and no
+restarted node, sees an incomplete one. The first access to new pages runs at about 2 GB/s, so
+``Building.step`` does one slice, and the node serves other requests between slices.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ SLICE_NBYTES: Final = 8 * 1024 * 1024
 
 
 class MappedRegion:
-    """One region in this process's memory.
+    """A region that this process has mapped.
 
     Attributes:
-        spec: what the region is.
+        spec: description of the region.
         address: its global address.
-        offset: the address less its node: where its stripes' lock bytes begin.
-        header: the header's words.
-        table: ``u64[stripes, 8]``, a row of words per stripe.
+        offset: of the address within the node; the lock byte of the first stripe.
+        header: words of the header.
+        table: ``u64[stripes, 8]``, one row for each stripe.
         data: ``u8[nbytes]``.
         dtype_code: number of the element type.
-        unit_scale: 1, as the native library takes it for these elements.
-        block: the same as ``struct region``, for the native library.
-        extents: itself, as the regions of an order.
+        unit_scale: 1 in the type of an order's scale for these elements.
+        block: the ``struct region`` of the native library.
+        extents: the part of an order that names this region alone.
 
     Args:
         node: name of the memory node.
-        segment: the region's segment; owned from here on.
+        segment: the region's segment; this object closes it.
     """
 
     def __init__(self, node: str, segment: Segment) -> None:
@@ -52,7 +52,7 @@ class MappedRegion:
         self.offset = self.address & OFFSET_MAX
         self.stripe_count = layout.stripe_count(self.nbytes)
         if segment.nbytes != layout.segment_nbytes(self.nbytes):
-            raise SegmentError(f"{segment.name} has not the size that its header says")
+            raise SegmentError(f"{segment.name} does not have the size of its header")
         if segment.name != layout.region_name(node, self.offset):
             raise SegmentError(f"{segment.name} has another address in its header")
         begin = layout.data_offset(self.nbytes)
@@ -81,13 +81,13 @@ class MappedRegion:
 
         Raises:
             RegionFreedError: no such segment: the region at this address was freed.
-            SegmentError: it is damaged, of another format, or cannot be mapped just now.
+            SegmentError: it is damaged, has another format, or cannot be mapped.
         """
         try:
             segment = Segment.attach(layout.region_name(node, offset))
         except NoSegmentError as error:
             raise RegionFreedError(
-                "the region at this address is gone", offset=offset
+                "the region at this address does not exist any more", offset=offset
             ) from error
         return cls(node, segment)
 
@@ -97,21 +97,21 @@ class MappedRegion:
         return int(self.header[RegionHeader.STATE])
 
     def version(self) -> int:
-        """Return how many changes have been committed, as the sum over stripes."""
-        if len(self.table) == 1:  # of most small regions, and a sum costs ten times that
+        """Return the number of commits: the sum over all stripes."""
+        if len(self.table) == 1:  # most regions; the sum below takes ten times as long
             return int(self.table[0, Stripe.SEQUENCE]) >> Stripe.COMMITS_SHIFT
         return int((self.table[:, Stripe.SEQUENCE] >> np.uint64(Stripe.COMMITS_SHIFT)).sum())
 
     def array(self) -> NDArray[Any]:
-        """View the whole data in the region's shape and dtype."""
+        """View the data in the region's shape and dtype."""
         return self.data.view(self.spec.dtype.numpy).reshape(self.spec.shape)
 
     def lock_byte(self, stripe: int) -> int:
-        """Return the lock byte of a stripe: its own global offset."""
+        """Return the lock byte of a stripe: the offset of its first byte within the node."""
         return self.offset + stripe * STRIPE_NBYTES
 
     def may_overlap(self, array: NDArray[Any]) -> bool:
-        """Tell whether an array may lie in this mapping of the region's data."""
+        """Return whether an array may share memory with this mapping."""
         return np.may_share_memory(array, self.data)
 
     def check_usable(self) -> None:
@@ -120,23 +120,23 @@ class MappedRegion:
             raise RegionFreedError("the region was freed", name=self.spec.name)
 
     def close(self) -> None:
-        """Drop the mapping; views that others hold stay valid."""
+        """Drop the mapping; views of it stay valid."""
         for view in ("header", "table", "data"):
             setattr(self, view, getattr(self, view)[:0].copy())
         self.segment.close()
 
 
 class Building:
-    """A region that is being made.
+    """A region that is being created.
 
     Args:
         node: name of the memory node.
-        spec: what it will be.
-        address: its global address, already taken.
-        init: what every element begins with; None is zero.
+        spec: description of the region.
+        address: its allocated global address.
+        init: initial value of every element; None: 0.
 
     Raises:
-        OutOfMemoryError: /dev/shm has no room; nothing is left.
+        OutOfMemoryError: /dev/shm has no room; no segment is left.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class Building:
         self._segment = Segment.create_sparse(name, nbytes)
 
     def step(self) -> bool:
-        """Allocate and fill one slice; True when all is done.
+        """Allocate and fill the next slice; return whether the region is complete.
 
         Raises:
-            OutOfMemoryError: somebody else took the room; call ``abandon``.
+            OutOfMemoryError: /dev/shm has no room; call ``abandon``.
         """
         first = self._next
         limit = min(first + SLICE_NBYTES, self._segment.nbytes)
@@ -168,10 +168,11 @@ class Building:
         return limit == self._segment.nbytes
 
     def finish(self, state: int) -> MappedRegion:
-        """Write the header and give the segment its name.
+        """Write the header and rename the segment.
 
         Args:
-            state: ``RegionState.LIVE``, or ``BUILDING`` where its creator fills it first.
+            state: ``RegionState.LIVE``, or ``BUILDING`` if the creator still writes its
+                contents.
         """
         page = self._segment.bytes[: RegionHeader.NBYTES]
         region_header.write(page, self.spec, self._address, state)
@@ -179,7 +180,7 @@ class Building:
         return MappedRegion(self._node, self._segment)
 
     def abandon(self) -> None:
-        """Give up: nothing is left of it."""
+        """Cancel the creation; no segment is left."""
         self._segment.unlink()
         self._segment.close()
 
@@ -192,7 +193,7 @@ class Building:
 
 
 def _element(spec: RegionSpec, init: float) -> NDArray[Any] | None:
-    """Return what every element begins with; None: zeros, which a new segment has."""
+    """Return the initial value of the elements; None: zeros, which a new segment has."""
     number = float(init) if spec.dtype.kind == "float" else init
     element: NDArray[Any] = np.asarray(number, dtype=spec.dtype.numpy)
-    return element if any(element.tobytes()) else None  # -0.0 is no 0
+    return element if any(element.tobytes()) else None  # -0.0 is not all zeros

@@ -1,4 +1,4 @@
-"""All the memory of one node: owned, recovered, and rebuilt from the directory alone."""
+"""The memory of a node, as its owner opens, recovers, uses and closes it."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _LOG = logging.getLogger(__name__)
 
 
 class NodeMemory:
-    """The memory of a node while this process owns it.
+    """The memory of a node that this process owns.
 
     Attributes:
         name: of the node.
-        superblock: who owns it, and its addresses.
+        superblock: owner and addresses.
         writer: the node's own journal slot.
-        channels: the remote channels and their applied numbers.
+        channels: the remote channels.
         regions: the mapped regions, by global address.
-        cookie: the nonce whose knowledge proves a shared /dev/shm.
+        cookie: the secret that proves a shared /dev/shm.
 
     Args:
         name: of the node.
-        superblock: owned.
+        superblock: of the memory.
     """
 
     def __init__(self, name: str, superblock: OwnedSuperblock) -> None:
         self.name = name
         self.superblock = superblock
         self.cookie = _cookie_of(name)
-        self.channels = ChannelTable.open(name)
+        self.channels = ChannelTable(name)
         self.regions: dict[int, MappedRegion] = {}
-        self._damaged: set[int] = set()  # slots of which was logged that they are
+        self._damaged: set[int] = set()  # slots whose damage was logged
         for left in listing(f"{layout.PREFIX}{name}.building."):
             unlink(left)
         self.sweep_slots()
@@ -54,11 +54,11 @@ class NodeMemory:
 
     @classmethod
     def open(cls, name: str, memory_nbytes: int, node_id: int = 0) -> Self:
-        """Take the memory of node ``name``, or make it; recover all that its dead left open.
+        """Take the memory of node ``name`` or create it; recover the commits of dead writers.
 
         Raises:
-            NodeOwnedError: a living node owns it; nothing was changed.
-            SegmentError: it is of another format or node id; nothing was changed.
+            NodeOwnedError: a running node owns it; nothing was changed.
+            SegmentError: it has another format or node id; nothing was changed.
             OutOfMemoryError: no room for the node's own segments.
         """
         superblock = OwnedSuperblock.own(name, memory_nbytes, node_id)
@@ -70,10 +70,10 @@ class NodeMemory:
             raise
 
     def begin(self, spec: RegionSpec, init: float | None = None) -> Building:
-        """Begin to make a region at a fresh address.
+        """Begin to create a region at a new address.
 
         Raises:
-            OutOfMemoryError: beyond the node's limit, or no room; nothing changed.
+            OutOfMemoryError: the node's limit is reached, or there is no room; nothing changed.
             LimitError: the region alone is larger than the node's memory.
         """
         wanted = layout.segment_nbytes(spec.nbytes)
@@ -91,8 +91,8 @@ class NodeMemory:
     def _claim(self, name: str, wanted: int, limit: int) -> None:
         """Raise OutOfMemoryError unless the node has room for ``wanted`` bytes of a region.
 
-        Counting all segments takes a while when there are thousands, so it is done anew
-        after a quarter as many creations as there are regions, and before saying no.
+        Counting the bytes of thousands of segments is slow. They are counted before a request
+        is rejected, and each time a quarter as many regions were created as exist.
         """
         self._claimed_nbytes += wanted
         self._claims_left -= 1
@@ -111,26 +111,26 @@ class NodeMemory:
         self._claims_left = len(self.regions) // 4
 
     def add(self, region: MappedRegion) -> None:
-        """Take a finished region into the directory."""
+        """Add a finished region."""
         self.regions[region.address] = region
 
     def publish(self, region: MappedRegion) -> None:
-        """Make a region under construction live."""
+        """Change the state of a region from BUILDING to LIVE."""
         region.header[RegionHeader.STATE] = RegionState.LIVE
 
     def free(self, region: MappedRegion) -> None:
-        """End a region: its memory goes with the last mapping of it, whosever that is."""
+        """Free a region; its memory is freed with the last mapping of any process."""
         del self.regions[region.address]
         _remove(region)
 
     def used_nbytes(self) -> int:
-        """Return the bytes of all segments of this node, journals and rings counted in."""
+        """Return the bytes of all segments of this node, including journals and rings."""
         return sum(size(name) for name in listing(f"{layout.PREFIX}{self.name}."))
 
     def sweep_slots(self) -> int:
         """Recover and remove the slots of dead local clients; return how many.
 
-        One that cannot be recovered is logged, once, and left: what it left open stays so.
+        A slot that cannot be recovered is logged once and stays, and its stripe stays open.
         """
         swept = 0
         for slot_id in journal.slot_ids(self.name):
@@ -144,25 +144,21 @@ class NodeMemory:
         return swept
 
     def close(self, *, keep: bool) -> None:
-        """End the ownership; unless ``keep``, remove all of this node's memory."""
-        if not keep:
-            self._tell_end()
+        """End the ownership; unless ``keep``, remove all memory of the node."""
+        if not keep:  # as ``remove_all``, but by this process's mappings, not by name
+            self.superblock.mark_stopping()
+            for region in self.regions.values():
+                region.header[RegionHeader.STATE] = RegionState.FREED
         self._drop()
         if not keep:
             unlink_all(self.name)
         self.superblock.close()
 
     def abandon(self) -> None:
-        """End the ownership of a start that is refused: what it found stays, and only that."""
+        """End the ownership after a failed start; remove only the segments that it created."""
         self._drop()
         self.superblock.undo()
         self.superblock.close()
-
-    def _tell_end(self) -> None:
-        """Do what ``remove_all`` does first, by the memory itself: names may be others' now."""
-        self.superblock.mark_stopping()
-        for region in self.regions.values():
-            region.header[RegionHeader.STATE] = RegionState.FREED
 
     def _drop(self) -> None:
         for region in self.regions.values():
@@ -176,18 +172,18 @@ class NodeMemory:
             region = MappedRegion(self.name, Segment.attach(name))
             if region.state == RegionState.LIVE:
                 self.regions[region.address] = region
-            else:  # freed in the moment of a kill, or of a client of the node that was
+            else:  # left by a kill: freed but not removed, or not completely created
                 _remove(region)
 
 
 def _remove(region: MappedRegion) -> None:
-    region.header[RegionHeader.STATE] = RegionState.FREED  # told to all who map it
+    region.header[RegionHeader.STATE] = RegionState.FREED  # for all processes that map it
     region.segment.unlink()
     region.close()
 
 
 def _cookie_of(name: str) -> bytes:
-    """Return the node's nonce; a restarted node keeps it, for its clients know it.
+    """Return the node's secret; a restarted node keeps it, because its clients have it.
 
     Raises:
         SegmentError: it is damaged.
@@ -199,8 +195,8 @@ def _cookie_of(name: str) -> bytes:
     with attach_or_create(name, layout.cookie_name(name), COOKIE_NBYTES, fill) as segment:
         if segment.nbytes != COOKIE_NBYTES:
             raise SegmentError(
-                f"segment {segment.name} is damaged: it has not {COOKIE_NBYTES} bytes;"
-                " remove it: the node makes another",
+                f"segment {segment.name} is damaged: it does not have {COOKIE_NBYTES} bytes;"
+                " remove it: the node creates another",
                 nbytes=segment.nbytes,
             )
         return segment.bytes.tobytes()

@@ -1,6 +1,6 @@
 """Orders to the native library: the structs of smbox/native/native.h, filled from Python.
 
-Addresses of arrays are plain numbers here: the caller of the library holds the arrays.
+Addresses of arrays are plain numbers: the caller keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ source, scale, parameters, output_to, channel, number and done. A bound method s
 """
 write_reading = struct.Struct("<9Q16x").pack_into
 write_range_reading = struct.Struct("<3Q24x3Q16x").pack_into
-"""Write a reading: all words up to ``done``; and that of a range, without those of rows."""
+"""Write a ``struct reading`` up to ``done``: of rows, or of a range (no fields of rows)."""
 ORDER_DONE: Final = 17
 READING_DONE: Final = 8
-"""Words of an order, and of a reading: how far it is."""
+"""Index of the word ``done`` of an order, and of a reading."""
 
 _byte_of = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
 
 class Output(IntEnum):
-    """What a commit hands back to its caller."""
+    """What a commit outputs besides the change."""
 
     __hash__ = int.__hash__
 
     NOTHING = 0
-    MOVED = 1  # of ELASTIC: the operand, moved
-    DELTA = 2  # of ELASTIC: what was added
+    MOVED = 1  # of ELASTIC: the moved operand x - d
+    DELTA = 2  # of ELASTIC: the change d
     OLD = 3  # the old bytes
     NEW = 4  # the new bytes
 
 
 class Result(IntEnum):
-    """How an order, or a read, ended."""
+    """How an order or a read ended."""
 
     DONE = 0
     BUSY = 1
@@ -63,7 +63,7 @@ class Result(IntEnum):
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where an array's data begins; the quickest of the ways that Python has."""
+    """Return the address of an array's data, in the fastest way that Python has."""
     try:
         return _addressof(_byte_of(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only, empty, or of ml_dtypes
@@ -72,16 +72,16 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 class Block:
-    """Some bytes at a fixed address that C reads and writes.
+    """Bytes at a fixed address, which C reads and writes.
 
     Attributes:
-        bytes: to pack into.
-        words: the same as 64-bit words.
+        bytes: as a bytearray.
+        words: as 64-bit words.
         address: of the first byte.
-        ref: the same as an argument of the library.
+        ref: the address as an argument of a native function.
 
     Args:
-        nbytes: how many; of whole words.
+        nbytes: a multiple of 8.
     """
 
     __slots__ = ("_keeper", "address", "bytes", "ref", "words")
@@ -89,20 +89,20 @@ class Block:
     def __init__(self, nbytes: int) -> None:
         self.bytes = bytearray(max(8, nbytes))
         self.words = memoryview(self.bytes).cast("Q")
-        # It cannot move now.
+        # The export of the buffer prevents that it is resized and moves.
         self._keeper = (ctypes.c_char * len(self.bytes)).from_buffer(self.bytes)
         self.address = ctypes.addressof(self._keeper)
         self.ref = ctypes.byref(self._keeper)
 
     def ref_at(self, nbytes: int) -> Any:
-        """Return ``ref`` to the byte ``nbytes`` behind the first."""
+        """Return the address of byte ``nbytes`` as an argument of a native function."""
         return ctypes.byref(self._keeper, nbytes)
 
 
 def block_of(*words: int) -> Block:
     """Return a struct of native.h, such as ``struct region``, with these words.
 
-    It is valid as long as the arrays are whose addresses it holds.
+    It is valid as long as the arrays exist whose addresses it holds.
     """
     block = Block(8 * len(words))
     struct.pack_into(f"<{len(words)}Q", block.bytes, 0, *words)
@@ -110,19 +110,13 @@ def block_of(*words: int) -> Block:
 
 
 def extents_of(regions: Sequence[Block]) -> bytes:
-    """Return the part of an order that names its regions: the region and its siblings."""
+    """Return the fields of an order that name its regions: the region and its siblings."""
     addresses = [block.address for block in regions] + [0] * 3
     return _EXTENTS.pack(len(regions), *addresses[:4])
 
 
 def order_outcome(block: Block, place: int = 0) -> tuple[int, int, int, int]:
-    """Return byte done, result, address of the region that blocks, and its stripe."""
+    """Return the byte done, the result, and address and stripe of the blocking region."""
     at = place * ORDER_WORDS + ORDER_DONE
     done, result, blocked, stripe = block.words[at : at + 4]
     return done, result, blocked, stripe
-
-
-def reading_outcome(block: Block) -> tuple[int, int, int]:
-    """Return bytes (or rows) done, result, and the stripe that blocks."""
-    done, result, stripe = block.words[READING_DONE : READING_DONE + 3]
-    return done, result, stripe

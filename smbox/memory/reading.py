@@ -1,18 +1,17 @@
-"""Reads: each stripe as between two commits, or many stripes as of one moment.
+"""Reads of mapped regions, locks of a range for snapshots, and stamps for zero-copy reads.
 
-The reader of single stripes is smbox/native/read.c: it never brings half of a commit.
+The reader of single stripes is smbox/native/read.c: it never returns a part of a commit.
 
-For a snapshot stripes are locked in ascending order and kept, each as soon as it is free.
-Writers of single stripes only try and never wait inside the memory, so nobody can wait in a
-circle, and a holder that has begun does not starve, as long as it is driven. Who leaves it lets
-go first.
+A snapshot locks its stripes in ascending order, each as soon as it is free, and keeps them.
+Writers of single stripes do not wait while they hold a lock, so no deadlock is possible. A
+snapshot does not starve as long as its caller retries. A caller that gives up releases the
+locks.
 
-By a stamp a reader far away knows that bytes are whole which were sent uncopied: a sequence
-lock whose reader is at the other end of the wire (Boehm, "Can seqlocks get along with
-programming language memory models?", MSPC 2012). It is taken before the bytes are sent and once
-more when they have arrived. If it is the same, no commit began, went on or ended in between. It
-is a digest of the sequence words: a sum could stay the same when one word falls, as the count
-of undone commits does when it wraps.
+A stamp validates a zero-copy read over the wire: a seqlock whose reader is a remote client
+(Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). It is
+computed before the bytes are sent and again after they have arrived. If both are equal, no
+commit began, continued or ended in between. It is a digest of the sequence words, not a sum: a
+sum could stay the same when the count of undone commits of one stripe wraps to 0.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from smbox.memory.orders import READING_DONE, Block, address_of, write_range_rea
 from smbox.native import library
 
 CHANGING: Final = 0
-"""The stamp of what is being changed just now: equal to no other, and not to itself."""
+"""The stamp of a range with an open stripe. It never validates a read, not even if repeated."""
 
 _DONE: Final = int(orders.Result.DONE)
 
 
 class Reader:
-    """Reads of one thread; where a read was stopped, ``done`` says, and ``at`` goes on there.
+    """The reader of one thread.
 
     Attributes:
-        done: bytes, or rows, that the last read has brought.
+        done: bytes, or rows, that the last read has copied; a stopped read continues there.
 
     Args:
-        locks: an open of the lock file that is the thread's own.
+        locks: an open lock file that only this thread uses.
     """
 
     __slots__ = ("_block", "_locks", "_long", "_short", "done")
@@ -67,7 +66,7 @@ class Reader:
         operand: int = 0,
         done: int = 0,
     ) -> bool:
-        """Do one call of a ``read``, which raises nothing; True if all is there."""
+        """Make one native call of ``read``; return whether all is read. Raises no errors."""
         block, nbytes = self._block, limit - first
         code = operand or region.dtype_code
         write_range_reading(
@@ -87,20 +86,20 @@ class Reader:
         operand: int = 0,
         done: int = 0,
     ) -> None:
-        """Copy bytes ``[first, limit)`` of a region, each stripe as between two commits.
+        """Copy bytes ``[first, limit)`` of a region; each stripe is as of one moment.
 
         Args:
             region: the region.
-            first: first byte of its data that is wanted.
-            limit: byte behind the last.
+            first: first byte of its data.
+            limit: byte after the last one.
             out: C-contiguous; as many elements as the range has.
-            operand: dtype code of ``out``; 0: the region's. A float32 region is also read as
-                float16 or bfloat16, rounded to nearest.
-            done: bytes that an earlier call has brought.
+            operand: dtype code of ``out``; 0: the region's. A float32 region can also be read
+                as float16 or bfloat16, rounded to nearest.
+            done: bytes that an earlier call has copied.
 
         Raises:
-            StripeBusy: a writer is in the middle of a commit; go on at ``done``.
-            RegionFreedError: the region was freed; ``out`` holds anything.
+            StripeBusy: a writer holds a stripe; continue at ``done``.
+            RegionFreedError: the region was freed; the contents of ``out`` are undefined.
         """
         while not self.read_once(region, first, limit, out, operand, done):
             self._clear(region)
@@ -116,15 +115,15 @@ class Reader:
         *,
         operand: int = 0,
     ) -> None:
-        """Copy rows; neighbours in ``places`` that lie in one stripe are of one moment.
+        """Copy rows; consecutive ``places`` in one stripe are read as of one moment.
 
-        A row across two stripes is read like a range, each stripe's part of it by itself.
-        After an error begin anew.
+        A row across two stripes is read like a range, one stripe after the other. After an
+        error the caller starts again.
 
         Args:
             region: the region.
             first: byte of its data where row 0 begins.
-            places: ``i64[count]``, C-contiguous: which rows; all of them lie in the region.
+            places: ``i64[count]``, C-contiguous: indices of rows, all in the region.
             row_nbytes: bytes of a row in the region, at least 1.
             out: ``[count, row]``, C-contiguous.
             operand: see ``read``.
@@ -145,8 +144,8 @@ class Reader:
     ) -> float:
         """Sum the products of two ranges of floats, in float64 and in a fixed order.
 
-        Each stripe of either is as between two commits; a range beside itself is read once.
-        ``done`` tells nothing.
+        Each stripe is as of one moment. If both ranges are the same, it is read once. ``done``
+        has no meaning afterwards.
 
         Args:
             region: of floats.
@@ -156,8 +155,8 @@ class Reader:
             nbytes: of each range.
 
         Raises:
-            StripeBusy: a writer is in the middle of a commit; call again.
-            RegionFreedError: one was freed.
+            StripeBusy: a writer holds a stripe; call again.
+            RegionFreedError: one of the regions was freed.
         """
         a = b = np.empty(nbytes, np.uint8)
         self.read(region, first, first + nbytes, a)
@@ -179,24 +178,24 @@ class Reader:
         return float(found)
 
     def _clear(self, region: MappedRegion) -> None:
-        """Note how far a call came, and recover the stripe that stopped it, or raise."""
-        self.done, result, stripe = orders.reading_outcome(self._block)
+        """Update ``done``, and recover the stripe that stopped the call, or raise."""
+        self.done, result, stripe = self._block.words[READING_DONE : READING_DONE + 3]
         clear_obstacle(region, result, stripe, self._locks)
 
 
 class RangeLock:
-    """The stripes of a range, that are, or are being, locked.
+    """Locks of all stripes of a range.
 
-    Locks belong to an open file: what commits through the same one would pass through these.
+    Locks belong to an open file: they do not exclude a commit that uses the same open file.
 
     Args:
         region: the region.
-        locks: an open of the lock file that the caller commits nothing with.
+        locks: an open lock file that the caller uses for no commits.
         first: byte of its data.
-        limit: byte behind the last, above ``first``.
+        limit: byte after the last one, above ``first``.
 
     Raises:
-        ConfigError: the region has no locks.
+        ConfigError: the region has consistency "none".
     """
 
     def __init__(self, region: MappedRegion, locks: LockFile, first: int, limit: int) -> None:
@@ -209,13 +208,13 @@ class RangeLock:
         self._locks = locks
 
     def acquire(self) -> None:
-        """Lock on, from where the last call stopped; returns when all are held.
+        """Lock the stripes that are not locked yet.
 
         A stripe that a dead writer left open is recovered.
 
         Raises:
-            StripeBusy: somebody else holds the next one; those before it stay held.
-            RegionFreedError: the region was freed; nothing stays held.
+            StripeBusy: another process holds the next stripe; the earlier ones stay locked.
+            RegionFreedError: the region was freed; no stripe stays locked.
         """
         while self._next < self._stripes.stop:
             if not self._locks.try_lock(self._region.lock_byte(self._next)):
@@ -229,10 +228,10 @@ class RangeLock:
             raise
 
     def copy_to(self, out: NDArray[np.uint8]) -> None:
-        """Copy the range while all its stripes are held: a snapshot; releases them.
+        """Lock all stripes, copy the range and release the locks: a snapshot.
 
         Args:
-            out: as many bytes as the range has.
+            out: as many bytes as the range.
 
         Raises:
             StripeBusy, RegionFreedError: as ``acquire``; call again.
@@ -244,7 +243,7 @@ class RangeLock:
             self.release()
 
     def release(self) -> None:
-        """Let all go; ``acquire`` begins anew."""
+        """Release all stripes; ``acquire`` starts again."""
         first = self._region.lock_byte(self._stripes.start)
         self._locks.unlock(first, len(self._stripes) * STRIPE_NBYTES)
         self._next = self._stripes.start

@@ -1,4 +1,4 @@
-"""What a region is: the limits of any, and the first page of one's segment as a value."""
+"""Descriptions of regions: header page, limits of names and shapes, equal layouts."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from smbox.memory.layout import (
 )
 
 NBYTES_LIMIT: Final = 1 << (OFFSET_BITS - 1)
-"""Half of the address space: a region has a header and a stripe table besides its data."""
+"""Half of the address space: the rest is for the header and the stripe table."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionDescription:
-    """A region as its creator, its header or a client describes it.
+    """The name, the type and the layout of a region.
 
     Attributes:
-        name: unique among the regions of its kind on a node; at most 200 UTF-8 bytes.
-        dtype: type of its elements.
+        name: unique among the node's regions of this kind; at most 200 bytes of UTF-8.
+        dtype: type of the elements.
         shape: at most 8 dimensions; ``()`` is one element.
         kind: a value of ``RegionKind``.
         consistency: a value of ``Consistency``.
@@ -58,17 +58,17 @@ class RegionDescription:
 
 @dataclass(frozen=True, slots=True)
 class RegionSpec(RegionDescription):
-    """What a region is made as.
+    """The description in a region's header.
 
     Attributes:
-        token: the creator's 128-bit token, or 0.
+        token: the creator's 128-bit token, which identifies a repeated request, or 0.
     """
 
     token: int = 0
 
 
 def write(page: NDArray[np.uint8], spec: RegionSpec, address: int, state: int) -> None:
-    """Fill the header page ``u8[4096]`` of a region; the magic word goes last."""
+    """Fill the header page ``u8[4096]`` of a region; the magic word is written last."""
     words = page.view(np.uint64)
     name = spec.name.encode()
     words[RegionHeader.FORMAT] = layout.FORMAT
@@ -92,14 +92,14 @@ def read(page: NDArray[np.uint8]) -> RegionSpec:
     """Read the header page of a region.
 
     Raises:
-        SegmentError: this is no region of this format, or its numbers contradict each other.
-        ConfigError: its consistency is unknown to this release.
+        SegmentError: this is not a region of this format, or its numbers are inconsistent.
+        ConfigError: this release does not know its consistency.
     """
     if page.nbytes < RegionHeader.NBYTES:
         raise SegmentError("this region is damaged: it is too short", nbytes=page.nbytes)
     words = [int(word) for word in page.view(np.uint64)[: RegionHeader.WORDS]]
     if words[RegionHeader.MAGIC] != RegionHeader.MAGIC_VALUE:
-        raise SegmentError("this segment is no smbox region")
+        raise SegmentError("this segment is not a region of smbox")
     if words[RegionHeader.FORMAT] != layout.FORMAT:
         raise SegmentError(
             "this region has another format; use the smbox release that made it",
@@ -136,32 +136,34 @@ def _decoded(name: NDArray[np.uint8]) -> str:
     try:
         return name.tobytes().decode()
     except UnicodeDecodeError as error:
-        raise SegmentError("this region's header is damaged: its name is no UTF-8") from error
+        raise SegmentError("this region's header is damaged: its name is not UTF-8") from error
 
 
 def check_limits(region: RegionDescription) -> None:
-    """Check that a region can have this name and this shape.
+    """Check the name, the dimensions and the size of a region.
 
     Raises:
-        LimitError: the name is empty or longer than a header holds, there are too many
-            dimensions, or the region would have no address.
-        ConfigError: the name holds characters that cannot be printed.
+        LimitError: the name is empty or too long, there are too many dimensions, or the region
+            is larger than the address space.
+        ConfigError: the name has characters that cannot be printed.
     """
     check_name(region.name)
     if len(region.shape) > SHAPE_NDIM_MAX:
         raise LimitError(
             f"a region has at most {SHAPE_NDIM_MAX} dimensions", shape=list(region.shape)
         )
-    extent = math.prod(max(length, 1) for length in region.shape)  # numpy counts so, too
+    extent = math.prod(max(length, 1) for length in region.shape)  # as numpy checks it
     if extent * region.dtype.itemsize >= NBYTES_LIMIT:
-        raise LimitError("a region of this size has no address", shape=list(region.shape))
+        raise LimitError(
+            "the region is larger than the address space", shape=list(region.shape)
+        )
 
 
 def check_consistency(region: RegionDescription) -> None:
-    """Check that a region's consistency is one that this release knows.
+    """Check that this release knows the consistency of a region.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it does not.
     """
     if region.consistency not in Consistency.NAMES:
         raise ConfigError(
@@ -172,7 +174,7 @@ def check_consistency(region: RegionDescription) -> None:
 
 
 def check_name(name: str) -> None:
-    """Check the name of a region; raises as ``check_limits``, and TypeError."""
+    """Check the name of a region; raises as ``check_limits``, or TypeError."""
     if not isinstance(name, str):
         raise TypeError(f"a region's name is a str, not {type(name).__name__}")
     nbytes = len(name.encode(errors="surrogatepass"))
@@ -181,11 +183,11 @@ def check_name(name: str) -> None:
             f"a region's name has 1 to {NAME_NBYTES_MAX} bytes of UTF-8", name_nbytes=nbytes
         )
     if not name.isprintable():
-        raise ConfigError("a region's name holds printable characters only", name=ascii(name))
+        raise ConfigError("a region's name has printable characters only", name=ascii(name))
 
 
 def check_same_layout(found: RegionDescription, wanted: RegionDescription) -> None:
-    """Check that an existing region is what somebody else would have created.
+    """Check that an existing region has the wanted layout.
 
     Raises:
         LayoutMismatchError: shape, dtype or consistency differ.

@@ -184,7 +184,7 @@ class Word:
 
 
 @contextmanager
-def create_atomically(node: str, name: str, nbytes: int) -> Iterator[Segment]:
+def create_filled(node: str, name: str, nbytes: int) -> Iterator[Segment]:
     """Create a segment of a node; it gets its name when the ``with`` block has filled it.
 
     It has ``nbytes`` zeros. A process that is killed meanwhile leaves no segment of this name.
@@ -209,7 +209,7 @@ def attach_or_create(
     try:
         return Segment.attach(name)
     except NoSegmentError:
-        with create_atomically(node, name, nbytes) as segment:
+        with create_filled(node, name, nbytes) as segment:
             fill(segment)
         return segment
 
@@ -218,11 +218,7 @@ def open_trusted(name: str, flags: int = 0) -> int:
     """Open a file of /dev/shm that only this user may write; return its descriptor.
 
     Other users can write to /dev/shm: they could place a symbolic link there, or a file that
-    they go on changing.
-
-    Args:
-        name: of the file.
-        flags: more flags of open(2); the file is always opened for reading and writing.
+    they go on changing. ``flags`` are more flags of open(2).
 
     Raises:
         NoSegmentError: the file does not exist.

@@ -1,4 +1,4 @@
-"""The core in C: commit, undo, reader and kernels, built when the package is installed.
+"""The native library: commit, recovery, reader and kernels in C, built at installation.
 
 Importing this package loads nothing. ``library.load`` loads the shared library.
 """

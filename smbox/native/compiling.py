@@ -1,7 +1,7 @@
-"""Build of the native library: its sources, flags, file name and compiler.
+"""Build of the native library: sources, flags, file name and compiler.
 
-The build hook (hatch_build.py) loads this file by its path, in an environment that has neither
-smbox nor its dependencies: it imports the standard library only.
+The build hook (hatch_build.py) loads this file by its path, in an environment without smbox and
+its dependencies. So it imports only the standard library.
 
     python smbox/native/compiling.py      # build the library beside its sources
 """
@@ -29,18 +29,18 @@ FLAGS: Final = (
     "-O3",
     "-fPIC",
     "-shared",
-    "-ffp-contract=off",  # every machine must round alike: no fused multiply-add
+    "-ffp-contract=off",  # no fused multiply-add: every machine must round equally
     "-fno-strict-aliasing",
     "-fwrapv",
     "-fvisibility=hidden",
-    "-falign-loops=64",  # a short loop across two cache lines is a tenth slower
+    "-falign-loops=64",  # a short loop in two cache lines is a tenth slower
 )
 WARNINGS: Final = (
     *("-Wall", "-Wextra", "-Wconversion", "-Wshadow"),
-    "-Wno-pass-failed",  # clang: some kernels have loops that no vector unit takes
+    "-Wno-pass-failed",  # clang: some loops of the kernels cannot be vectorized
 )
 GLIBC: Final = "2.17"
-"""The oldest glibc that a library built by zig runs on."""
+"""The oldest glibc on which a library built by zig runs."""
 PROBE: Final = """
 #include <fcntl.h>
 #include <math.h>
@@ -55,11 +55,11 @@ _IS_32_BIT: Final = sys.maxsize < 2**32
 
 
 class BuildError(Exception):
-    """The library cannot be built; the message says why and what to do."""
+    """The library cannot be built. The message says why and what to do."""
 
 
 def why_unwanted(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Tell why the library is neither built nor loaded on this machine; None if it is."""
+    """Return why the library is not built and loaded on this machine; None if it is."""
     if environ.get("SMBOX_NO_NATIVE") == "1":
         return (
             "SMBOX_NO_NATIVE=1 switches the native library off: unset it to map or serve memory"
@@ -75,7 +75,7 @@ def sources(folder: Path = FOLDER) -> list[Path]:
 
 
 def source_hash(folder: Path = FOLDER) -> str:
-    """Return 12 hexadecimal digits of the names and bytes of all sources, and of the flags."""
+    """Return 12 hexadecimal digits of a hash of the sources, their names and the flags."""
     digest = hashlib.sha256("\0".join(FLAGS).encode())
     for path in sources(folder):
         content = path.read_bytes()
@@ -85,20 +85,20 @@ def source_hash(folder: Path = FOLDER) -> str:
 
 
 def file_name(folder: Path = FOLDER, machine: str | None = None) -> str:
-    """Return the name of the library of these sources for a machine; default: this one."""
+    """Return the file name of the library for a machine; default: this one."""
     return f"_smbox-{machine or platform.machine()}-{source_hash(folder)}.so"
 
 
 def built_files(folder: Path = FOLDER) -> list[Path]:
-    """Return the libraries for this machine, of whatever sources, that stand in a folder."""
+    """Return the libraries for this machine in a folder, of any sources."""
     return sorted(folder.glob(f"_smbox-{platform.machine()}-*.so"))
 
 
 def system_compiler(environ: Mapping[str, str] = os.environ) -> list[str] | None:
-    """Return the command of this system's C compiler; None if it has none that works.
+    """Return the command of the system's C compiler; None if no compiler works.
 
-    ``$CC`` is taken as it is. Others must compile ``PROBE``: gcc is often installed without
-    the C library's headers.
+    ``$CC`` is used unchecked. Other compilers must compile ``PROBE``: gcc is often installed
+    without the headers of the C library.
     """
     if environ.get("CC"):
         return shlex.split(environ["CC"])
@@ -117,7 +117,7 @@ def _works(compiler: str) -> bool:
 def zig_compiler(machine: str | None = None, libc: str | None = None) -> list[str]:
     """Return the command of the compiler in the ``ziglang`` package.
 
-    It always names the target: without one, zig compiles for this very processor.
+    It always names the target: otherwise zig compiles for exactly this processor.
     """
     libc = libc or platform.libc_ver()[0] or "musl"
     abi = f"gnu.{GLIBC}" if libc == "glibc" else "musl"
@@ -131,10 +131,10 @@ def compile_library(
     """Compile every C file of a folder into one shared library.
 
     Args:
-        target: the file to write; it appears whole or not at all.
-        compiler: the command, as ``system_compiler`` or ``zig_compiler`` return it.
-        folder: where the sources are.
-        options: further options for the compiler.
+        target: the file to write; it is written completely or not at all.
+        compiler: the command from ``system_compiler`` or ``zig_compiler``.
+        folder: of the sources.
+        options: more options of the compiler.
 
     Raises:
         BuildError: the compiler is missing or failed; the message has its output.
@@ -150,10 +150,10 @@ def compile_library(
 
 
 def build_in_place(folder: Path = FOLDER, environ: Mapping[str, str] = os.environ) -> Path:
-    """Build the library beside its sources and remove older ones of this machine.
+    """Build the library beside its sources, and remove older ones for this machine.
 
     Raises:
-        BuildError: no compiler, or it failed; older libraries stay.
+        BuildError: there is no compiler, or it failed; older libraries stay.
     """
     compiler = system_compiler(environ) or zig_compiler()
     target = folder / file_name(folder)
@@ -170,7 +170,7 @@ def _version(compiler: list[str], cache: str) -> str:
 
 
 def _run(command: list[str], cache: str) -> str:
-    """Run a compiler and return its output. zig keeps its own cache below ``cache``."""
+    """Run a compiler and return its output. ``cache`` is the folder for zig's cache."""
     environ = {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, **os.environ}
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)

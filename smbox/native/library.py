@@ -1,4 +1,4 @@
-"""The native library: found, checked against its sources, and loaded once per process."""
+"""Loads the native library once per process, and checks that it matches its sources."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _FUNCTIONS: Final = {
     "smbox_moved": 6,
     "smbox_dot": 5,
 }
-"""What smbox/native/native.h exports, with the number of arguments: addresses and counts.
+"""The functions of smbox/native/native.h, with their numbers of arguments: addresses or counts.
 
-Small calls take two of them without, which saves a third of a call: they take pointers
-(``orders.Block.ref``), and whole numbers of 32 bits.
+Two functions declare no arguments, which saves a third of the time of a small call. Their
+callers pass pointers (``orders.Block.ref``) and integers of 32 bits.
 """
 
 _HIGHEST_LEVEL: Final = 1
 
 
 class Library(NamedTuple):
-    """The loaded library, by two handles, and how it was built.
+    """The loaded library with its two handles, and how it was built.
 
     Attributes:
-        short: keeps the GIL during a call: for calls of microseconds.
+        short: keeps the GIL during a call, for calls of microseconds.
         long: releases the GIL during a call.
-        file: the file it was loaded from.
+        file: its file.
         compiler: first line of ``cc --version``.
-        source_hash: of sources and flags; also in the file's name.
+        source_hash: hash of sources and flags, from the file's name.
     """
 
     short: ctypes.PyDLL
@@ -56,10 +56,10 @@ class Library(NamedTuple):
 def why_not_native(
     environ: Mapping[str, str] = os.environ, folder: Path = compiling.FOLDER
 ) -> str | None:
-    """Tell why this process has no native library; None if it has one. Loads nothing.
+    """Return why this process has no native library; None if it has one. Loads nothing.
 
     Raises:
-        NativeError: there is one, but it was built from other sources than those beside it.
+        NativeError: the library was built from other sources than those beside it.
     """
     unwanted = compiling.why_unwanted(environ)
     if unwanted is not None:
@@ -82,7 +82,7 @@ def load() -> Library:
     """Return the native library, loading it at the first call.
 
     Raises:
-        NativeError: it is missing, stale, switched off or cannot be loaded; says why.
+        NativeError: it is missing, stale, switched off or cannot be loaded.
     """
     why_not = why_not_native()
     if why_not is not None:

@@ -14,17 +14,17 @@ from smbox.testing.stepping.readers import READS, step_reads
 from smbox.testing.stepping.tracee import why_impossible
 
 SAMPLE, READS_SAMPLE = 0.12, 0.015
-"""Shares of the memories and of a read's instructions; a sampled case has one level."""
+"""Sampled shares of the memories, and of a read's instructions. A sampled case has 1 level."""
 
 UNAVAILABLE = 77
-"""Exit status where the machine cannot step, as Automake's tests have it."""
+"""Exit status if the machine cannot step: that of a skipped test of Automake."""
 
 
 def main() -> None:
-    """Run every case; exit with 1 and the first difference if there is one."""
+    """Run every case; the first difference ends the program with exit status 1."""
     parser = argparse.ArgumentParser(prog="python -m smbox.testing.stepping")
-    parser.add_argument("--sample", action="store_true", help="a random part, in seconds")
-    parser.add_argument("--seed", type=int, help="of the random part; default: a new one")
+    parser.add_argument("--sample", action="store_true", help="run a random part, in seconds")
+    parser.add_argument("--seed", type=int, help="seed of the random part; default: random")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     given = parser.parse_args()
     why_not = why_impossible()
@@ -39,18 +39,18 @@ def main() -> None:
     for case in CASES:
         if given.only in case.name:
             for level in [rng.choice(levels())] if given.sample else levels():
-                begun_s = time.monotonic()
+                started_s = time.monotonic()
                 count = step_commits(case, level, share, rng)
-                _report(f"{case.name}, level {level}", count, begun_s)
+                _report(f"{case.name}, level {level}", count, started_s)
     for read in READS:
         if given.only in read.name:
-            begun_s = time.monotonic()
-            _report(read.name, step_reads(read, reads_share, rng), begun_s)
+            started_s = time.monotonic()
+            _report(read.name, step_reads(read, reads_share, rng), started_s)
 
 
-def _report(name: str, count: dict[str, int], begun_s: float) -> None:
+def _report(name: str, count: dict[str, int], started_s: float) -> None:
     done = ", ".join(f"{value} {what}" for what, value in count.items())
-    print(f"{name}: {done} in {time.monotonic() - begun_s:.1f} s", flush=True)
+    print(f"{name}: {done} in {time.monotonic() - started_s:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Commits to be stepped, and what numpy says of the memory after each of them."""
+"""Commits to be stepped, and the expected memory after each of them, computed by numpy."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Order:
         source: the operand.
         scale: as ``native_scale`` returns it.
         first: first byte of the range.
-        limit: byte behind it; 0: the region's end.
-        output: what comes back; ``OLD`` goes to the channel's ring, if the case has one.
-        parameters: an optimizer's.
+        limit: byte after the last one; 0: the region's end.
+        output: what the commit outputs; ``OLD`` goes to the channel's ring, if there is one.
+        parameters: of an optimizer.
     """
 
     kernel: int
@@ -45,14 +45,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A native call.
+    """One native call.
 
     Attributes:
-        name: for people.
-        regions: what each region holds at the beginning.
-        orders: what the call is to do.
-        has_channel: on behalf of a remote channel; else of a local client.
-        answer_nbytes: entries of the channel's ring; 0: it has none.
+        name: shown in the output.
+        regions: the initial contents of each region.
+        orders: the orders of the call.
+        has_channel: whether the call is for a remote channel; else for a local client.
+        answer_nbytes: size of the ring's entries; 0: the channel has no ring.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Case:
 
     @property
     def extents(self) -> int:
-        """The most regions that one order changes."""
+        """The maximum number of regions that one order changes."""
         return max(len(order.regions) for order in self.orders)
 
 
@@ -82,7 +82,7 @@ class State:
     Attributes:
         data: of each region.
         commits: of each region, by stripe.
-        answers: the old bytes that each commit left in the ring, or None.
+        answers: the old bytes of each commit in the ring, or None.
     """
 
     data: list[Array]
@@ -91,7 +91,7 @@ class State:
 
 
 def pieces_of(case: Case) -> Iterator[Piece]:
-    """Cut the orders of a case at stripes."""
+    """Cut the orders of a case at stripe boundaries."""
     for index, order in enumerate(case.orders):
         first = order.first
         limit = order.limit or case.regions[order.regions[0]].nbytes
@@ -190,7 +190,7 @@ def _optimizer_cases() -> Iterator[Case]:
     p, g = _values(80, 20), _values(80, 21)  # 320 bytes: a stripe and a part of one
     zeros = np.zeros_like(p)
     adam = Order(OptimizerCode.ADAM, (2, 0, 1), g, 1.0, parameters=(1e-3, 0.9, 0.999, 1e-8))
-    put = Order(KernelCode.REPLACE, (2,), _values(80, 22))  # no step: it counts for p only
+    put = Order(KernelCode.REPLACE, (2,), _values(80, 22))  # not a step: only p counts it
     orders = (put, adam, adam)
     yield Case("adam over three extents", (zeros, zeros, p), orders, has_channel=True)
     momentum = Order(OptimizerCode.MOMENTUM, (0, 1), g, 1.0, parameters=(0.1, 0.9))

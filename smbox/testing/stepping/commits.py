@@ -1,4 +1,4 @@
-"""Every instruction of a commit, and of the recovery of what a kill there leaves."""
+"""Steps through commits, and through the recovery after a kill at any instruction."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.memory.superblock import unlink_all
 from smbox.native import library
-from smbox.testing.stepping import scene as scenes, small_memory
+from smbox.testing.stepping import case_memory, small_memory
+from smbox.testing.stepping.case_memory import commits_in, examine, open_case, slot_of
 from smbox.testing.stepping.cases import Case, State, replay
-from smbox.testing.stepping.scene import commits_in, examine, scene, slot_of
-from smbox.testing.stepping.small_memory import MEMORY_NBYTES, Watch
+from smbox.testing.stepping.small_memory import MEMORY_NBYTES, MappedMemory
 from smbox.testing.stepping.tracee import Tracee, stop_for_parent
 
 RECOVERY_SHARE: Final = 0.05
-"""Of the crashed memories, how many have their recovery stepped as well."""
+"""Share of the crashed memories whose recovery is stepped too."""
 
 
 def address_of(function: str) -> int:
-    """Return where a function of the native library begins."""
+    """Return the address of a function of the native library."""
     found = ctypes.cast(getattr(library.load().short, function), ctypes.c_void_p).value
     assert found is not None
     return found
 
 
 def levels() -> list[int]:
-    """Return the levels of kernels that this processor has."""
+    """Return the levels of kernels of this processor."""
     highest = library.load().short.smbox_level(1)
     return list(range(highest + 1))
 
 
 def step_commits(case: Case, level: int, share: float, rng: random.Random) -> Counter[str]:
-    """Step a case's call; look at every memory that a kill could leave, or at some.
+    """Step through a case; check every memory that a kill could leave, or a sample.
 
     Args:
-        case: what is committed.
+        case: the native call.
         level: of the processor's kernels.
-        share: of the memories that are recovered and compared.
+        share: share of the memories that are recovered and compared.
         rng: chooses them.
 
     Returns:
-        What was done, counted.
+        Counts of what was done.
     """
     states, count = replay(case), Counter[str]()
     assert library.load().short.smbox_level(level) == level
 
-    with scene(case) as node:
+    with open_case(case) as node:
 
         def commit() -> None:
             memory = NodeMemory.open(node, MEMORY_NBYTES)
-            call = scenes.prepare(case, memory)
+            call = case_memory.prepare(case, memory)
             stop_for_parent()
             call.run()
             call.check()
@@ -67,9 +67,9 @@ def step_commits(case: Case, level: int, share: float, rng: random.Random) -> Co
             _walk(case, states, node, child, count, share, rng)
             assert not child.run_to(address_of("smbox_commit"))
             assert child.exit_code == 0
-        watch = Watch(node)
-        examine_copy(case, states, watch.contents(), node)
-        watch.close()
+        mapped = MappedMemory(node)
+        examine_copy(case, states, mapped.contents(), node)
+        mapped.close()
     return count
 
 
@@ -82,13 +82,13 @@ def _walk(
     share: float,
     rng: random.Random,
 ) -> None:
-    watch = Watch(node)
-    before, commits = watch.contents(), 0
+    mapped = MappedMemory(node)
+    before, commits = mapped.contents(), 0
     reader = LiveReader(node, len(case.regions))
     try:
         while child.step():
             count["instructions"] += 1
-            contents = watch.contents()
+            contents = mapped.contents()
             if contents == before:
                 continue
             before = contents
@@ -101,13 +101,13 @@ def _walk(
             reader.check(states[commits : commits + 2])
             examine_copy(case, states, contents, node)
             count["recoveries"] += 1
-            if rng.random() < RECOVERY_SHARE and scenes.is_open(contents):
+            if rng.random() < RECOVERY_SHARE and case_memory.is_open(contents):
                 count["stepped recoveries"] += 1
                 count["recoveries"] += step_recovery(case, states, contents, node)
         assert commits == len(states) - 1, f"only {commits} commits happened"
     finally:
         reader.close()
-        watch.close()
+        mapped.close()
 
 
 def examine_copy(
@@ -122,33 +122,33 @@ def examine_copy(
 def step_recovery(
     case: Case, states: list[State], contents: dict[str, bytes], node: str
 ) -> int:
-    """Kill a recoverer after each of its instructions; recover what that leaves.
+    """Kill a recoverer after each of its instructions; recover and compare the memory.
 
     Returns:
-        How many memories were looked at.
+        The number of memories that were examined.
     """
-    copy, looked = f"{node}r", 0
+    copy, examined = f"{node}r", 0
     small_memory.restore(contents, node, copy)
-    watch = Watch(copy)
+    mapped = MappedMemory(copy)
     with Tracee(lambda: _recover(case, copy)) as child:
         assert child.is_stopped
         while child.run_to(address_of("smbox_recover")):
-            before = watch.contents()
+            before = mapped.contents()
             while child.step():
-                now = watch.contents()
+                now = mapped.contents()
                 if now != before:
                     examine_copy(case, states, now, copy)
-                    before, looked = now, looked + 1
+                    before, examined = now, examined + 1
         assert child.exit_code == 0
-    assert looked, "the recoverer changed nothing"
-    examine_copy(case, states, watch.contents(), copy)
-    watch.close()
+    assert examined, "the recoverer changed nothing"
+    examine_copy(case, states, mapped.contents(), copy)
+    mapped.close()
     unlink_all(copy)
-    return looked
+    return examined
 
 
 def _recover(case: Case, node: str) -> None:
-    regions = [scenes.attach_region(node, index) for index in range(len(case.regions))]
+    regions = [case_memory.attach_region(node, index) for index in range(len(case.regions))]
     locks = LockFile(node)
     stop_for_parent()
     for region in regions:
@@ -158,20 +158,20 @@ def _recover(case: Case, node: str) -> None:
 
 
 class LiveReader:
-    """Reads the memory in which a stopped child is in the middle of its commit.
+    """Reads the memory while the child is stopped within its commit.
 
     Args:
         node: name of the memory node.
-        count: of its regions.
+        count: number of its regions.
     """
 
     def __init__(self, node: str, count: int) -> None:
-        self._regions = [scenes.attach_region(node, index) for index in range(count)]
+        self._regions = [case_memory.attach_region(node, index) for index in range(count)]
         self._locks = LockFile(node)
         self._reader = Reader(self._locks)
 
     def check(self, allowed: list[State]) -> None:
-        """Raise AssertionError unless each stripe is held, or as in one of these states."""
+        """Raise AssertionError unless each stripe is locked, or as in one of these states."""
         for index, region in enumerate(self._regions):
             for first in range(0, region.nbytes, small_memory.STRIPE_NBYTES):
                 limit = min(first + small_memory.STRIPE_NBYTES, region.nbytes)
@@ -183,7 +183,9 @@ class LiveReader:
                 whole = {
                     state.data[index].view("u1")[first:limit].tobytes() for state in allowed
                 }
-                assert out.tobytes() in whole, f"bytes {first} to {limit} are half a commit"
+                assert out.tobytes() in whole, (
+                    f"bytes {first} to {limit} are a part of a commit"
+                )
 
     def close(self) -> None:
         """Drop the mappings."""

@@ -1,4 +1,4 @@
-"""Every instruction of a read, with whole commits put between any two of them."""
+"""Steps through reads, with entire commits between any two instructions."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from smbox.memory.node_memory import NodeMemory
 from smbox.memory.reading import Reader
 from smbox.testing.dead_writer import leave_open
 from smbox.testing.regions import commit
-from smbox.testing.stepping import scene as scenes, small_memory
+from smbox.testing.stepping import case_memory, small_memory
+from smbox.testing.stepping.case_memory import open_case
 from smbox.testing.stepping.cases import Case
 from smbox.testing.stepping.commits import address_of
-from smbox.testing.stepping.scene import scene
 from smbox.testing.stepping.small_memory import MEMORY_NBYTES, STRIPE_NBYTES
 from smbox.testing.stepping.tracee import Tracee, stop_for_parent
 
 ROW_NBYTES: Final = 64
 STRIPES: Final = 2
 STREAMED_STRIPES: Final = 64
-"""From so many on the native library copies past the caches, as STREAMED_STRIPES of read.c."""
+"""From this many stripes on, the library copies past the caches: STREAMED_STRIPES of read.c."""
 VALUES: Final = 256
-"""So many whole numbers are exact in bfloat16: each commit writes the next one everywhere."""
+"""This many integers are exact in bfloat16. Each commit writes the next one everywhere."""
 FREED_SHARE: Final = 0.1
 RETURN_MAX: Final = 40
-"""Instructions of the way out at most, behind the last look at the region's state."""
+"""Maximum number of instructions after the last check of the region's state."""
 AGAIN: Final = 40
-"""Instructions between two commits of a reader that is made to take the lock."""
+"""Instructions between two commits that force a reader to take the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Read:
     """One way to read a region whose stripes each hold one value.
 
     Attributes:
-        name: for people.
-        dtype: of what is read.
-        run: reads it all.
-        share: of its instructions that a full run looks at; it has many.
-        stripes: of the region.
+        name: shown in the output.
+        dtype: of the destination.
+        run: reads the entire region.
+        share: share of its instructions that a full run checks.
+        stripes: number of stripes of the region.
     """
 
     name: str
@@ -73,7 +73,7 @@ def _read_narrow(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -
 
 
 def _read_rows(reader: Reader, region: MappedRegion, out: NDArray[np.uint8]) -> None:
-    """Read all rows in their order: those of a stripe are of one commit."""
+    """Read all rows in their order: the rows of a stripe are of one commit."""
     rows = np.arange(region.nbytes // ROW_NBYTES)
     reader.read_rows(region, 0, rows, ROW_NBYTES, out)
 
@@ -87,15 +87,15 @@ READS: Final = (
 
 
 def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
-    """Put commits between the instructions of a read; no stripe may hold a mixture.
+    """Commit between the instructions of a read: no stripe may have values of two commits.
 
     Args:
-        read: how it reads.
-        share: of the instructions that a commit is put behind.
+        read: the kind of read.
+        share: share of the instructions after which something happens.
         rng: chooses them.
 
     Returns:
-        What was done, counted.
+        Counts of what was done.
     """
     count = Counter[str]()
     kind, size = dtypes.by_name(read.dtype), read.stripes * STRIPE_NBYTES // 4
@@ -104,10 +104,10 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
         np.uint8,
     )
     case = Case(read.name, (np.zeros(size, np.float32),), ())
-    with scene(case) as node:
+    with open_case(case) as node:
 
         def read_for_ever() -> None:
-            region, reader = scenes.attach_region(node, 0), Reader(LockFile(node))
+            region, reader = case_memory.attach_region(node, 0), Reader(LockFile(node))
             stop_for_parent()
             while True:
                 try:
@@ -129,19 +129,19 @@ def step_reads(read: Read, share: float, rng: random.Random) -> Counter[str]:
 
 
 class Writes:
-    """Commits of one value after the other to the whole of the only region.
+    """Commits of increasing values to the entire only region.
 
     Attributes:
-        value: the last one that every stripe holds, or had held when a reader kept it.
+        value: the last value that was committed to every stripe.
 
     Args:
-        memory: the node's.
-        told: what the reader writes to; its last byte counts RegionFreedErrors.
+        memory: of the node.
+        output: destination of the reader; its last byte counts RegionFreedErrors.
     """
 
-    def __init__(self, memory: NodeMemory, told: NDArray[np.uint8]) -> None:
+    def __init__(self, memory: NodeMemory, output: NDArray[np.uint8]) -> None:
         self.value = 0
-        self._told = told
+        self._output = output
         (self._region,) = memory.regions.values()
         self._memory = memory
         self._locks = LockFile(memory.name)
@@ -149,7 +149,7 @@ class Writes:
         self._at: int | None = None
 
     def die(self) -> bool:
-        """Leave stripe 0 open and half changed; False: the reader holds it just now."""
+        """Leave stripe 0 open and partly changed; return False if the reader holds it."""
         if not self._locks.try_lock(self._region.lock_byte(0)):
             return False
         self._locks.unlock(self._region.lock_byte(0))
@@ -159,25 +159,25 @@ class Writes:
         return True
 
     def recover(self) -> None:
-        """Undo what was left open, unless the reader does or holds it."""
+        """Recover stripe 0, unless the reader has done it or holds the lock."""
         if self._is_open():
             with suppress(StripeBusy):
                 recover_stripe(self._region, 0, self._locks)
         self._memory.sweep_slots()
 
     def set_state(self, state: int) -> None:
-        """Free the region, or take that back."""
+        """Set the state of the region."""
         self._region.header[RegionHeader.STATE] = state
 
     def freed_reads(self) -> int:
-        """Return how often the reader said that the region was freed, in 8 bits."""
-        return int(self._told[-1])
+        """Return how often the reader raised RegionFreedError, modulo 256."""
+        return int(self._output[-1])
 
     def _is_open(self) -> bool:
         return bool(int(self._region.table[0, Stripe.SEQUENCE]) & Stripe.OPEN)
 
     def commit(self) -> bool:
-        """Write the next value everywhere; False: the reader holds a stripe just now."""
+        """Write the next value everywhere; return False if the reader holds a stripe."""
         size = self._region.nbytes // 4
         source = np.full(size, (self.value + 1) % VALUES, np.float32).view(np.uint8)
         try:
@@ -207,36 +207,36 @@ def _walk(
     share: float,
     rng: random.Random,
 ) -> None:
-    function, behind = address_of("smbox_read"), 0
+    function, after = address_of("smbox_read"), 0
     assert child.run_to(function)
     while True:
-        behind += 1
+        after += 1
         if rng.random() >= share:
             continue
         first = writes.value
         if rng.random() < FREED_SHARE:
-            if not _free(child, writes, behind, count):
+            if not _free(child, writes, after, count):
                 break
             continue
         step = rng.choice((_commit_once, _commit_again, _die_and_recover))
-        if not step(child, writes, behind, count):
+        if not step(child, writes, after, count):
             break
         assert child.run_to(function)
         _check(out, first, writes.value)
         count["reads"] += 1
 
 
-def _commit_once(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
-    """Commit behind one instruction; False: the read has fewer."""
-    if not _step(child, behind, count):
+def _commit_once(child: Tracee, writes: Writes, after: int, count: Counter[str]) -> bool:
+    """Commit after some instructions; return False if the read has fewer."""
+    if not _step(child, after, count):
         return False
     _commit(child, writes, count)
     return True
 
 
-def _commit_again(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
-    """Commit behind one instruction and every few after it, until the reader takes the lock."""
-    if not _step(child, behind, count):
+def _commit_again(child: Tracee, writes: Writes, after: int, count: Counter[str]) -> bool:
+    """Commit after some instructions, and again and again until the reader takes the lock."""
+    if not _step(child, after, count):
         return False
     _commit(child, writes, count)
     while _step(child, AGAIN, count):
@@ -244,9 +244,9 @@ def _commit_again(child: Tracee, writes: Writes, behind: int, count: Counter[str
     return True
 
 
-def _die_and_recover(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
-    """Let a writer die behind one instruction, and undo its commit some instructions later."""
-    if not _step(child, behind, count):
+def _die_and_recover(child: Tracee, writes: Writes, after: int, count: Counter[str]) -> bool:
+    """Let a writer die after some instructions, and recover the stripe AGAIN later."""
+    if not _step(child, after, count):
         return False
     count["dead writers"] += writes.die()
     _step(child, AGAIN, count)
@@ -254,10 +254,10 @@ def _die_and_recover(child: Tracee, writes: Writes, behind: int, count: Counter[
     return True
 
 
-def _free(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bool:
-    """Free the region behind one instruction: the reader must say so in the end."""
-    told = writes.freed_reads()
-    if not _step(child, behind, count):
+def _free(child: Tracee, writes: Writes, after: int, count: Counter[str]) -> bool:
+    """Free the region after some instructions: the reader must then raise an error."""
+    before = writes.freed_reads()
+    if not _step(child, after, count):
         return False
     writes.set_state(RegionState.FREED)
     left = 0
@@ -265,14 +265,14 @@ def _free(child: Tracee, writes: Writes, behind: int, count: Counter[str]) -> bo
         left += 1
     assert child.run_to(address_of("smbox_read"))
     writes.set_state(RegionState.LIVE)
-    has_told = writes.freed_reads() == (told + 1) % 256
-    assert has_told or left < RETURN_MAX, f"{left} instructions behind free all seemed well"
+    has_raised = writes.freed_reads() == (before + 1) % 256
+    assert has_raised or left < RETURN_MAX, f"no error {left} instructions after the free"
     count["reads of a freed region"] += 1
     return True
 
 
 def _step(child: Tracee, instructions: int, count: Counter[str]) -> bool:
-    """Step so many instructions; False: the read has ended before."""
+    """Step this many instructions; return False if the read has ended."""
     for _ in range(instructions):
         if not child.step():
             return False
@@ -281,7 +281,7 @@ def _step(child: Tracee, instructions: int, count: Counter[str]) -> bool:
 
 
 def _commit(child: Tracee, writes: Writes, count: Counter[str]) -> None:
-    """Commit, as soon as the reader lets go of what it holds."""
+    """Commit as soon as the reader holds no stripe."""
     while not writes.commit():
         count["held by the reader"] += 1
         if not child.step():
@@ -291,9 +291,9 @@ def _commit(child: Tracee, writes: Writes, count: Counter[str]) -> None:
 
 
 def _check(out: NDArray[Any], first: int, last: int) -> None:
-    """Raise AssertionError unless each part holds one of the values of its time."""
+    """Raise AssertionError unless each stripe has one value, committed during the read."""
     allowed = {value % VALUES for value in range(first, last + 1)}
     for part in out:
         values = set(part.astype(np.int64).tolist())
-        assert len(values) == 1, f"half of a commit was read: {values}"
-        assert values <= allowed, f"read {values}, which was not there: {first} to {last}"
+        assert len(values) == 1, f"a part of a commit was read: {values}"
+        assert values <= allowed, f"read {values}, but the values were {first} to {last}"

@@ -1,7 +1,7 @@
-"""Memories of a few KiB: stripes of 256 bytes, so that every instruction can be stepped.
+"""Memories of a few KiB with stripes of 256 bytes: short enough to step every instruction.
 
-The size of a stripe and of a block are fields that the native library reads at run time: the
-code that is stepped is the shipped code.
+The native library reads the sizes of stripes and blocks from fields at run time: the stepped
+code is the shipped code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SLOT_NBYTES: Final = layout.PAGE_NBYTES + layout.Slot.EXTENTS_MAX * STRIPE_NBYT
 
 
 def shrink() -> None:
-    """Make stripes, slots and the channel table small, for the rest of this process's life."""
+    """Make stripes, slots and the channel table small until this process ends."""
     small = {"STRIPE_NBYTES": STRIPE_NBYTES, "CHANNEL_ROWS": _CHANNEL_ROWS}
     for name, module in list(sys.modules.items()):
         for constant, value in small.items() if name.startswith("smbox.memory.") else ():
@@ -33,12 +33,12 @@ def shrink() -> None:
 
 
 def small_writer(memory: NodeMemory) -> Writer:
-    """Return the node's writer, which saves small blocks; closed with the memory."""
+    """Return a writer on the node's slot, with small blocks; the memory closes it."""
     return Writer(memory.writer.segment, memory.writer.locks, BLOCK_NBYTES)
 
 
-class Watch:
-    """The whole memory of a node as this process maps it: what a kill would leave.
+class MappedMemory:
+    """All segments of a node's memory, mapped: what a kill of its writer would leave.
 
     Args:
         node: name of the memory node.
@@ -53,7 +53,7 @@ class Watch:
         }
 
     def contents(self) -> dict[str, bytes]:
-        """Copy all of it, by segment."""
+        """Return the bytes of each segment."""
         return {name: part.bytes.tobytes() for name, part in self._parts.items()}
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Watch:
 
 
 def restore(contents: dict[str, bytes], node: str, copy: str) -> None:
-    """Lay contents down as another node's memory: nobody holds a lock there, all are dead."""
+    """Write contents as the memory of another node: without locks, all its writers are dead."""
     for name, data in contents.items():
         _write(name.replace(f".{node}.", f".{copy}.", 1), data)
     _write(layout.locks_name(copy), b"")

@@ -1,4 +1,4 @@
-"""A child process under ptrace(2): run to a function, then instruction by instruction."""
+"""A child process under ptrace(2): runs to a function, then instruction by instruction."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ _WORD: Final = (1 << 64) - 1
 
 
 def why_impossible() -> str | None:
-    """Tell why this machine cannot step a process; None if it can."""
+    """Return why this machine cannot step a process; None if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "stepping needs Linux on x86-64"
     with Tracee(stop_for_parent) as child:
-        return None if child.is_stopped else "this system allows no ptrace"
+        return None if child.is_stopped else "this system does not allow ptrace"
 
 
 def stop_for_parent() -> None:
-    """In a child: let the parent trace this process from here on, and stop."""
+    """Stop this child process, and let its parent trace it from here on."""
     if _libc.ptrace(_TRACEME, 0, None, None) == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Tracee:
-    """A forked child that calls ``stop_for_parent`` and is then driven by this process.
+    """A forked child that calls ``stop_for_parent``; this process then controls it.
 
     Attributes:
         pid: of the child.
-        is_stopped: it waits for the next ``run_to`` or ``step``; else it has ended.
-        exit_code: how it ended.
+        is_stopped: whether it waits for ``run_to`` or ``step``; else it has ended.
+        exit_code: its exit code, once it has ended.
 
     Args:
-        run: what the child does; its process ends with it.
+        run: called by the child, which then ends.
     """
 
     def __init__(self, run: Callable[[], object]) -> None:
@@ -68,7 +68,7 @@ class Tracee:
         self._return_at = self._return_sp = 0
         self._wait()
         if self.is_stopped:
-            self._ask(_SETOPTIONS, 0, _EXITKILL)
+            self._ptrace(_SETOPTIONS, 0, _EXITKILL)
 
     def __enter__(self) -> Self:
         return self
@@ -80,31 +80,31 @@ class Tracee:
             self.is_stopped = False
 
     def run_to(self, function: int) -> bool:
-        """Run up to the first instruction of a function; False: the child has ended before.
+        """Run to the first instruction of a function; return False if the child ends before it.
 
         Args:
-            function: its address, the same in a forked child as here.
+            function: its address, which is the same in this process.
         """
-        word = self._ask(_PEEKTEXT, function)
-        self._ask(_POKETEXT, function, word & ~_BYTE | _BREAKPOINT)
-        self._ask(_CONT)
+        word = self._ptrace(_PEEKTEXT, function)
+        self._ptrace(_POKETEXT, function, word & ~_BYTE | _BREAKPOINT)
+        self._ptrace(_CONT)
         self._wait()
         if not self.is_stopped:
             return False
-        self._ask(_POKETEXT, function, word)
-        self._ask(_POKEUSER, _RIP, function)
-        stack = self._ask(_PEEKUSER, _RSP)
-        self._return_at, self._return_sp = self._ask(_PEEKTEXT, stack), stack + 8
+        self._ptrace(_POKETEXT, function, word)
+        self._ptrace(_POKEUSER, _RIP, function)
+        stack = self._ptrace(_PEEKUSER, _RSP)
+        self._return_at, self._return_sp = self._ptrace(_PEEKTEXT, stack), stack + 8
         return True
 
     def step(self) -> bool:
-        """Run one instruction; False: the function of ``run_to`` has returned."""
-        self._ask(_SINGLESTEP)
+        """Run one instruction; return False if the function of ``run_to`` has returned."""
+        self._ptrace(_SINGLESTEP)
         self._wait()
         assert self.is_stopped, f"the child ended inside the function: {self.exit_code}"
         return not (
-            self._ask(_PEEKUSER, _RIP) == self._return_at
-            and self._ask(_PEEKUSER, _RSP) == self._return_sp
+            self._ptrace(_PEEKUSER, _RIP) == self._return_at
+            and self._ptrace(_PEEKUSER, _RSP) == self._return_sp
         )
 
     def _wait(self) -> None:
@@ -116,7 +116,7 @@ class Tracee:
         else:
             self.exit_code = os.waitstatus_to_exitcode(status)
 
-    def _ask(self, request: int, address: int = 0, value: int = 0) -> int:
+    def _ptrace(self, request: int, address: int = 0, value: int = 0) -> int:
         ctypes.set_errno(0)
         found: int = _libc.ptrace(request, self.pid, address, value)
         if found == -1 and ctypes.get_errno():

@@ -44,7 +44,7 @@ def test_rows_survive_their_table(memory, row):
     row.applied = 41
     row.generation = 7
     memory.channels.claim(CLIENT, 1)
-    again = ChannelTable.open(memory.name)
+    again = ChannelTable(memory.name)
     found = again.find(CLIENT, 0)
     assert (found.applied, found.generation, found.serial) == (41, 7, row.serial)
     assert again.find(CLIENT, 1).applied == 0

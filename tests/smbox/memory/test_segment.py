@@ -110,7 +110,7 @@ def test_a_segment_made_aside_replaces_an_empty_one(name):
     (segment.DIRECTORY / name).touch()
     with pytest.raises(NoSegmentError, match="empty"):
         Segment.attach(name)
-    with segment.create_atomically("t-node", name, 4096) as made:
+    with segment.create_filled("t-node", name, 4096) as made:
         assert made.name != name
     assert (made.name, segment.listing("smbox.t-node.")) == (name, [])
     assert Segment.attach(name).nbytes == 4096

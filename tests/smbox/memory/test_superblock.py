@@ -50,7 +50,7 @@ HASH_BIT = 1 << 40  # of the layout's hash
 @pytest.mark.parametrize(
     ("word", "changed", "message"),
     [
-        (Superblock.MAGIC, 1, "no superblock"),
+        (Superblock.MAGIC, 1, "not a superblock"),
         (Superblock.FORMAT, 1, "another format"),
         (Superblock.FORMAT, HASH_BIT, "another format"),
     ],

@@ -1,4 +1,4 @@
-"""One case's memory: built, committed to by a child, and examined after a crash."""
+"""The memory of a case: creation, packed orders, and comparison after a crash."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from smbox.testing.stepping.small_memory import MEMORY_NBYTES
 
 STRIPES_MAX: Final = 16
 CLIENT: Final = (17, 0)
-"""Client id and number of the channel that a case's commits are made for."""
+"""Client id and number of the channel of a case."""
 
 
 @contextmanager
-def scene(case: Case) -> Iterator[str]:
-    """Build the regions of a case, and its channel; yield the node's name."""
+def open_case(case: Case) -> Iterator[str]:
+    """Create the regions of a case and its channel; yield the node's name."""
     node = f"step{secrets.token_hex(4)}"
     memory = NodeMemory.open(node, MEMORY_NBYTES)
     try:
@@ -57,11 +57,11 @@ class Call(NamedTuple):
     """A case's orders, packed for one native call.
 
     Attributes:
-        writer: whose call it is.
+        writer: runs the call.
         block: the orders.
-        first: index of the first order that is still to be done.
-        limit: how many orders there are.
-        kept: what the orders point to.
+        first: index of the first order that is not done.
+        limit: number of the orders.
+        kept: objects that the orders point to.
     """
 
     writer: Writer
@@ -83,7 +83,7 @@ class Call(NamedTuple):
 
 
 def prepare(case: Case, memory: NodeMemory, done: int = 0) -> Call:
-    """Pack what is left of a case's orders after ``done`` commits."""
+    """Pack the orders of a case that remain after ``done`` commits."""
     regions = _regions(memory)
     left = list(pieces_of(case))[done:]
     block = Block(len(case.orders) * orders.ORDER_NBYTES)
@@ -143,12 +143,12 @@ def _regions(memory: NodeMemory) -> list[MappedRegion]:
 
 
 def commits_in(slot: bytes) -> int:
-    """Return how many commits a writer's slot counts: those that happened."""
+    """Return the number of commits that happened, as a writer's slot counts them."""
     return int(np.frombuffer(slot, np.uint64, Slot.WORDS)[Slot.STATE]) >> SlotState.BITS
 
 
 def is_open(contents: dict[str, bytes]) -> bool:
-    """Tell whether a stripe of some region is open."""
+    """Return whether a stripe of any region is open."""
     regions = [data for name, data in contents.items() if ".region." in name]
     return any(word & Stripe.OPEN for data in regions for word in _sequences(data))
 
@@ -162,17 +162,17 @@ def _sequences(region: bytes) -> list[int]:
 
 
 def examine(case: Case, states: list[State], node: str, commits: int) -> None:
-    """Recover a memory as a node does at its start, and compare all of it with numpy.
+    """Recover a memory as a starting node does, and compare all of it with numpy.
 
     Args:
-        case: whose memory it is.
+        case: of the memory.
         states: from ``replay``.
-        node: name of the memory; it is removed.
-        commits: how many had happened.
+        node: name of the memory, which is removed.
+        commits: number of commits that have happened.
 
     Raises:
-        AssertionError: it is not exactly the memory after so many commits, or cannot go on
-            from there to the end.
+        AssertionError: the memory is not exactly that after these commits, or the other
+            commits fail.
     """
     memory = NodeMemory.open(node, MEMORY_NBYTES)
     try:
@@ -187,7 +187,7 @@ def examine(case: Case, states: list[State], node: str, commits: int) -> None:
 
 
 def compare(case: Case, state: State, memory: NodeMemory, commits: int) -> None:
-    """Raise AssertionError unless data, counts, applied number and answers are the state's."""
+    """Raise AssertionError unless data, counts, applied number and answers equal a state's."""
     for index, region in enumerate(_regions(memory)):
         found = region.array()
         assert found.tobytes() == state.data[index].tobytes(), (
@@ -210,12 +210,12 @@ def compare(case: Case, state: State, memory: NodeMemory, commits: int) -> None:
 
 
 def slot_of(contents: dict[str, bytes]) -> bytes:
-    """Return the only writer's slot."""
+    """Return the slot of the only writer."""
     (slot,) = (data for name, data in contents.items() if ".slot." in name)
     return slot
 
 
 def attach_region(node: str, index: int) -> MappedRegion:
-    """Map a region of a memory whose node does not run, by its place in the case."""
+    """Map a region of a memory whose node does not run, by its index in the case."""
     names = sorted(listing(f"{PREFIX}{node}.region."))
     return MappedRegion(node, Segment.attach(names[index]))
