@@ -180,10 +180,10 @@ class LiveReader:
                     self._reader.read(region, first, limit, out)
                 except StripeBusy:
                     continue
-                whole = {
+                expected = {
                     state.data[index].view("u1")[first:limit].tobytes() for state in allowed
                 }
-                assert out.tobytes() in whole, (
+                assert out.tobytes() in expected, (
                     f"bytes {first} to {limit} are a part of a commit"
                 )
 

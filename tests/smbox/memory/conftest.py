@@ -1,4 +1,4 @@
-"""A node's memory of a test's own, and regions in it."""
+"""A node's memory for one test, and regions in it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make(memory: NodeMemory) -> Callable[..., MappedRegion]:
 
 @pytest.fixture
 def other(memory: NodeMemory) -> Iterator[LockFile]:
-    """The memory's locks in an open file of their own, as another process has them."""
+    """A separate open file of the memory's lock file, as another process has it."""
     locks = LockFile(memory.name)
     yield locks
     locks.close()

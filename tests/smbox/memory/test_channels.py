@@ -34,7 +34,7 @@ def region(make):
 
 
 def answered(memory, region, answers, number: int, nbytes: int) -> None:
-    """Add one, and leave what was there as the answer of a number."""
+    """Add 1; the old contents are the answer of a number."""
     block, one = answers.block_for(nbytes), np.ones(nbytes, np.uint8)
     how = {"output": Output.OLD, "channel": block, "number": number}
     commit(memory.writer, (region,), KernelCode.SUM, 0, nbytes, one, **how)

@@ -79,7 +79,7 @@ def test_a_node_without_memory_has_no_locks():
 
 
 def test_the_nodes_lock_is_that_of_the_file_which_others_find(memory, monkeypatch):
-    """The lock file is opened while a node ends, and locked when that has removed it."""
+    """The lock file is opened while a node stops, and locked after the node has removed it."""
     name = memory.name + "-x"
     ending = NodeMemory.open(name, 64 << 20)
     try_lock = LockFile.try_lock

@@ -24,7 +24,7 @@ def file(tmp_path):
 
 
 def mappings() -> int:
-    """Count the mappings of files that have no name."""
+    """Count the mappings of files without a name."""
     with open("/proc/self/maps") as lines:
         return sum("/dev/shm/#" in line for line in lines)
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_mapped_leaves_nothing(nbytes):
 
 
 def huge_kib(name: str) -> int:
-    """Return what this process has mapped of a segment as huge pages."""
+    """Return the bytes of a segment that this process has mapped as huge pages."""
     found, here = 0, False
     with open("/proc/self/smaps") as lines:
         for line in lines:
@@ -89,7 +89,7 @@ def huge_kib(name: str) -> int:
 
 
 class SlowKernel:
-    """Takes so long over huge pages, by a clock of its own."""
+    """A fake clock by which a request for huge pages takes this long."""
 
     def __init__(self, takes_s: float):
         self.takes_s, self.now_s, self.asked = takes_s, 0.0, 0

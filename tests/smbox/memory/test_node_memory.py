@@ -26,7 +26,7 @@ def spec(count: int, name: str = "r") -> RegionSpec:
 
 
 def reopen(memory: NodeMemory) -> None:
-    """Close as a kill would, and take the memory again, in place."""
+    """Close as a kill would, and open the memory again in the same object."""
     memory.close(keep=True)
     take(memory)
 
@@ -170,7 +170,7 @@ def test_a_node_adopts_nothing_that_others_may_write(memory, make, kind):
 
 
 def killed_in_its_stop(name: str, after: int) -> bool:
-    """Stop a node in a child that dies behind so many names removed; False: it did not."""
+    """Stop a node in a child that dies after it removed some names; False: it survived."""
     child = os.fork()
     if child == 0:
         memory, done = NodeMemory.open(name, 64 << 20), []
@@ -205,7 +205,7 @@ def test_a_stop_that_is_killed_leaves_all_regions_or_none(memory, make, after):
 
 
 def hurt(path: Path, how: str) -> None:
-    """Do to a file of /dev/shm what a stranger to the node might."""
+    """Damage a file of /dev/shm."""
     if how == "unlinked":
         path.unlink()
     elif how == "open to all":

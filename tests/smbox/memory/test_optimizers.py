@@ -22,7 +22,7 @@ GOOD = {
 
 
 def textbook(code: OptimizerCode, p, gradients, by) -> np.ndarray:
-    """The published rules, in float64, from the formulas and not from the kernels."""
+    """Compute the published formulas in float64, without the kernels."""
     p = p.astype(np.float64)
     m = v = np.zeros_like(p)
     for t, g in enumerate(gradients, start=1):

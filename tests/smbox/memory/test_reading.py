@@ -36,7 +36,7 @@ def test_a_range_over_two_stripes_is_copied(reader, region):
 
 @pytest.mark.parametrize("shift", [0, 1, 4, 60, 63])
 def test_a_long_read_leaves_the_caches_alone_and_is_the_same(reader, make, shift):
-    """From 32 MiB on the copy is another one; odd ends on both sides."""
+    """From 32 MiB on another copy function is used. Both ends are unaligned."""
     region = make(np.arange((8 << 20) + 99, dtype=np.float32))
     space = np.zeros(region.nbytes + 64, np.uint8)
     out = space[shift : shift + region.nbytes - 4]
@@ -98,7 +98,7 @@ def test_a_region_without_locks_is_read_as_it_is(reader, make):
 
 
 def test_a_freed_region_is_told_and_not_touched(reader, region):
-    """To touch a page that was given back ends a process where /dev/shm is full."""
+    """If /dev/shm is full, an access to a released page would kill the process."""
     out = np.ones(20, np.uint8)
     region.header[RegionHeader.STATE] = RegionState.FREED
     with pytest.raises(RegionFreedError):

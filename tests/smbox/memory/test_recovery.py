@@ -54,7 +54,7 @@ def test_the_next_writer_closes_what_was_committed(memory, make):
 
 
 def test_an_undo_changes_the_sequence_word_and_not_the_version(memory, region):
-    """A reader that copied between the stores of an undone commit finds another word."""
+    """A reader that copied during an undone commit finds a changed sequence word."""
     seen = set()
     for _ in range(3):
         seen.add(int(region.table[0, Stripe.SEQUENCE]))
@@ -75,7 +75,7 @@ def test_the_count_of_undone_commits_carries_nothing_into_the_version(memory, re
 
 @pytest.mark.parametrize("state", [SlotState.ARMED, COMMITTED])
 def test_each_stripe_is_recovered_alone(memory, make, state):
-    """Rule 1: who finds one closes that one, from its own extent, whatever the others do."""
+    """Rule 1: a process that finds an open stripe recovers only this one, from its extent."""
     regions = [make(np.full(4, i, np.int32), name) for i, name in enumerate("abc")]
     leave_open(*regions, first=0, limit=16, state=state)
     locks = LockFile(memory.name)
@@ -132,7 +132,7 @@ def test_a_journal_that_does_not_fit_is_not_believed(memory, region, word, value
 
 
 def test_a_dead_writers_slot_stays_as_it_is(memory, region):
-    """Rule 1: the sweep of the node removes it; until then a restart finds its number."""
+    """Rule 1: the node's sweep removes the slot; until then a restart finds its number."""
     slot_id = leave_open(region, first=0, limit=8, state=COMMITTED, channel=(1, 1, 5))
     with journal.attach_slot(memory.name, slot_id) as slot:
         before = slot.bytes.tobytes()

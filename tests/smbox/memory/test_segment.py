@@ -49,7 +49,7 @@ def test_attach_needs_a_whole_segment(name):
 
 
 def made_foreign(path, how):
-    """Make a file one that somebody else may write, or put a link in its place."""
+    """Let others write a file, or replace it by a link."""
     if how == "link":
         path.rename(path.with_name(path.name + ".real"))
         path.symlink_to(path.with_name(path.name + ".real"))

@@ -1,4 +1,4 @@
-"""The node's sweep of dead writers' slots: at rest, held, damaged, and with answers."""
+"""The node's sweep of dead writers' slots: free, locked, damaged, and with answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_slot_stays_while_its_region_cannot_be_mapped(memory, make, monkeypatc
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_a_ring_that_undoes_a_held_stripe_is_kept_until_it_has(memory, region, is_forgotten):
-    """A stopped process may hold the stripe of a killed node's commit, over restarts."""
+    """A stopped process may hold a stripe of a killed node's commit over several restarts."""
     row = memory.channels.claim(5, 0)
     answers = Answers(row)
     answers.block_for(8)

@@ -1,4 +1,4 @@
-"""Writers and readers on several cores: the reordering that stepping cannot show."""
+"""Writers and readers on several cores: memory ordering, which stepping cannot test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READERS, WRITERS = 2, 2
 
 
 def write_patterns(node: str, offset: int, seed: int) -> None:
-    """Commit one value to all of a stripe, whichever is free, again and again."""
+    """Commit one value to an entire free stripe, repeatedly."""
     region, writer = MappedRegion.attach(node, offset), Writer.create(node)
     rng, stripes = np.random.default_rng(seed), region.nbytes // layout.STRIPE_NBYTES
     while True:

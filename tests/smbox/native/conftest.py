@@ -1,4 +1,4 @@
-"""Regions in plain memory of this process, for the native library alone."""
+"""Regions in private memory, for tests of the native library without a node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Memory:
     def region(
         self, data: np.ndarray, address: int = 4096, consistency: int = Consistency.STRIPE
     ) -> tuple[orders.Block, np.ndarray]:
-        """Describe an array as a region; returns its block and its stripe table."""
+        """Return an array as ``struct region``, and its stripe table."""
         count = -(-data.nbytes // STRIPE_NBYTES)
         header = np.zeros(layout.RegionHeader.WORDS, np.uint64)
         table = np.zeros((count, layout.Stripe.WORDS), np.uint64)

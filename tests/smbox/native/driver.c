@@ -1,11 +1,11 @@
-/* Runs orders from standard input on memory of its own: the library without Python.
+/* Runs orders from standard input on private memory: tests the library without Python.
  *
  *     in    struct request, doubles parameters[4], the regions' data, the source
  *     out   u64 result, the regions' data, the answer, the stripes' sequence words, the double that
  *           is the dot product of the first region with itself (0: not of floats)
  *
- * Compiled with sanitizers, and for other processors. All memory is as large as it has to be and
- * not a byte larger; the source lies at an odd address, as a message's payload may.
+ * Compiled with sanitizers, and for other processors. All memory has exactly the needed size, so that
+ * sanitizers find every overrun. The source has an odd address, as a message's payload may.
  */
 #define _GNU_SOURCE
 #include "native.h"
@@ -18,8 +18,8 @@ struct request {
     u64 kernel, dtype, operand, output, extents, level;
     u64 nbytes; /* of each region */
     u64 source_nbytes, answer_nbytes, consistency, stripe_nbytes, block_nbytes;
-    i64 scale;     /* of whole numbers, or the bits of a double */
-    u64 in_place;  /* what comes back overwrites the source */
+    i64 scale;     /* an integer, or the bits of a double */
+    u64 in_place;  /* the output overwrites the source */
     u64 has_channel;
 };
 
@@ -37,7 +37,7 @@ static void give(const void *from, u64 nbytes) {
         exit(3);
 }
 
-/* Read it back too: the reader must find what the commit left. */
+/* Compare what the reader returns with the region. */
 static void check_read(struct region *region, int locks) {
     u8 *out = allocate(region->nbytes);
     struct reading reading = {.region = region, .limit = region->nbytes, .out = out};

@@ -1,4 +1,4 @@
-/* What a C compiler makes of smbox/native/native.h: format, sizes and offsets of the structs, then the
+/* Exports the layout of smbox/native/native.h: format, sizes and offsets of the structs, then the
  * values of the constants. test_layout.py compiles it and compares it with smbox/memory/layout.py. */
 #include "native.h"
 

@@ -1,4 +1,4 @@
-"""The native library is built from its sources, by whatever compiler there is."""
+"""Building the native library with the available compiler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def path_of(tmp_path: Path, *compilers: str) -> str:
-    """A directory for $PATH that holds these commands, each a link to the real one."""
+    """Return a directory for $PATH with these commands."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in compilers:
@@ -143,7 +143,7 @@ def test_zig_compiles_for_aarch64(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["cc", "zig"])
 def test_a_long_read_stores_past_the_caches_by_every_compiler(tmp_path: Path, name: str):
-    """A compiler may make these stores ordinary ones; nothing but the rate would tell."""
+    """A compiler may turn these stores into ordinary ones, which only the speed would show."""
     if name == "zig":
         pytest.importorskip("ziglang", reason="the extra `dev` brings it")
         compiler = compiling.zig_compiler("x86_64", "glibc")

@@ -84,14 +84,14 @@ def packed(case: KernelCase, level: int, variant: tuple[int, int, int]) -> bytes
 
 
 def wanted_square(case: KernelCase) -> np.ndarray:
-    """The dot product of the first region with itself; 0 where it has no floats."""
+    """Return the dot product of the first region with itself; 0 if it has no floats."""
     first = case.wanted[0]
     is_float = dtypes.of(first.dtype).kind == "float"
     return np.array([kernels.dot(first, first) if is_float else 0.0])
 
 
 def check(program: list[str], levels: tuple[int, ...]) -> None:
-    """Run every kernel in one process; compare all that it leaves with numpy."""
+    """Run every kernel in one process; compare all results with numpy."""
     runs = [
         (case, level, variant)
         for case in kernel_cases(COUNTS)

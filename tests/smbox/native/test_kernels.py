@@ -1,4 +1,4 @@
-"""Every kernel of the native library against numpy, bit for bit; a NaN need only be one."""
+"""Every kernel of the native library against numpy: equal bits, but any NaN equals any NaN."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_adam_counts_its_steps(native, level):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_barriers_of_any_words(native, data):
-    """Damaged words too: they do not crash it."""
+    """Damaged words do not crash it."""
     word = st.integers(0, 5) | st.just(2**64 - 1)
     words = np.array(data.draw(st.lists(word, min_size=4, max_size=8)), np.uint64)
     member = np.array([data.draw(st.integers(0, 4))], np.uint64)
@@ -127,7 +127,7 @@ def test_any_bits_sum_alike(native, bits, name, scale):
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_every_half_float_rounds_as_numpy_rounds(native, level, name):
-    """All 65,536 of them, and the values half way between two."""
+    """All 65,536 values, and the midpoints between neighbours."""
     dtype = dtypes.by_name(name)
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
     for nudge in (0.0, 2.0**-9, -(2.0**-9), 2.0**-12):

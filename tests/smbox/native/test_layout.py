@@ -1,4 +1,4 @@
-"""The two homes of the layout agree: smbox/native/native.h and smbox/memory/layout.py."""
+"""The layouts of smbox/native/native.h and smbox/memory/layout.py are equal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ IN_ORDER = {  # words that smbox/memory fills by place
 
 
 def words_of(kind, nbytes, members):
-    """Size, then where each member lies: the words of ``kind`` by their names."""
+    """Return the size, then the offset of each member: the words of ``kind`` by their names."""
     found = {f"sizeof {kind.__name__}": nbytes}
     return found | {
         f"{kind.__name__}.{name}": getattr(kind, name) * WORD for name in members.split()
@@ -45,7 +45,7 @@ def words_of(kind, nbytes, members):
 
 
 def filled(name):
-    """The same for words that follow each other."""
+    """Return the same for consecutive words."""
     found, at = {}, 0
     for member in IN_ORDER[name].split():
         word, _, count = member.partition("+")

@@ -1,4 +1,4 @@
-"""The native library is loaded once, and never one that its sources did not give."""
+"""Loading the native library: once, and only if it was built from its sources."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_changed_tree_refuses_its_library_until_it_is_built_again(
     quick_cc: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A copied tree, as an editable install has it, in processes of its own."""
+    """Uses a copied tree, like an editable install, in other processes."""
     monkeypatch.setenv("CC", quick_cc)
     shutil.copytree(
         Path(smbox.__file__).parent,
