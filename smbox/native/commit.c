@@ -283,8 +283,8 @@ static void save(const struct commit *commit, u64 from, u64 nbytes) {
     atomic_thread_fence(memory_order_release);
 }
 
-/* Blocks are small: the saved bytes are still in the L1 cache when the kernel reads them. A whole
- * kernel gets its entire range in one call. */
+/* Blocks are small: the saved bytes are still in the L1 cache when the kernel reads them. A "whole"
+ * kernel (smbox/memory/kernels.py) gets its entire range in one call. */
 static void change_blocks(const struct commit *commit, int is_saved) {
     const struct order *order = commit->order;
     u64 block = is_whole(order->kernel) ? commit->limit - commit->first
