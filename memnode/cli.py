@@ -14,9 +14,9 @@ from typing import Final
 from memnode.config import Bind, NodeConfig
 from memnode.group import NodeGroup, StartError, members
 from memnode.server import NodeServer
+from smbox.config import parse_size
 from smbox.errors import ConfigError, OutOfMemoryError, SegmentError, SmboxError, TransportError
 from smbox.native import library
-from smbox.sizes import parse_size
 from smbox.transports.zeromq import learn_large_blocks
 
 EXIT_CLEAN: Final = 0

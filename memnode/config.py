@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from smbox.address import NODE_MAX
-from smbox.config import TCP_FORM, is_host
+from smbox.config import TCP_FORM, check_memory, is_host
 from smbox.errors import ConfigError
-from smbox.sizes import check_memory
 
 NODE_NAME_LENGTH_MAX: Final = 64
 IPC_PATH_LENGTH_MAX: Final = 107  # sun_path of a unix socket, less its final zero

@@ -1,4 +1,4 @@
-"""What a client may be told from outside: one frozen object, checked when it is made. Pure."""
+"""Client settings, address syntax and memory sizes, checked when they are read. Pure."""
 
 from __future__ import annotations
 
@@ -9,39 +9,45 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Final
 
+from smbox.address import OFFSET_BITS
 from smbox.errors import ConfigError
 
 TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
 SCHEMES: Final = ("tcp", "ipc", "inproc")
 TCP_FORM: Final = "a tcp address is tcp://host:port, of IPv6 tcp://[::1]:port"
 WINDOW_MAX: Final = 16
-"""Requests under way on one channel; the node keeps the answers of two stripes for each."""
+"""Most requests in flight on one channel; the node keeps the answers of two stripes for each."""
+MEMORY_NBYTES_MIN: Final = 1 << 20
+MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # a node has this many addresses
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.IGNORECASE)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Settings of a client; every one has an environment variable.
+    """Settings of a client; an environment variable exists for each.
 
     Args:
-        address: of the memory node, ``tcp://host:port`` or ``ipc://path``; of several nodes
-            with a comma between two; ``$SMBOX_ADDRESS``.
-        transport: one of ``TRANSPORTS``; "auto" maps the memory where that can be done;
+        address: ``tcp://host:port`` or ``ipc://path`` of the memory node; addresses of several
+            nodes are separated by commas; ``$SMBOX_ADDRESS``.
+        transport: one of ``TRANSPORTS``; "auto" maps the memory if possible;
             ``$SMBOX_TRANSPORT``.
         key: file of the client's key, for a node that other hosts reach (smbox/keys.py); used
             on tcp only; ``$SMBOX_KEY``.
-        timeout_s: how long a call waits when it is not told otherwise, begun anew as long as
-            some of a large array gets through; ``$SMBOX_TIMEOUT_S``.
-        resend_after_s: without any reply for so long (or twice as long as the last one took,
-            or after a try in vain), a thread opens a fresh connection and sends again what is
-            unanswered; ``$SMBOX_RESEND_AFTER_S``.
-        resend_after_max_s: the longest such pause while the node does not answer at all;
+        timeout_s: default timeout of a call in seconds; it restarts as long as part of a large
+            array is transferred; ``$SMBOX_TIMEOUT_S``.
+        resend_after_s: seconds without any reply after which a thread opens a new connection
+            and sends unanswered requests again. The thread waits longer if the last reply took
+            more than half as long, or after a failed attempt; ``$SMBOX_RESEND_AFTER_S``.
+        resend_after_max_s: the longest such pause, in seconds, while the node does not answer;
             ``$SMBOX_RESEND_AFTER_MAX_S``.
-        lend_from_nbytes: over messages, a read of so many bytes or more is sent without a copy
-            at the node, and takes one more round trip in the end: more where that is long,
-            ``inf`` for never; ``$SMBOX_LEND_FROM_NBYTES``.
+        lend_from_nbytes: reads of at least this many bytes over messages are sent without a
+            copy at the node, and take one more round trip at the end. Increase it if round
+            trips are slow; ``inf`` disables such reads; ``$SMBOX_LEND_FROM_NBYTES``.
 
     Raises:
-        ConfigError: a value that can never work.
+        ConfigError: a value is impossible.
     """
 
     address: str | None = None
@@ -75,10 +81,10 @@ class ClientConfig:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> ClientConfig:
-        """Read the settings from ``environment``; what is not there keeps its default.
+        """Read the settings from ``environment``; settings without a variable keep defaults.
 
         Raises:
-            ConfigError: a value that cannot be read; names its variable.
+            ConfigError: a value cannot be parsed; the message names its variable.
         """
         given: dict[str, Any] = {}
         for field in fields(cls):
@@ -90,8 +96,8 @@ class ClientConfig:
             try:
                 given[field.name] = text if is_text else float(text)
             except ValueError as error:
-                raise ConfigError(f"{variable} is no number", value=text) from error
-        if "resend_after_s" in given:  # one that is longer lengthens the longest, too
+                raise ConfigError(f"{variable} is not a number", value=text) from error
+        if "resend_after_s" in given:  # a longer pause also raises the maximum
             longest_s = max(given["resend_after_s"], cls().resend_after_max_s)
             given.setdefault("resend_after_max_s", longest_s)
         return cls(**given)
@@ -103,13 +109,17 @@ def _variable_of(setting: str) -> str:
 
 VARIABLES: Final = frozenset(_variable_of(field.name) for field in fields(ClientConfig)) | {
     "SMBOX_NO_NATIVE",
-    "SMBOX_REPORT_FD",  # by which `smbox run` hears of its workers
+    "SMBOX_REPORT_FD",  # workers report to `smbox run` through it
 }
 """The environment variables that smbox reads."""
 
 
 def addresses_of(address: str) -> tuple[str, ...]:
-    """Split ``address`` where a comma stands before the next scheme; a path may have commas."""
+    """Split ``address`` at each comma that precedes a scheme; a path may contain commas.
+
+    Raises:
+        TypeError: ``address`` is not a str.
+    """
     if not hasattr(address, "partition"):
         raise TypeError(f"an address is a str, not {type(address).__name__}")
     return tuple(re.split(r"\s*,\s*(?=\w+://)", address.strip()))
@@ -119,7 +129,7 @@ def scheme_of(address: str) -> str:
     """Return the scheme of ``address``: "tcp", "ipc" or "inproc".
 
     Raises:
-        ConfigError: no address of ours.
+        ConfigError: ``address`` has another form.
     """
     scheme, separator, rest = address.partition("://")
     if not separator or scheme not in SCHEMES or not rest:
@@ -133,11 +143,40 @@ def scheme_of(address: str) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Tell whether ``text`` may be the host of a tcp address; an IPv6 one has its brackets.
+    """Return whether ``text`` may be the host of a tcp address; IPv6 needs its brackets.
 
-    In front of it may stand whence to connect, ``source:port;``, as ZeroMQ has it.
+    A ZeroMQ source address, ``source:port;``, may precede the host.
     """
     host = text.rpartition(";")[2]
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1].replace(":", "")
     return bool(host) and not set(host) & set(":[]")
+
+
+def parse_size(text: str) -> int:
+    """Return the number of bytes in a text such as "8GiB", "500MB", "64k" or "4096".
+
+    ``KiB`` is 1024 bytes; ``KB`` and ``K`` are 1000, as for disks and networks.
+
+    Raises:
+        ConfigError: ``text`` is not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError("not a size; write for example 8GiB or 500MB", size=text)
+    number, unit, binary = match.groups(default="")
+    return int(float(number) * (1024 if binary else 1000) ** _POWER[unit.upper()])
+
+
+def check_memory(nbytes: int) -> int:
+    """Return ``nbytes`` if a node can have a memory of that size.
+
+    Raises:
+        ConfigError: the size is too small or too large.
+    """
+    if not MEMORY_NBYTES_MIN <= nbytes <= MEMORY_NBYTES_MAX:
+        raise ConfigError(
+            "a node's memory has at least 1 MiB and at most 256 TiB",
+            memory_nbytes=nbytes,
+        )
+    return nbytes

@@ -18,12 +18,11 @@ import threading
 from typing import Final
 
 from smbox.box import Box
-from smbox.config import ClientConfig
+from smbox.config import ClientConfig, check_memory, parse_size
 from smbox.errors import ConnectError
 from smbox.memory.superblock import remove_all
 from smbox.native import library
 from smbox.paths.pair import PathPair
-from smbox.sizes import check_memory, parse_size
 
 _LOG = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from smbox.address import OFFSET_BITS
+from smbox.config import check_memory, parse_size
 from smbox.errors import ConfigError
-from smbox.sizes import check_memory, parse_size
 
 
 @pytest.mark.parametrize(
