@@ -16,7 +16,7 @@ TRANSPORTS: Final = ("auto", "shm", "tcp", "ipc")
 SCHEMES: Final = ("tcp", "ipc", "inproc")
 TCP_FORM: Final = "a tcp address is tcp://host:port, of IPv6 tcp://[::1]:port"
 WINDOW_MAX: Final = 16
-"""Most requests in flight on one channel; the node keeps the answers of two stripes for each."""
+"""Most requests in flight on a channel; the node keeps the answers of two stripes for each."""
 MEMORY_NBYTES_MIN: Final = 1 << 20
 MEMORY_NBYTES_MAX: Final = 1 << OFFSET_BITS  # a node has this many addresses
 
