@@ -96,7 +96,7 @@ APART_FEATURES = {
         "smbox/transports/handshake.py",
         "memnode/access.py",
     ),
-    "handles that chain, put with signal": ("smbox/combining.py", "smbox/signalling.py"),
+    "handles that chain": ("smbox/combining.py",),
 }
 """Files that one feature needs, and an address space of one node could do without."""
 

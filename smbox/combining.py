@@ -1,4 +1,4 @@
-"""Requests made of others: a second one once the first has succeeded, or several together."""
+"""Requests composed of other requests: a request with a continuation, and a group."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from smbox.errors import ConfigError
 from smbox.work import NestedCallError, Work
 
 TURN_S: Final = 0.002
-"""How long one request is driven while others wait; their sockets move on meanwhile."""
+"""How long a group drives one request before the next; their sockets work in the meantime."""
 
 
-class InTurn(Work):
-    """A request and, once it has succeeded, a function and the request that it began, if any.
+class Chain(Work):
+    """A request, a function called once it has succeeded, and the request that it returns.
 
-    The thread that drives this calls the function, once; another one that waits meanwhile waits
-    for its end, and the function itself, or a signal handler inside it, finds this not done. If
-    the request fails, the function is never called. The outcome is "all" if what it began has
-    happened, and "partial" if only the first request has. See Work.
+    The thread that drives the chain calls the function, once. Other threads that wait for the
+    chain wait for the end of the call. Inside the call, and in signal handlers that interrupt
+    it, the chain is not done. If the first request fails, the function is never called. The
+    outcome is "all" once the second request has taken effect, and "partial" if only the first
+    has. See Work.
 
     Args:
         first: the request.
-        function: returns another one, begun or not, or None.
+        function: returns the second request, started or not, or None.
     """
 
     def __init__(self, first: Work, function: Callable[[], Work | None]) -> None:
@@ -38,30 +39,34 @@ class InTurn(Work):
         )
         self._second: Work | None = None
         self._is_cancelled = False
-        self._lock = threading.RLock()  # two threads that wait drive one second
+        self._lock = threading.RLock()  # several threads may drive the chain
 
     def begin(self) -> None:
-        """Begin the first."""
+        """Start the first request."""
         self._first.begin()
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive what is under way; see Work.
+        """Drive the request that is in progress; see Work.
 
         Raises:
-            ConfigError: the function was interrupted, or began what waits for this request.
+            ConfigError: the function was interrupted, or returned a request that waits for
+                this one.
             Exception: what the function raised; the same at every call.
         """
         if self._is_cancelled:
-            return self._settle(deadline_s)
+            return all(
+                each.outcome() != "unknown" or each.advance(deadline_s)
+                for each in self.started()
+            )
         if not self._first.advance(deadline_s):
             return False
         if not self._lock.acquire(timeout=min(left_s(deadline_s), threading.TIMEOUT_MAX)):
             return False
         try:
             if self._is_calling:
-                return False  # asked by the function, or by a signal handler inside it
+                return False  # the caller is the function, or a signal handler inside it
             if not self._is_called:
-                # No call between: a signal handler may run after any.
+                # One statement: a signal handler may run between two.
                 self._is_called = self._is_calling = True
                 try:
                     self._call()
@@ -74,12 +79,11 @@ class InTurn(Work):
         return self._second is None or self._second.advance(deadline_s)
 
     def progress(self) -> int:
-        """Return a number that grows as long as either gets on, and with the call."""
-        second = 0 if self._second is None else self._second.progress()
-        return self._first.progress() + self._is_called + second
+        """Return a number that grows with each request's progress, and with the call."""
+        return self._is_called + sum(each.progress() for each in self.started())
 
     def outcome(self) -> str:
-        """Tell what is known of both."""
+        """Return the combined outcome of both requests."""
         first = self._first.outcome()
         if not self._is_called or self._failure is not None:
             return "partial" if first == "all" else first
@@ -87,29 +91,22 @@ class InTurn(Work):
         return "partial" if second == "none" and first != "none" else second
 
     def ranges_done(self) -> list[tuple[int, int]]:
-        """List what is done of the first: what the function began may be of another region."""
+        """Return the first request's ranges; the second may change another region."""
         return self._first.ranges_done()
 
     def facts(self) -> dict[str, object]:
-        """Tell what the one under way waits for."""
+        """Return the facts of the request that is in progress."""
         return (self._second or self._first).facts()
 
     def cancel(self) -> None:
-        """End both; see Work."""
+        """Cancel both requests; see Work."""
         self._is_cancelled = True
-        for each in self.begun():
+        for each in self.started():
             each.cancel()
 
-    def begun(self) -> list[Work]:
-        """Return the first, and what the function has begun."""
+    def started(self) -> list[Work]:
+        """Return the first request, and the second once the function has returned it."""
         return [self._first] if self._second is None else [self._first, self._second]
-
-    def _settle(self, deadline_s: float) -> bool:
-        """Find out what became of what was cancelled; False at the deadline."""
-        for each in self.begun():
-            if each.outcome() == "unknown" and not each.advance(deadline_s):
-                return False
-        return True
 
     def _call(self) -> None:
         try:
@@ -128,17 +125,17 @@ class InTurn(Work):
     def _is_waited_for_by(self, work: Work) -> bool:
         if work is self:
             return True
-        return isinstance(work, InTurn) and any(map(self._is_waited_for_by, work.begun()))
+        return isinstance(work, Chain) and any(map(self._is_waited_for_by, work.started()))
 
 
-class Part:
-    """A request whose end is kept; one of several, or a Handle.
+class Tracked:
+    """A request whose end is recorded: one of a group, or a Handle.
 
     Attributes:
         work: the request.
-        error: what it failed with.
-        is_done: whether it ended, well or not.
-        is_over: whether its caller has left.
+        error: the error that it failed with.
+        is_done: whether it has ended, successfully or not.
+        is_over: whether it was cancelled.
     """
 
     def __init__(self, work: Work) -> None:
@@ -148,59 +145,55 @@ class Part:
         self.is_over = False
 
     def start(self) -> None:
-        """Begin it, if that is still to be done; here it was."""
+        """Start the request, if that is still to be done; here it was."""
 
     def advance(self, deadline_s: float) -> bool:
-        """Tell whether it has ended, well or not, by ``deadline_s`` of the monotonic clock."""
+        """Drive the request; return whether it has ended by ``deadline_s``, monotonic time."""
         if not (self.is_done or self.is_over):
-            try:
-                self.is_done = self.work.advance(deadline_s)
-            except NestedCallError:
-                raise
-            except Exception as error:  # noqa: BLE001 - also what a function of then() raised
-                self.fail(error)
+            self.is_done = self._advance(deadline_s)
         return self.is_done or self.is_over
 
-    def fail(self, error: Exception) -> None:
-        """Note what it failed with."""
-        self.error = error
-        self.is_done = True
-
-    def cancel(self) -> None:
-        """End it for its caller, unless it has ended; see Work."""
-        if not self.is_done:
-            self.is_over = True
-            self.work.cancel()
-
     def settle(self, deadline_s: float) -> bool:
-        """Find out what became of it after a cancel; False at the deadline."""
-        if self.known() != "unknown":
-            return True
+        """Find out the outcome of a cancelled request; return False at the deadline."""
+        return self.known() != "unknown" or self._advance(deadline_s)
+
+    def _advance(self, deadline_s: float) -> bool:
         try:
             return self.work.advance(deadline_s)
         except NestedCallError:
             raise
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - also what a function of then() raised
             self.fail(error)
             return True
 
+    def fail(self, error: Exception) -> None:
+        """Record the error that the request failed with."""
+        self.error = error
+        self.is_done = True
+
+    def cancel(self) -> None:
+        """Cancel the request unless it has ended; see Work."""
+        if not self.is_done:
+            self.is_over = True
+            self.work.cancel()
+
     def known(self) -> str:
-        """Tell what is known of its effect; "all" where it ended well."""
+        """Return the known outcome; "all" after success."""
         return "all" if self.is_done and self.error is None else self.work.outcome()
 
     def facts(self) -> dict[str, object]:
-        """See Work."""
+        """Return what the request waits for; see Work."""
         return self.work.facts()
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=Tracked)
 
 
-class Together(Work, Generic[P]):
-    """Several requests that go on side by side until all have ended; see Work.
+class Group(Work, Generic[P]):
+    """Several requests driven side by side until all have ended; see Work.
 
-    Then the first error, in their order, is raised. They may be of several regions: no ranges
-    are listed.
+    If any failed, the group then raises the first error, in the order of the requests. The
+    requests may be of several regions, so the group has no ranges.
 
     Args:
         parts: the requests.
@@ -211,15 +204,15 @@ class Together(Work, Generic[P]):
         self._is_cancelled = False
 
     def begin(self) -> None:
-        """Begin all."""
+        """Start all requests."""
         for part in self._left():
             part.start()
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive all in turn until they have ended, or the deadline; see Work.
+        """Drive all requests in turn until they have ended, or the deadline; see Work.
 
         Raises:
-            Exception: what the first one failed with, once all have ended.
+            Exception: the first request's error that failed, once all have ended.
         """
         if self._is_cancelled:
             settled = [part.settle(deadline_s) for part in self._parts]
@@ -237,25 +230,25 @@ class Together(Work, Generic[P]):
         return True
 
     def progress(self) -> int:
-        """Return a number that grows as long as any gets on."""
+        """Return a number that grows with each request's progress."""
         return sum(part.is_done + part.work.progress() for part in self._parts)
 
     def outcome(self) -> str:
-        """Combine what is known of them."""
+        """Return the combined outcome of the requests."""
         found = {part.known() for part in self._parts} or {"all"}
         if len(found) == 1:
             return found.pop()
         return "unknown" if "unknown" in found else "partial"
 
     def facts(self) -> dict[str, object]:
-        """Tell what those wait for that have not ended."""
+        """Return the facts of all requests that have not ended; the first one's win."""
         found: dict[str, object] = {}
-        for part in reversed(self._left()):  # so that the first one's stay
+        for part in reversed(self._left()):
             found |= part.facts()
         return found
 
     def cancel(self) -> None:
-        """End all; see Work."""
+        """Cancel all requests; see Work."""
         self._is_cancelled = True
         for part in self._parts:
             part.cancel()

@@ -228,7 +228,7 @@ class EmbeddedNode:
 
 
 def _address_of(process: subprocess.Popen[bytes]) -> str:
-    """Return the address in the node's ready line; kill a node that does not print it in time."""
+    """Return the address in the node's ready line; kill a node that prints none in time."""
     late = threading.Timer(READY_TIMEOUT_S, process.kill)
     late.start()
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, Generic, Self, TypeVar, cast
 
-from smbox.combining import InTurn, Part, Together
+from smbox.combining import Chain, Group, Tracked
 from smbox.deadline import check_seconds
 from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.work import NestedCallError, Work
@@ -19,7 +19,7 @@ LOOK_MAX_S: Final = 0.01
 ADVICE: Final = "it goes on: wait again, or flush"
 
 
-class Handle(Part, Generic[T]):
+class Handle(Tracked, Generic[T]):
     """A request under way, as every ``_nb`` verb returns it.
 
     The arrays given to the verb are untouchable until the request is done. Dropping a
@@ -134,7 +134,7 @@ class Handle(Part, Generic[T]):
         def result() -> Any:
             return found[0].result() if isinstance(found[0], Handle) else found[0]
 
-        return Handle(self._op, InTurn(self.work, call), result, self.timeout_s)
+        return Handle(self._op, Chain(self.work, call), result, self.timeout_s)
 
     def __await__(self) -> Generator[Any, None, T]:
         """Wait in an asyncio event loop, as ``result()`` does, without blocking the loop.
@@ -262,6 +262,4 @@ def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
     if len(set(map(id, each))) < len(each):
         raise ConfigError("when_all was given a handle twice: name each one once")
     timeout_s = max((handle.timeout_s for handle in each), default=math.inf)
-    return Handle(
-        "when_all", Together(each), lambda: tuple(h.result() for h in each), timeout_s
-    )
+    return Handle("when_all", Group(each), lambda: tuple(h.result() for h in each), timeout_s)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smbox import signalling, verbs
+from smbox import verbs
 from smbox.address import GlobalAddress, Part
 from smbox.errors import ConfigError
 from smbox.handle import Handle
@@ -145,11 +145,15 @@ class Region(Vector):
         if signal is None:
             self._paths.finish(operation, timeout_s)
         else:
-            signalling.put(self._paths, operation, signal, timeout_s)
+            self._paths.seconds(timeout_s)  # before anything is sent
+            verbs.put_signal(self._paths, operation, signal).finish(timeout_s)
 
     def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
         """Begin a ``put``; one with its signal on another node is waited for."""
-        return signalling.put_nb(self._paths, verbs.put(self.extent, x), signal)
+        operation = verbs.put(self.extent, x)
+        if signal is None:
+            return self._paths.begin(operation)
+        return verbs.put_signal_nb(self._paths, operation, signal)
 
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None

@@ -1,4 +1,4 @@
-"""What each verb of a region asks of a path: checked values, described as operations."""
+"""Argument checks of a region's verbs; each function describes one verb as a request."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
 from smbox import dtypes
 from smbox.array import as_bytes, output_array, source_array
+from smbox.combining import Chain
 from smbox.dtypes import DType
 from smbox.errors import ConfigError
+from smbox.handle import Handle
 from smbox.memory.kernels import KernelCode, scale_of
 from smbox.memory.layout import Consistency
+from smbox.paths.pair import PathPair, no_result
 from smbox.paths.readings import Reading, Snapshot
 from smbox.paths.sinks import DeltaSink, MoveSink, OldSink, SumSink
-from smbox.paths.work import Operation, RegionInfo
+from smbox.paths.work import Operation, RegionInfo, Signalled
+from smbox.sync import INT64, Counter
 
 KERNEL_OF: Final = {
     "sum": KernelCode.SUM,
@@ -25,10 +29,10 @@ KERNEL_OF: Final = {
     "max": KernelCode.MAX,
     "replace": KernelCode.REPLACE,
 }
-"""Kernels by the name that ``accumulate`` and ``fetch_and_op`` take as ``op``."""
+"""Kernels by the argument ``op`` of ``accumulate`` and ``fetch_and_op``."""
 
 
-_REPLACE: Final = KernelCode.REPLACE  # to look a member up in its class takes longer
+_REPLACE: Final = KernelCode.REPLACE  # faster than a look-up in the enum
 _SUM: Final = KernelCode.SUM
 _ELASTIC: Final = KernelCode.ELASTIC
 
@@ -37,11 +41,11 @@ class Extent(Struct, frozen=True, eq=False):
     """A region, or a slice of one along axis 0.
 
     Attributes:
-        info: what the whole region is.
-        dtype: numpy's.
-        shape: of the slice.
-        first: byte of the region's data where it begins.
-        limit: byte behind it.
+        info: the entire region.
+        dtype: numpy dtype of the elements.
+        shape: shape of the slice.
+        first: first byte of the slice in the region's data.
+        limit: byte behind the slice.
     """
 
     info: RegionInfo
@@ -52,15 +56,52 @@ class Extent(Struct, frozen=True, eq=False):
 
 
 def put(extent: Extent, x: Any) -> Operation:
-    """Check and describe a ``put``."""
+    """Describe a ``put`` and check its arguments."""
     info, dtype = extent.info, extent.dtype
     array = source_array(x, dtype, extent.shape, may_be_narrower=True)
     operand = 0 if array.dtype is dtype else operand_of(info.dtype, array)
     return Operation(info, "put", _REPLACE, 1, extent.first, extent.limit, array, operand)
 
 
+def put_signal(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
+    """Return an unstarted request: a put and, once it has succeeded, 1 added to a counter.
+
+    A reader that sees the new value of the counter, and then reads the region, finds what was
+    put. If both are in one memory, put and signal are one request of one path. Otherwise the
+    signal is a second request, which starts when the put is acknowledged. Source: OpenSHMEM
+    ``shmem_put_signal``.
+
+    Raises:
+        TypeError: the signal is not a counter.
+        ConfigError, PeerLostError: the counter's box is closed, or its memory is gone.
+    """
+    if not isinstance(signal, Counter):
+        raise TypeError(f"a signal is a counter, not {type(signal).__name__}")
+    info = signal.info
+    signal.paths.data(info)
+    one = np.ones((), INT64.numpy)
+    addition = Operation(info, "signal", _SUM, 1, 0, info.nbytes, one)
+    if info.node_uuid == operation.info.node_uuid and operation.first < operation.limit:
+        both = Signalled(*astuple(operation), signal=addition)
+        return Handle("put", paths.work_of(both), no_result, paths.timeout_s)
+    first = Handle("put", paths.work_of(operation), no_result, paths.timeout_s)
+    return first.then(lambda _: signal.paths.begin(addition))
+
+
+def put_signal_nb(paths: PathPair, operation: Operation, signal: Counter) -> Handle[None]:
+    """Start a put with a signal; wait for both if they are two requests.
+
+    No thread of smbox could start the second request while the caller does something else.
+    """
+    handle = put_signal(paths, operation, signal)
+    if isinstance(handle.work, Chain):
+        handle.finish()
+        return handle
+    return handle.begin()
+
+
 def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -> Operation:
-    """Check and describe an ``accumulate``, whose sums go to ``out`` if it is given."""
+    """Describe an ``accumulate`` and check its arguments; ``out`` may receive the sums."""
     info, dtype = extent.info, extent.dtype
     kernel = _SUM if op == "sum" and scale == 1 else kernel_of(info, op, scale)
     array = source_array(x, dtype, extent.shape, may_be_narrower=True)
@@ -74,7 +115,7 @@ def accumulate(extent: Extent, x: Any, scale: float, op: str, out: Any = None) -
 def _sums(extent: Extent, x: NDArray[Any], scale: float, op: str, out: Any) -> SumSink:
     sums = output_array(out, extent.dtype, extent.shape, called="out")
     if op != "sum":
-        raise ConfigError('out receives sums: of op="sum" alone', op=op)
+        raise ConfigError('out receives sums: it needs op="sum"', op=op)
     if np.may_share_memory(x, sums):
         raise ConfigError("out must not share memory with x", region=extent.info.name)
     factor = scale_of(_SUM, extent.info.dtype, scale)
@@ -82,13 +123,13 @@ def _sums(extent: Extent, x: NDArray[Any], scale: float, op: str, out: Any) -> S
 
 
 def fetch(extent: Extent, x: Any, op: str, scale: float, old: NDArray[Any]) -> Operation:
-    """Check and describe a ``fetch_and_op`` whose old elements go to ``old``."""
+    """Describe a ``fetch_and_op``, check its arguments; ``old`` receives the old elements."""
     sink = OldSink(extent.first, as_bytes(old))
     return replace(accumulate(extent, x, scale, op), op="fetch_and_op", sink=sink)
 
 
 def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation:
-    """Check and describe an ``elastic``."""
+    """Describe an ``elastic`` and check its arguments."""
     info, dtype, shape, first = extent.info, extent.dtype, extent.shape, extent.first
     rate = scale_of(_ELASTIC, info.dtype, moving_rate)
     sink: MoveSink | DeltaSink
@@ -109,7 +150,7 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
 
 
 def get(extent: Extent, out: Any) -> Reading:
-    """Check and describe a ``get`` into ``out``; None: into a new array."""
+    """Describe a ``get`` into ``out`` (None: a new array) and check its arguments."""
     info, dtype = extent.info, extent.dtype
     if out is None:
         return Reading(info, extent.first, extent.limit, np.empty(extent.shape, dtype))
@@ -119,7 +160,7 @@ def get(extent: Extent, out: Any) -> Reading:
 
 
 def snapshot(extent: Extent, out: Any) -> Snapshot:
-    """Check and describe a ``get`` of one moment, as ``get``.
+    """Describe a ``get`` with ``snapshot=True`` and check its arguments.
 
     Raises:
         ConfigError: the region has no locks.
@@ -128,7 +169,11 @@ def snapshot(extent: Extent, out: Any) -> Snapshot:
     array = np.empty(extent.shape, extent.dtype) if out is None else out
     array = output_array(array, extent.dtype, extent.shape)
     if info.consistency == Consistency.NONE and first < limit:
-        raise ConfigError("a region without locks has no snapshots", region=info.name)
+        raise ConfigError(
+            "a snapshot needs locks, and a region of consistency 'none' has none: get"
+            " without snapshot",
+            region=info.name,
+        )
     return Snapshot(info, first, limit, array)
 
 
@@ -136,7 +181,7 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
     """Return the kernel of an ``op``.
 
     Raises:
-        ConfigError: there is none, or the scale makes no sense for it.
+        ConfigError: no kernel has this name, or the scale is invalid for it.
     """
     kernel = KERNEL_OF.get(op)
     if kernel is None:
@@ -147,5 +192,5 @@ def kernel_of(info: RegionInfo, op: str, scale: float) -> KernelCode:
 
 
 def operand_of(dtype: DType, array: NDArray[Any]) -> int:
-    """Return the dtype code of an array that is narrower than a region's elements; else 0."""
+    """Return the dtype code of an array narrower than the region's elements; else 0."""
     return 0 if array.dtype.itemsize == dtype.itemsize else dtypes.of(array.dtype).code

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import cast
 
 from smbox.address import GlobalAddress
-from smbox.combining import Part, Together
+from smbox.combining import Group, Tracked
 from smbox.deadline import left_s
 from smbox.errors import AddressRangeError, SmboxError
 from smbox.many.node import Node, Nodes
@@ -140,7 +140,7 @@ class ManyPath:
         return True
 
 
-class Share(Part):
+class Share(Tracked):
     """What one node does of a request.
 
     Attributes:
@@ -203,7 +203,7 @@ class _Starting(Work):
         return "unknown"
 
 
-class ManyWork(Together[Share]):
+class ManyWork(Group[Share]):
     """A request whose shares begin at once and go on side by side; see Work.
 
     A share that fails ends none of the others; the request then fails with the first error.

@@ -1,4 +1,4 @@
-"""Requests in turn: what is begun when, and what a failure or a cancel leaves."""
+"""Chains: when each request starts, and what a failure or a cancel leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from smbox.combining import InTurn
+from smbox.combining import Chain
 from smbox.errors import ConfigError, RegionFreedError
 
 
@@ -45,17 +45,17 @@ class Step:
         self.told.append("cancel")
 
 
-def in_turn(first, second):
-    return InTurn(first, lambda: second)
+def chain(first, second):
+    return Chain(first, lambda: second)
 
 
 def behind(function):
-    return InTurn(Step(outcome="all"), function)
+    return Chain(Step(outcome="all"), function)
 
 
 def test_the_second_is_driven_when_the_first_is_done():
     first, second = Step(False, True), Step(False, True)
-    work = in_turn(first, second)
+    work = chain(first, second)
     work.begin()
     assert (first.told, second.told) == (["begin"], [])
     assert not work.advance(0.0)
@@ -67,7 +67,7 @@ def test_the_second_is_driven_when_the_first_is_done():
 
 def test_a_first_that_fails_ends_both():
     error = RegionFreedError("gone")
-    work = in_turn(Step(error, error), second := Step())
+    work = chain(Step(error, error), second := Step())
     for _ in range(2):
         with pytest.raises(RegionFreedError):
             work.advance(0.0)
@@ -89,7 +89,7 @@ def test_a_first_that_fails_ends_both():
     ],
 )
 def test_the_outcome_is_all_with_the_second_and_only_then(first, second, outcome):
-    work = in_turn(Step(second is not None, outcome=first), Step(False, outcome=second))
+    work = chain(Step(second is not None, outcome=first), Step(False, outcome=second))
     work.advance(0.0)
     assert work.outcome() == outcome
     assert work.ranges_done() == [(0, 8)]
@@ -97,7 +97,7 @@ def test_the_outcome_is_all_with_the_second_and_only_then(first, second, outcome
 
 def test_what_was_cancelled_is_settled_and_begins_nothing():
     first, second = Step(False, outcome="unknown"), Step()
-    work = in_turn(first, second)
+    work = chain(first, second)
     work.advance(0.0)
     work.cancel()
     assert work.advance(0.0)
@@ -106,7 +106,7 @@ def test_what_was_cancelled_is_settled_and_begins_nothing():
 
 def test_a_cancel_reaches_both_once_both_are_begun():
     first, second = Step(True, outcome="all"), Step(False, False, outcome="unknown")
-    work = in_turn(first, second)
+    work = chain(first, second)
     work.advance(0.0)
     work.cancel()
     assert not work.advance(0.0)
@@ -122,7 +122,7 @@ def test_two_threads_that_wait_drive_one_second():
         made.append(second)
         return second
 
-    work = InTurn(Step(), describe)
+    work = Chain(Step(), describe)
     threads = [threading.Thread(target=work.advance, args=(0.0,)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -207,7 +207,7 @@ def test_a_signal_handler_inside_the_function_finds_the_request_not_done():
 
 
 def test_a_function_cannot_begin_what_waits_for_it():
-    for begun in (lambda work: work, lambda work: in_turn(work, Step())):
+    for begun in (lambda work: work, lambda work: chain(work, Step())):
         work = behind(lambda begun=begun: begun(work))  # noqa: B023 -- called in this round
         for _ in range(2):
             with pytest.raises(ConfigError, match="waits for it"):
