@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Final, NamedTuple, Self, SupportsIndex, overload
 
-from smbox.errors import AddressRangeError, ConfigError
+from smbox.errors import AddressRangeError
 
 OFFSET_BITS: Final = 48
 NODE_BITS: Final = 16
@@ -109,13 +109,3 @@ class Part(NamedTuple):
     first_row: int
     limit_row: int
     is_local: bool
-
-
-LAYOUTS: Final = ("single", "striped")
-"""On one node, or cut into one part for each node."""
-
-
-def check_layout(layout: str) -> None:
-    """Raise ConfigError unless ``layout`` is one."""
-    if layout not in LAYOUTS:
-        raise ConfigError(f"layout is one of {', '.join(LAYOUTS)}", layout=layout)

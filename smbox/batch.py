@@ -1,4 +1,4 @@
-"""Batch: many small changes in few round trips; no transaction."""
+"""Batch: many small changes in few round trips; not a transaction."""
 
 from __future__ import annotations
 
@@ -16,42 +16,53 @@ from smbox.verbs import Extent
 
 
 class Batch:
-    """Collects changes and sends them when its ``with`` block ends, in order.
+    """Many small changes, sent in few round trips when the ``with`` block ends, in order.
 
-    Each change is checked when it is collected, and its arrays are untouchable from then on
-    until the block has ended. A block that raises sends nothing. The changes are commits of
-    their own: another client may see some of them before others, and when one fails, the
-    others still happen. Not to be shared by threads.
+    Each change is checked when it is added. Its arrays must not be modified until the block
+    has ended. If the block raises, nothing is sent. A batch is not a transaction: each change
+    is a commit of its own, so another client may see some before others, and if one fails, the
+    others still happen. Not thread-safe.
 
     Args:
-        paths: to the node, shared with the box.
-        timeout_s: for the whole batch; None: the timeout of the box.
+        paths: paths to the node, shared with the box.
+        timeout_s: seconds that the entire batch may take; None: the timeout of the box.
+
+    Raises:
+        ConfigError: ``timeout_s`` is not a number of seconds.
     """
 
     def __init__(self, paths: PathPair, timeout_s: float | None = None) -> None:
         self._paths = paths
-        paths.seconds(timeout_s)  # before anything is collected
+        paths.seconds(timeout_s)  # before the first change is added
         self._timeout_s = timeout_s
         self._operations: list[Operation] = []
         self._is_over = False
 
     def put(self, region: Region, x: Any) -> None:
-        """Add a ``Region.put``."""
+        """Add a ``Region.put`` of ``x`` to the batch."""
         self._add(verbs.put(_extent(region), x))
 
     def accumulate(self, region: Region, x: Any, scale: float = 1.0, op: str = "sum") -> None:
-        """Add a ``Region.accumulate``."""
+        """Add a ``Region.accumulate`` of ``x`` to the batch."""
         self._add(verbs.accumulate(_extent(region), x, scale, op))
 
     def elastic(self, region: Region, x: Any, moving_rate: float, delta: Any = None) -> Any:
-        """Add a ``Region.elastic``; x moves, or ``delta`` is filled, when the block ends."""
+        """Add a ``Region.elastic`` to the batch.
+
+        Returns:
+            ``delta``. It is filled, or without a delta x is moved, when the block ends.
+        """
         self._add(verbs.elastic(_extent(region), x, moving_rate, delta))
         return delta
 
     def fetch_and_op(
         self, region: Region, x: Any, op: str = "sum", scale: float = 1.0
     ) -> NDArray[Any]:
-        """Add a ``Region.fetch_and_op``; the array returned is filled when the block ends."""
+        """Add a ``Region.fetch_and_op`` to the batch.
+
+        Returns:
+            An array that is filled with the old contents when the block ends.
+        """
         extent = _extent(region)
         old = np.empty(extent.shape, extent.dtype)
         self._add(verbs.fetch(extent, x, op, scale, old))
@@ -62,19 +73,23 @@ class Batch:
             raise ConfigError("the batch has been sent; begin another one")
         shares = [share for _, share in operation.shares()]
         for share in shares:
-            self._paths.data(share.info)  # all of a change or nothing: no node is lost
+            self._paths.data(share.info)  # raises before anything is added if a node is lost
         for share in shares:
             self._operations.extend(share.stripes())
 
     def __len__(self) -> int:
-        """Count the commits collected so far."""
+        """Return the number of commits in the batch."""
         return len(self._operations)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Send and wait; raises the first failure, or RequestTimeoutError with a handle."""
+        """Send the changes and wait for them; raise the first failure.
+
+        Raises:
+            RequestTimeoutError: the batch is over; ``.handle.outcome()`` returns its effect.
+        """
         self._is_over = True
         if kind is None and len(self):
             changes = Changes("batch", None, self._operations)

@@ -26,147 +26,186 @@ from smbox.sync import Counter
 class Box(Directory):
     """A client's connection to one memory node; a context manager.
 
-    Thread-safe: each thread has its own channel. A forked child connects anew on first use;
-    a copy that was pickled, too.
+    Thread-safe: each thread has its own channel. A forked child opens new connections when it
+    first uses the box, and so does a pickled copy.
 
     Args:
-        paths: to the node, shared with the box.
+        paths: paths to the node, shared with all objects of the box.
     """
 
     @property
     def address(self) -> str:
-        """The node's endpoint, for other processes to connect to."""
+        """Address of the node; other processes can connect to it."""
         return self._paths.control().address
 
     @property
     def node(self) -> NodeInfo:
-        """What the node told about itself."""
+        """Name, id, memory and incarnation of the node, from the handshake."""
         return self._paths.control().node
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """All nodes of this box, by id; this one has one."""
+        """All nodes of this box, in order of id; this box has one."""
         return (self.node,)
 
     @property
     def transport(self) -> str:
-        """How bytes travel: "shm", "tcp", "ipc" or "inproc"."""
+        """Transport of the data: "shm", "tcp", "ipc" or "inproc"."""
         return self._paths.data().transport
 
     @property
     def transport_reason(self) -> str:
-        """Why they travel so."""
+        """The reason why this transport was chosen."""
         return self._paths.open().reason
 
     def counter(self, name: str, init: int = 0) -> Counter:
-        """Return the counter ``name``; the first to ask creates it with the value ``init``.
-
-        Raises:
-            TypeError, LayoutMismatchError: ``init`` is no whole number of 64 bits.
-        """
-        return sync.counter(self._paths, name, init)
-
-    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        """Wait until ``parties`` callers have come to the barrier ``name``; use it again after.
-
-        Returns:
-            How often the barrier had opened before: the same number for all who met.
-
-        Raises:
-            LayoutMismatchError: somebody uses this name with another number of parties.
-            RequestTimeoutError: they did not come in time; this arrival is taken back. Where
-                the outcome is "unknown", that was not done within a second: it may still count.
-        """
-        return sync.barrier(self._paths, name, parties, timeout_s)
-
-    def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
-        """Let a region take training steps by itself; see smbox/optimizer.py.
+        """Return the counter ``name``; create it with the value ``init`` if it does not exist.
 
         Args:
-            region: the parameters, floats.
-            name: "momentum", "nesterov", "adagrad" or "adam"; workers that name the same
-                one share its state.
-            parameters: ``lr``, and by torch.optim's defaults momentum, eps, beta1, beta2 and
-                initial_accumulator_value, which the first worker's decides.
+            name: name of the counter, 1 to 200 bytes of printable UTF-8.
+            init: first value, a signed 64-bit integer; ignored if the counter exists.
 
         Raises:
-            ConfigError: they make no sense together.
+            TypeError, LayoutMismatchError: ``init`` is not an integer, or exceeds 64 bits;
+                nothing was created.
+            RequestTimeoutError: the node did not answer in time; the counter may exist.
+        """
+        with self._at_name(name) as paths:
+            return sync.counter(paths, name, init)
+
+    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
+        """Wait until ``parties`` callers have arrived at the barrier ``name``; it is reusable.
+
+        Args:
+            name: name of the barrier, 1 to 200 bytes of printable UTF-8.
+            parties: number of callers that open the barrier.
+            timeout_s: seconds to wait; None: the timeout of the box.
+
+        Returns:
+            How often the barrier had opened before: the same number for all callers that met.
+
+        Raises:
+            LayoutMismatchError: the barrier exists with another number of parties.
+            RequestTimeoutError: the others did not arrive in time; this arrival was undone. If
+                the outcome is "unknown", undoing it failed within a second: it may still count.
+        """
+        with self._at_name(name) as paths:
+            return sync.barrier(paths, name, parties, timeout_s)
+
+    def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
+        """Return a server-side optimizer of a region; create its state if it does not exist.
+
+        Args:
+            region: the parameters, a region of a float dtype and consistency "stripe".
+            name: "momentum", "nesterov", "adagrad" or "adam"; workers that give the same name
+                share the state.
+            parameters: ``lr`` is required; the others default to the values of torch.optim:
+                momentum, eps, beta1, beta2 and initial_accumulator_value. The worker that
+                creates the state decides the last one.
+
+        Raises:
+            ConfigError: the region, name or parameters are invalid; nothing was created.
+            OutOfMemoryError: the node has no memory left for the state.
         """
         return Optimizer(self._paths, region, name, parameters)
 
     def batch(self, *, timeout_s: float | None = None) -> Batch:
-        """Begin a batch: ``with box.batch() as b: b.put(r, x); b.accumulate(s, y)``."""
+        """Return a new batch: ``with box.batch() as b: b.put(r, x); b.accumulate(s, y)``.
+
+        Args:
+            timeout_s: seconds that the entire batch may take; None: the timeout of the box.
+        """
         return Batch(self._paths, timeout_s)
 
     def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
-        """Write the bytes of ``x`` (any array with a dtype) from ``address`` on.
+        """Write the bytes of an array at a global address.
+
+        Args:
+            address: global address of the first byte, such as ``region.address``.
+            x: any array with a dtype.
+            timeout_s: seconds to wait; None: the timeout of the box.
 
         Raises:
-            AddressRangeError: not all in one region, or not on its elements' boundaries;
+            AddressRangeError: the range is not inside one region, or it cuts an element;
                 nothing changed.
+            TypeError: ``x`` is not an array, or has no dtype; nothing changed.
         """
         source = bytes_of(x)
-        info, first, wait_s = self._paths.locate(address, source.size, timeout_s)
-        limit = first + source.size
-        operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
-        self._paths.finish(operation, wait_s)
+        with self._at_address(address) as paths:
+            info, first, wait_s = paths.locate(address, source.size, timeout_s)
+            limit = first + source.size
+            operation = Operation(info, "put", KernelCode.REPLACE, 1, first, limit, source)
+            paths.finish(operation, wait_s)
 
     def get(
         self, address: int, nbytes: int, *, timeout_s: float | None = None
     ) -> NDArray[np.uint8]:
-        """Read ``nbytes`` bytes from ``address`` on, as ``u8[nbytes]``.
+        """Read bytes at a global address.
+
+        Args:
+            address: global address of the first byte, such as ``region.address``.
+            nbytes: number of bytes.
+            timeout_s: seconds to wait; None: the timeout of the box.
+
+        Returns:
+            A new array, ``u8[nbytes]``.
 
         Raises:
-            AddressRangeError: not all in one region, or not on its elements' boundaries.
+            AddressRangeError: the range is not inside one region, or it cuts an element.
+            TypeError: the address or number is not an integer.
         """
         size = operator.index(nbytes)
-        info, first, wait_s = self._paths.locate(address, size, timeout_s)
-        out = np.empty(size, np.uint8)
-        self._paths.finish(Reading(info, first, first + size, out), wait_s)
+        with self._at_address(address) as paths:
+            info, first, wait_s = paths.locate(address, size, timeout_s)
+            out = np.empty(size, np.uint8)
+            paths.finish(Reading(info, first, first + size, out), wait_s)
         return out
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Wait until all earlier operations of this Box, every thread's, are complete.
+        """Wait until all earlier operations of this box, of all threads, are complete.
+
+        Args:
+            timeout_s: seconds to wait; None: the timeout of the box.
 
         Raises:
-            RequestTimeoutError: some are not, in time; they go on.
-            SmboxError: what an earlier operation failed with that nobody waited for.
+            RequestTimeoutError: some operations are not complete; they continue.
+            SmboxError: an earlier operation failed, and no caller waited for it.
         """
         wanted_s = self._paths.seconds(timeout_s)
         if not self._paths.data().flush(deadline_of(wanted_s)):
             raise RequestTimeoutError(
-                "not all operations were complete in time; flush again to go on",
+                "not all operations were complete in time; they continue: flush again",
                 op="flush",
                 timeout_s=wanted_s,
                 outcome="unknown",
             )
 
     def stats(self) -> dict[str, Any]:
-        """Return the node's own figures."""
+        """Return the node's statistics, such as its memory and numbers of clients."""
         return self._paths.control().stats(self._paths.timeout_s)
 
     def lock(self, name: str, *, lease_s: float = LEASE_S, timeout_s: float = 300.0) -> Lock:
-        """Return a lock by its name; ``with box.lock("directory") as lock:`` holds it.
+        """Return the lock ``name``; ``with box.lock("directory"):`` holds it.
 
         Args:
-            name: of the lock.
-            lease_s: seconds without renewal after which its holder counts as dead.
-            timeout_s: how long to wait for it, in seconds.
+            name: name of the lock.
+            lease_s: seconds without renewal after which the holder counts as dead.
+            timeout_s: seconds to wait for the lock.
 
         Raises:
-            TypeError, LimitError, ConfigError: impossible arguments; nothing was made.
+            TypeError, LimitError, ConfigError: an argument is invalid; nothing was created.
         """
         return Lock(self.home_of(name), name, lease_s=lease_s, timeout_s=timeout_s)
 
     def home_of(self, name: str) -> Box:  # noqa: ARG002 - there is one node
-        """Return a box on the one node that a name belongs to: this one."""
+        """Return a box on the node that a name belongs to; here, this box."""
         return self
 
     def close(self) -> None:
-        """Let go of everything; regions stay at the node, local views stay valid.
+        """Close the connections; regions stay at the node, and local views stay valid.
 
-        A node that does not answer is waited for half a second, and a second for each lock and
-        membership that is held.
+        If the node does not answer, this takes half a second, and up to a second more for each
+        lock and membership that is held. Idempotent.
         """
         try:
             self.leave()
@@ -183,5 +222,5 @@ class Box(Directory):
         return f"Box({self._paths.config.address!r})"
 
     def __reduce__(self) -> tuple[type[Box], tuple[object, ...]]:
-        """Travel as settings."""
+        """Pickle the settings; the copy connects by itself."""
         return Box, (self._paths,)

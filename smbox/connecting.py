@@ -23,7 +23,7 @@ from smbox.box import Box
 from smbox.config import ClientConfig, addresses_of, check_memory, parse_size
 from smbox.errors import ConfigError, ConnectError, SmboxError
 from smbox.many.box import ManyBox
-from smbox.many.node import Node
+from smbox.many.striping import Node
 from smbox.memory.superblock import remove_all
 from smbox.native import library
 from smbox.paths.pair import PathPair

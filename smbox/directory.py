@@ -1,16 +1,15 @@
-"""The directory of a box: regions by their names, and what is to be left before it closes."""
+"""Directory: the part of a box that creates, finds and frees regions by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from smbox import head
-from smbox.address import check_layout
 from smbox.deadline import answer_s, deadline_given
 from smbox.errors import (
     ConfigError,
@@ -25,12 +24,14 @@ from smbox.paths.work import CreateRequest, RegionInfo
 from smbox.region import Region
 from smbox.sync import Counter
 
+LAYOUTS: Final = ("single", "striped")
+
 
 class Directory:
-    """The part of a box that runs and locks build on; one over several nodes has its own ways.
+    """The part of a box that runs and locks need; a box over several nodes overrides it.
 
     Args:
-        paths: to the node, shared with the box.
+        paths: paths to the node, shared with all objects of the box.
     """
 
     def __init__(self, paths: PathPair) -> None:
@@ -49,33 +50,37 @@ class Directory:
         layout: str = "single",
         timeout_s: float | None = None,
     ) -> Region:
-        """Create a region; of two that race for a name, one wins, whole.
+        """Create a region and fill it; other clients find it only once it is complete.
+
+        If several clients create the same name, one of them succeeds.
 
         Args:
-            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names
-                with # and 16 hexadecimal digits at the end, or before the last /, are of parts
-                of striped regions.
-            shape: row-major; None: the shape of ``init``.
-            dtype: a name or numpy dtype; None: that of ``init``, else float32.
+            name: 1 to 200 bytes of printable UTF-8, unique among the node's arrays. Names with
+                # and 16 hexadecimal digits at the end, or before the last /, are reserved for
+                parts of striped regions.
+            shape: row-major shape; None: the shape of ``init``.
+            dtype: a name or numpy dtype; None: the dtype of ``init``, else float32.
             init: the first contents: a number for all elements, or an array; None: zeros.
-            exist_ok: a region of this name, shape, dtype and consistency is the answer, not
-                an error; its contents stay.
-            consistency: "stripe": each stripe changes at once; "none": no locks, no journal,
-                atomic by word only.
-            layout: "single", or "striped" over all nodes of the box: one part of consecutive
-                rows on each, made one after the other. On one node the same.
-            timeout_s: seconds to wait for the node; None: the timeout of the box, begun anew as
-                long as some of ``init`` gets through.
+            exist_ok: if the region exists with this shape, dtype, consistency and layout,
+                return it unchanged instead of raising RegionExistsError.
+            consistency: "stripe": each change of a stripe is atomic; "none": no locks and no
+                journal, atomic by word only.
+            layout: "single": on one node; "striped": one part of consecutive rows on each node
+                of the box, created one after the other. Both are the same on one node.
+            timeout_s: seconds to wait for the node; None: the timeout of the box, which
+                restarts as long as part of ``init`` is transferred.
 
         Raises:
-            ConfigError, LimitError: no region can be so.
+            ConfigError, LimitError: an argument is invalid; nothing was created.
             RegionExistsError: the name is taken.
-            LayoutMismatchError: with ``exist_ok``, by another shape, dtype, consistency or
-                layout; or init does not fit.
-            OutOfMemoryError: no room; nothing is left of it.
-            RequestTimeoutError: not done in time, and maybe done: call again by ``exist_ok``.
+            LayoutMismatchError: ``init`` does not fit; or with ``exist_ok``, the region exists
+                with another shape, dtype, consistency or layout.
+            OutOfMemoryError: the node has too little memory left; nothing was created.
+            RequestTimeoutError: the node did not answer in time; the region may exist. Call
+                again with ``exist_ok``.
         """
-        check_layout(layout)
+        if layout not in LAYOUTS:
+            raise ConfigError(f"layout is one of {', '.join(LAYOUTS)}", layout=layout)
         request, values = creating.describe(name, shape, dtype, init, consistency)
         head.check_no_part_name(name)
         request = replace(request, exist_ok=exist_ok)
@@ -84,48 +89,49 @@ class Directory:
     def _create(
         self, request: CreateRequest, values: Any, _layout: str, deadline_s: float | None
     ) -> Region:
-        return create(self._paths, request, values, deadline_s)
+        with self._at_name(request.name) as paths:
+            return create(paths, request, values, deadline_s)
 
     def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
-        """Find a region by name; waits until somebody has created it.
+        """Return the region ``name``; wait until it is created.
 
         Args:
-            name: its.
-            timeout_s: seconds to wait for the region, and for the node; None: not for the
-                region, and for the node as long as the box does.
+            name: name of the region.
+            timeout_s: seconds to wait for the region and the node; None: do not wait for the
+                region, and wait for the node as long as the timeout of the box.
 
         Raises:
-            RegionNotFoundError: nobody did, within ``timeout_s``.
-            ConfigError: it is striped over several nodes: connect to all of them.
-            RegionFreedError: it is striped, and a part was freed by itself.
-            PeerLostError: it is striped, and a part lay in a memory that is gone.
+            RegionNotFoundError: nobody created the region within ``timeout_s``.
+            ConfigError: the region is striped over several nodes: connect to all of them.
+            RegionFreedError: the region is striped, and one of its parts was freed.
+            PeerLostError: the region is striped, and the memory of a part no longer exists.
         """
         return self._attach(name, deadline_given(timeout_s))
 
     def _attach(self, name: str, deadline_s: float | None) -> Region:
-        return attach(self._paths, name, deadline_s)
+        return Region(self._paths, self._find(name, deadline_s))
 
     def regions(self) -> list[RegionInfo]:
-        """List all live regions, counters and barriers of the node, by address."""
+        """Return all regions, counters and barriers of the node, in order of address."""
         return self._paths.control().regions(self._paths.timeout_s)
 
     def free(self, region: str | Region | Counter | RegionInfo) -> None:
-        """Free a region, with all its parts; whoever uses it is told by RegionFreedError.
+        """Free a region with all its parts; later uses of it raise RegionFreedError.
 
         Args:
-            region: the region (no slice), or its name; a counter; or what ``regions()`` told.
+            region: a region (not a slice) or its name; a counter; or an entry of ``regions()``.
 
         Raises:
-            ConfigError: a slice, which is a part of a region, or the name of a striped region
-                (connect to all its nodes); nothing changed.
+            ConfigError: a slice; or the name of a striped region, on a box that is not
+                connected to all its nodes; nothing changed.
             RegionNotFoundError: no region has this name.
-            RegionFreedError: it was freed already.
-            PeerLostError, RequestTimeoutError: of a striped region, a node is lost; the name is
-                free and the parts on other nodes are gone all the same, if the head could be
-                freed.
+            RegionFreedError: the region was freed before.
+            PeerLostError, RequestTimeoutError: the region is striped, and a node is lost. If
+                the head could be freed, the name is free, and so are the parts on other nodes.
+            TypeError: another type; nothing changed.
         """
         if isinstance(region, str):
-            info = self._find(region)
+            info = self._find(region, None)
         elif isinstance(region, Region | Counter):
             info = region.info
             if isinstance(region, Region) and region.nbytes != info.nbytes:
@@ -136,54 +142,57 @@ class Directory:
             raise TypeError(f"free takes a region or its name, not {type(region).__name__}")
         self._free(info)
 
-    def _find(self, name: str) -> RegionInfo:
-        return attach(self._paths, name, None).info
-
-    def _free(self, info: RegionInfo) -> None:
-        self._paths.control(info).free(info.address, self._paths.timeout_s)
-
-    def before_close(self, end: Callable[[], None]) -> None:
-        """Have something called once when the box closes, as long as its verbs still work."""
-        self._at_close[end] = None
-
-    def not_before_close(self, end: Callable[[], None]) -> None:
-        """Have it called no more. Idempotent."""
-        self._at_close.pop(end, None)
-
-    def leave(self) -> None:
-        """Call what is to be called before the box closes."""
-        while self._at_close:
-            self._at_close.popitem()[0]()
-
-
-def attach(paths: PathPair, name: str, deadline_s: float | None) -> Region:
-    """Find a region, waiting for it; None: look once, with the timeout of the box.
-
-    Raises:
-        RegionNotFoundError: there was none, by then.
-        ConfigError: it is striped over several nodes, and this is one of them.
-    """
-    info = find(paths, name, deadline_s)
-    found = head_of(paths, info, deadline_s)
-    if found is not None:
+    def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
+        """Return a region; raises as ``attach``."""
+        info = find(self._paths, name, deadline_s)
+        found = head_of(self._paths, info, deadline_s)
+        if found is None:
+            return info
         raise ConfigError(
             "this region is striped over several nodes: connect to all of them, for example"
             " by SMBOX_ADDRESS=tcp://a:7070,tcp://b:7070",
             region=name,
             nodes=[part.node for part in found.parts],
         )
-    return Region(paths, info)
+
+    def _free(self, info: RegionInfo) -> None:
+        self._paths.control(info).free(info.address, self._paths.timeout_s)
+
+    def _at_name(self, name: str) -> AbstractContextManager[PathPair]:  # noqa: ARG002
+        """Enter the paths to the node of a name; errors of the block name the node."""
+        return nullcontext(self._paths)
+
+    def _at_address(self, address: int) -> AbstractContextManager[PathPair]:  # noqa: ARG002
+        """Enter the paths to the node of an address; errors of the block name the node."""
+        return nullcontext(self._paths)
+
+    def before_close(self, end: Callable[[], None]) -> None:
+        """Register a function that is called once when the box closes, before its verbs end."""
+        self._at_close[end] = None
+
+    def not_before_close(self, end: Callable[[], None]) -> None:
+        """Remove a function registered by ``before_close``. Idempotent."""
+        self._at_close.pop(end, None)
+
+    def leave(self) -> None:
+        """Call and remove all functions registered by ``before_close``."""
+        while self._at_close:
+            self._at_close.popitem()[0]()
 
 
 def find(paths: PathPair, name: str, deadline_s: float | None) -> RegionInfo:
-    """Find an array by name, be it a head, as ``attach``; RegionNotFoundError."""
+    """Return an array by name, which may be a head; wait for it until a deadline, if given.
+
+    Raises:
+        RegionNotFoundError: no array has this name by then.
+    """
     if deadline_s is None:
         return paths.control().find(name, RegionKind.ARRAY, paths.timeout_s)
     return paths.control().attach(name, RegionKind.ARRAY, deadline_s)
 
 
 def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head.Head | None:
-    """Read what may be the head of a striped region; None: an ordinary region."""
+    """Return the head of a striped region if ``info`` is one, else None."""
     region = Region(paths, info)
     return head.read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
 
@@ -194,7 +203,7 @@ def create(
     values: NDArray[Any] | None,
     deadline_s: float | None,
 ) -> Region:
-    """Create a region of one node, or find one of the same layout; see ``creating.create``.
+    """Create a region on one node, or find one of the same layout; see ``creating.create``.
 
     Raises:
         LayoutMismatchError: the region of this name has another layout, or is striped.
@@ -203,7 +212,7 @@ def create(
         return Region(paths, creating.create(paths, request, values, deadline_s))
     try:
         info = creating.create(paths, request, values, deadline_s)
-    except LayoutMismatchError:  # maybe of the head, which is no layout of the caller's
+    except LayoutMismatchError:  # of a head, perhaps: its layout would not help the caller
         with suppress(RegionNotFoundError, RegionFreedError):
             wait_s = paths.seconds(answer_s(deadline_s))
             info = paths.control().find(request.name, request.kind, wait_s)
@@ -216,7 +225,7 @@ def create(
 def _check_single(
     paths: PathPair, info: RegionInfo, wanted: CreateRequest, deadline_s: float | None
 ) -> None:
-    """Raise LayoutMismatchError if a region that was found is the head of a striped one."""
+    """Raise LayoutMismatchError if a region is the head of a striped one."""
     found = head_of(paths, info, deadline_s)
     if found is not None:
         raise LayoutMismatchError(

@@ -1,40 +1,98 @@
-"""ManyBox: several memory nodes as one address space, with the verbs of a Box."""
+"""ManyBox: a box over several memory nodes, with the verbs of a Box."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from smbox import directory
 from smbox.address import GlobalAddress
 from smbox.box import Box
 from smbox.deadline import left_s
-from smbox.errors import ConfigError, RegionFreedError, RegionNotFoundError
+from smbox.errors import AddressRangeError, ConfigError, RegionFreedError, RegionNotFoundError
 from smbox.many import creating as striped
-from smbox.many.node import Node
-from smbox.many.paths import ManyPaths
-from smbox.many.striping import StripedInfo, opened, striped_info
+from smbox.many.paths import ManyPath
+from smbox.many.striping import Node, Nodes, StripedInfo, home_of, opened, striped_info
 from smbox.optimizer import Optimizer, create_state
+from smbox.paths.opening import DataPath, OpenPaths
+from smbox.paths.pair import PathPair
 from smbox.paths.work import CreateRequest, NodeInfo, RegionInfo
 from smbox.region import Region
-from smbox.sync import Counter
+
+
+class ManyPaths(PathPair):
+    """The paths to several nodes, shared with all objects of a box. Pickles as its nodes.
+
+    Attributes:
+        nodes: the nodes, by id.
+
+    Args:
+        nodes: at least one node; their ids differ.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes: Nodes = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
+        self._first = next(iter(self.nodes.values()))
+        super().__init__(self._first.paths.config)  # all nodes have the same settings
+
+    def data(self, info: RegionInfo | None = None) -> DataPath:
+        """Return the data path of a region: its node's, or that of all nodes if striped."""
+        if info is None or isinstance(info, StripedInfo):
+            return cast(DataPath, ManyPath(self.nodes))
+        with self.at(info.address).named() as paths:
+            return paths.data(info)
+
+    def open(self) -> OpenPaths:
+        """Open the paths to all nodes; the control path is the first node's."""
+        reasons = [
+            f"node {node.id}: {node.box.transport_reason}" for node in self.nodes.values()
+        ]
+        return OpenPaths(self._first.control, self.data(), "; ".join(reasons))
+
+    def home(self, name: str) -> Node:
+        """Return the node that a name belongs to."""
+        return self.nodes[home_of(str(name), self.nodes)]
+
+    def at(self, address: int) -> Node:
+        """Return the node of a global address.
+
+        Raises:
+            AddressRangeError: no node of this box has the address.
+        """
+        node = self.nodes.get(GlobalAddress(address).node)
+        if node is None:
+            raise AddressRangeError(
+                "no node of this box has such addresses",
+                address=int(address),
+                nodes=[*self.nodes],
+            )
+        return node
+
+    def close(self) -> None:
+        """Close the paths to all nodes; tell all nodes before waiting for any. Idempotent."""
+        with ExitStack() as stack:  # runs the last callback first, and all even if one fails
+            for node in self.nodes.values():
+                stack.callback(node.paths.close)
+            for node in self.nodes.values():
+                stack.callback(node.paths.say_bye)
+
+    def __reduce__(self) -> tuple[type[ManyPaths], tuple[object, ...]]:
+        """Pickle the nodes' settings."""
+        return ManyPaths, (tuple(self.nodes.values()),)
 
 
 class ManyBox(Box):
     """A client's connection to several memory nodes; a context manager.
 
     A region lies on the node of its name, or is striped over all nodes. Counters, barriers,
-    locks and runs lie on the node of their name. Thread-safe. Pickles, and works in a forked
-    child, as a Box does. All clients of an address space connect to the same nodes.
+    locks and runs lie on the node of their name. Thread-safe. A forked child and a pickled copy
+    open new connections on first use. All clients of an address space connect to the same
+    nodes.
 
     Args:
-        nodes: at least one, with ids that differ.
+        nodes: at least one node; their ids differ.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -44,18 +102,24 @@ class ManyBox(Box):
 
     @property
     def address(self) -> str:
-        """The nodes' endpoints, for other processes to connect to."""
+        """Addresses of the nodes, separated by commas; other processes can connect to them."""
         return ",".join(node.control.address for node in self._by_id.values())
 
     @property
     def node(self) -> NodeInfo:
-        """Raise ConfigError: there are several, see ``nodes``."""
+        """Not available: raises ConfigError, as there are several nodes; see ``nodes``."""
         raise ConfigError("this box is on several nodes: see box.nodes", nodes=[*self._by_id])
 
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
-        """What the nodes told about themselves, by id."""
+        """Name, id, memory and incarnation of all nodes, in order of id."""
         return tuple(node.info for node in self._by_id.values())
+
+    def _at_name(self, name: str) -> AbstractContextManager[PathPair]:
+        return self._many.home(name).named()
+
+    def _at_address(self, address: int) -> AbstractContextManager[PathPair]:
+        return self._many.at(address).named()
 
     def _create(
         self, request: CreateRequest, values: Any, layout: str, deadline_s: float | None
@@ -63,12 +127,9 @@ class ManyBox(Box):
         if layout == "striped":
             info = striped.create(self._by_id, request, values, deadline_s)
             return Region(self._paths, info)
-        home = self._many.home(request.name)
-        with home.named():
-            return directory.create(home.paths, request, values, deadline_s)
+        return super()._create(request, values, layout, deadline_s)
 
     def _attach(self, name: str, deadline_s: float | None) -> Region:
-        """Find a region; also RegionFreedError, PeerLostError: a part was freed, or is lost."""
         home = self._many.home(name)
         while True:
             info = home.attach(name, deadline_s)
@@ -78,25 +139,16 @@ class ManyBox(Box):
                     return Region(home.paths, info)
                 return Region(self._paths, opened(self._by_id, info, head, deadline_s))
             except RegionFreedError as error:
-                if not home.has_lost(info, deadline_s):
+                if not home.was_freed(info, deadline_s):
                     raise
                 if deadline_s is None or left_s(deadline_s) <= 0.0:
                     raise RegionNotFoundError("no region has this name", name=name) from error
 
-    def counter(self, name: str, init: int = 0) -> Counter:
-        """Return the counter ``name``, on the node of its name; see ``Box.counter``."""
-        home = self._many.home(name)
-        with home.named():
-            return home.box.counter(name, init)
-
-    def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        """Meet others at a barrier, on the node of its name; see ``Box.barrier``."""
-        home = self._many.home(name)
-        with home.named():
-            return home.box.barrier(name, parties, timeout_s=timeout_s)
-
     def optimizer(self, region: Region, name: str, **parameters: float) -> Optimizer:
-        """Let a region take training steps by itself; its state lies with its parts."""
+        """Return a server-side optimizer of a region; its state lies with the region's parts.
+
+        See ``Box.optimizer``.
+        """
         if not isinstance(region, Region):
             raise TypeError(f"an optimizer steps a region, not {type(region).__name__}")
         if isinstance(region.info, StripedInfo):
@@ -104,15 +156,15 @@ class ManyBox(Box):
         return self._many.at(region.address).box.optimizer(region, name, **parameters)
 
     def regions(self) -> list[RegionInfo]:
-        """List all live regions of all nodes by address, heads and parts included."""
+        """Return all regions of all nodes in order of address, heads and parts included."""
         found: list[RegionInfo] = []
         for node in self._by_id.values():
             with node.named():
                 found += node.box.regions()
         return found
 
-    def _find(self, name: str) -> RegionInfo:
-        return self._many.home(name).find(name, None)
+    def _find(self, name: str, deadline_s: float | None) -> RegionInfo:
+        return self._many.home(name).find(name, deadline_s)
 
     def _free(self, info: RegionInfo) -> None:
         if isinstance(info, StripedInfo):
@@ -125,22 +177,8 @@ class ManyBox(Box):
         else:
             striped.free(self._by_id, striped_info(info, head))
 
-    def put(self, address: int, x: Any, *, timeout_s: float | None = None) -> None:
-        """Write bytes from ``address`` on, at the node that it names; see ``Box.put``."""
-        node = self._many.at(GlobalAddress(address))
-        with node.named():
-            node.box.put(address, x, timeout_s=timeout_s)
-
-    def get(
-        self, address: int, nbytes: int, *, timeout_s: float | None = None
-    ) -> NDArray[np.uint8]:
-        """Read bytes from ``address`` on, at the node that it names; see ``Box.get``."""
-        node = self._many.at(GlobalAddress(address))
-        with node.named():
-            return node.box.get(address, nbytes, timeout_s=timeout_s)
-
     def stats(self) -> dict[str, Any]:
-        """Return the nodes' own figures, by id."""
+        """Return the statistics of each node, by "node ID"."""
         found = {}
         for node in self._by_id.values():
             with node.named():
@@ -152,8 +190,8 @@ class ManyBox(Box):
         return self._many.home(name).box
 
     def leave(self) -> None:
-        """Call what is to be called before the box closes, as long as all nodes answer."""
-        with ExitStack() as stack:  # what is due may fail, and all are left
+        """Call all functions registered by ``before_close``, while all nodes can be used."""
+        with ExitStack() as stack:  # calls all even if one fails
             for node in reversed([*self._by_id.values()]):
                 stack.callback(node.box.leave)
             stack.callback(super().leave)
@@ -162,30 +200,30 @@ class ManyBox(Box):
         return f"ManyBox({[node.address for node in self._by_id.values()]!r})"
 
     def __reduce__(self) -> tuple[type[ManyBox], tuple[object, ...]]:
-        """Travel as the nodes' settings."""
+        """Pickle the nodes' settings."""
         return ManyBox, (tuple(self._by_id.values()),)
 
 
 class StripedOptimizer(Optimizer):
     """A server-side optimizer on a striped region; thread-safe.
 
-    A step changes the parameters and state of a stripe together, as on one node. The state of
-    a part is on its node, under the part's name; free it before the region, for a new region
-    of the same name has other parts.
+    A step changes the parameters and state of a stripe together, as on one node. The state of a
+    part is on the part's node, under the part's name. Free the state before the region: a new
+    region of the same name has other parts.
 
     Attributes:
         region: the parameters.
-        states: the state, each as a striped region, by name.
+        states: the state, as striped regions by name.
 
     Args:
-        paths: to all nodes, shared with the box.
-        region: a whole striped region of floats, of consistency "stripe".
-        name: as in Optimizer.
-        given: its parameters by name.
+        paths: paths to all nodes, shared with the box.
+        region: a whole striped region of a float dtype and consistency "stripe".
+        name: see Optimizer.
+        given: see Optimizer.
 
     Raises:
-        ConfigError: name, parameters or region make no sense; nothing was created.
-        SmboxError: a node refused its state, or is lost; it is named.
+        ConfigError: the name, parameters or region are invalid; nothing was created.
+        SmboxError: a node refused its state, or is lost; the error names it.
     """
 
     def __init__(
@@ -205,9 +243,8 @@ class StripedOptimizer(Optimizer):
         assert isinstance(whole, StripedInfo)
         made = []
         for part in whole.parts:
-            node = self._nodes[part.address.node]
-            with node.named():
-                made.append(create_state(node.paths, part, name, value))
+            with self._nodes[part.address.node].named() as paths:
+                made.append(create_state(paths, part, name, value))
         first = made[0]
         parts = replace(
             whole, name=first.name, address=first.address, parts=tuple(made), head=None

@@ -1,95 +1,34 @@
-"""The paths to several nodes: a request of a striped region becomes one for each node.
+"""The data path of striped regions: each request becomes one request for each node.
 
-A verb goes to all parts at once and ends when all have ended. Each part keeps what region.py
-promises; the whole is not one commit, and another client may see the change of one part before
+A verb is sent to all parts at once and ends when all have ended. Each part keeps the promises
+of region.py. The whole is not one commit: another client may see the change of one part before
 that of another. An error names its node; the other parts have been changed. docs/many_nodes.md
-says what is left then.
+describes the state left behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
-from typing import cast
+import time
+from typing import Final, cast
 
-from smbox.address import GlobalAddress
 from smbox.combining import Group, Tracked
-from smbox.deadline import left_s
-from smbox.errors import AddressRangeError, SmboxError
-from smbox.many.node import Node, Nodes
-from smbox.many.striping import StripedInfo, VersionSum, home_of, versions_of
-from smbox.paths.opening import DataPath, OpenPaths
-from smbox.paths.pair import PathPair
+from smbox.deadline import left_s, look_s
+from smbox.errors import RequestTimeoutError, SmboxError
+from smbox.many.striping import Nodes, StripedInfo, versions_of
 from smbox.paths.readings import PathRequest
 from smbox.paths.sinks import Bytes
 from smbox.paths.work import ByteRange, RegionInfo
 from smbox.work import Work
 
-
-class ManyPaths(PathPair):
-    """What a box over several nodes shares with all it hands out. Pickles as its nodes.
-
-    Attributes:
-        nodes: by id.
-
-    Args:
-        nodes: at least one, with ids that differ.
-    """
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes: Nodes = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
-        self._first = next(iter(self.nodes.values()))
-        super().__init__(self._first.paths.config)  # for the settings, which all share
-
-    def data(self, info: RegionInfo | None = None) -> DataPath:
-        """Return the data path of a region: that of its node, or of all for a striped one."""
-        if info is None or isinstance(info, StripedInfo):
-            return cast(DataPath, ManyPath(self.nodes))  # with the verbs of the others
-        node = self.at(info.address)
-        with node.named():
-            return node.paths.data(info)
-
-    def open(self) -> OpenPaths:
-        """Open the paths to all nodes; the services are those of the first."""
-        reasons = [f"node {node.id}: {node.box.transport_reason}" for node in self._each()]
-        return OpenPaths(self._first.control, self.data(), "; ".join(reasons))
-
-    def home(self, name: str) -> Node:
-        """Return the node that a name belongs to."""
-        return self.nodes[home_of(str(name), self.nodes)]
-
-    def at(self, address: GlobalAddress) -> Node:
-        """Return the node that an address names; AddressRangeError: it is none of these."""
-        node = self.nodes.get(address.node)
-        if node is None:
-            raise AddressRangeError(
-                "no node of this box has such addresses",
-                address=int(address),
-                nodes=[*self.nodes],
-            )
-        return node
-
-    def close(self) -> None:
-        """Let go of all nodes, for good; all of them are told before one is waited for."""
-        with ExitStack() as stack:  # from the last line on
-            for node in self._each():
-                stack.callback(node.paths.close)
-            for node in self._each():
-                stack.callback(node.paths.say_bye)
-
-    def _each(self) -> Iterable[Node]:
-        return self.nodes.values()
-
-    def __reduce__(self) -> tuple[type[ManyPaths], tuple[object, ...]]:
-        """Travel as the nodes' settings."""
-        return ManyPaths, (tuple(self._each()),)
+VERSION_TURN_S: Final = 0.02
+"""How long a wait for a version waits for one part before it turns to the next."""
 
 
 class ManyPath:
-    """The data path of striped regions: each node does its share; see LocalPath.
+    """The data path of striped regions; see LocalPath.
 
     Args:
-        nodes: all, by id.
+        nodes: all nodes, by id.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -97,14 +36,14 @@ class ManyPath:
 
     @property
     def transport(self) -> str:
-        """How bytes travel: one of LocalPath or RemotePath, or several joined by "+"."""
+        """The transport of the nodes, or several joined by "+"."""
         return "+".join(sorted({node.box.transport for node in self._nodes.values()}))
 
-    def start(self, request: PathRequest) -> Work:
-        """Describe a change or a read; see LocalPath."""
-        if request.first == request.limit and request.info is not None:
-            return self.wait_version(cast(StripedInfo, request.info), 0)
-        shares = request.shares()
+    def start(self, wanted: PathRequest) -> Work:
+        """Return an unstarted change or read; see LocalPath."""
+        if wanted.first == wanted.limit and wanted.info is not None:
+            return self.wait_version(cast(StripedInfo, wanted.info), 0)
+        shares = wanted.shares()
         return ManyWork([Share(self._nodes, offset, share) for offset, share in shares])
 
     def version(self, info: StripedInfo, timeout_s: float | None = None) -> int:
@@ -112,22 +51,21 @@ class ManyPath:
         return sum(versions_of(self._nodes, info, timeout_s))
 
     def wait_version(self, info: StripedInfo, version: int) -> VersionSum:
-        """Begin to wait until the parts' versions add up; see LocalPath."""
+        """Return a wait until the sum of the parts' versions is reached; see LocalPath."""
         return VersionSum(self._nodes, info, version)
 
     def view(self, info: RegionInfo, first: int, limit: int) -> Bytes | None:
-        """Return the memory itself, of rows of one part; see LocalPath.
+        """Return the mapped memory of rows of one part; see LocalPath.
 
         Raises:
-            ConfigError: they lie in several parts.
+            ConfigError: the rows lie in several parts.
         """
         piece = info.one_piece(first, limit, "local")
-        node = self._nodes[piece.info.address.node]
-        with node.named():
-            return node.paths.data(piece.info).view(piece.info, piece.first, piece.limit)
+        with self._nodes[piece.info.address.node].named() as paths:
+            return paths.data(piece.info).view(piece.info, piece.first, piece.limit)
 
     def flush(self, deadline_s: float) -> bool:
-        """Complete every change at all nodes, also behind one that fails; see LocalPath."""
+        """Complete every change at all nodes, even if one fails; see LocalPath."""
         first_error: SmboxError | None = None
         for node in self._nodes.values():
             try:
@@ -141,15 +79,15 @@ class ManyPath:
 
 
 class Share(Tracked):
-    """What one node does of a request.
+    """One node's share of a request.
 
     Attributes:
         node: the node.
 
     Args:
-        nodes: all, by id.
-        offset: byte of the whole region's data where the node's part begins; None: it is of
-            several regions, and lists no ranges.
+        nodes: all nodes, by id.
+        offset: first byte of the node's part in the whole region's data; None: the request
+            changes several regions, so it has no ranges.
         wanted: the share, of regions of one node.
     """
 
@@ -161,7 +99,7 @@ class Share(Tracked):
         self._wanted: PathRequest | None = wanted
 
     def start(self) -> None:
-        """Start and begin it, unless that was done; what fails is kept."""
+        """Start the share unless it was started; record the error if that fails."""
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             self.work = _Starting()
@@ -170,47 +108,47 @@ class Share(Tracked):
                 self.work.begin()
             except SmboxError as error:
                 if isinstance(self.work, _Starting):
-                    self.work = Work()  # nothing was begun
+                    self.work = Work()  # nothing was started
                 self.work.cancel()
                 self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Note what it failed with, at which node."""
+        """Record the error that the share failed with; it names the node."""
         if isinstance(error, SmboxError):
             self.node.name(error)
         super().fail(error)
 
     def facts(self) -> dict[str, object]:
-        """Tell what is in the way, at which node."""
+        """Return what the share waits for, and the node."""
         return super().facts() | {"node": self.node.id, "node_address": self.node.address}
 
     def ranges_done(self) -> list[ByteRange]:
-        """List what is done, in bytes of the whole region's data."""
+        """Return the ranges that are done, in bytes of the whole region's data."""
         if (offset := self._offset) is None:
             return []
         return [(first + offset, limit + offset) for first, limit in self.work.ranges_done()]
 
 
 class _Starting(Work):
-    """A share whose start was interrupted: what was begun is not known."""
+    """Stands for a share whose start was interrupted: its effect stays unknown."""
 
-    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - nobody can drive it
-        """Nothing will be known."""
+    def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to drive
+        """Return False: the effect stays unknown."""
         return False
 
     def outcome(self) -> str:
-        """Nothing is known."""
+        """Return "unknown"."""
         return "unknown"
 
 
 class ManyWork(Group[Share]):
-    """A request whose shares begin at once and go on side by side; see Work.
+    """A request whose shares start at once and are driven side by side; see Work.
 
-    A share that fails ends none of the others; the request then fails with the first error.
+    A share that fails does not end the others. The request then fails with the first error.
     """
 
     def advance(self, deadline_s: float) -> bool:
-        """Drive all shares; an error that tells an outcome tells that of the whole."""
+        """Drive all shares; the outcome in an error is that of the whole request."""
         try:
             return super().advance(deadline_s)
         except SmboxError as error:
@@ -220,7 +158,7 @@ class ManyWork(Group[Share]):
             raise type(error)(error.message, **error.facts | whole) from error
 
     def ranges_done(self) -> list[ByteRange]:
-        """List the ranges of the whole region's data that are done; neighbours are joined."""
+        """Return the ranges of the whole region's data that are done; adjacent ones merged."""
         joined: list[ByteRange] = []
         for first, limit in sorted(
             found for share in self._parts for found in share.ranges_done()
@@ -232,7 +170,7 @@ class ManyWork(Group[Share]):
         return joined
 
     def facts(self) -> dict[str, object]:
-        """Tell the node that is waited for, what is in the way there, and each outcome."""
+        """Return the node that is waited for, what it waits for, and each share's outcome."""
         facts = super().facts()
         failed = {
             share.node.id: str(share.error) for share in self._parts if share.error is not None
@@ -243,3 +181,68 @@ class ManyWork(Group[Share]):
 
     def _known(self) -> dict[int, str]:
         return {share.node.id: share.known() for share in self._parts}
+
+
+class VersionSum(Work):
+    """A wait until the sum of the parts' versions is reached; see Work.
+
+    Attributes:
+        found: the last sum that was read.
+
+    Args:
+        nodes: all nodes, by id.
+        info: the region.
+        wanted: the sum to wait for.
+    """
+
+    def __init__(self, nodes: Nodes, info: StripedInfo, wanted: int) -> None:
+        self.found = 0
+        self._nodes = nodes
+        self._info = info
+        self._wanted = wanted
+        self._waits: dict[int, Work] = {}
+        self._silent: dict[str, object] = {}
+
+    def advance(self, deadline_s: float) -> bool:
+        """Read the versions after each change of a part until the sum is reached."""
+        while True:
+            try:
+                versions = versions_of(self._nodes, self._info, look_s(deadline_s))
+            except RequestTimeoutError as error:  # ends the wait, which changed nothing
+                self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
+                return False
+            self.found = sum(versions)
+            if self.found >= self._wanted:
+                self.cancel()
+                return True
+            if not self._any_changes(versions, deadline_s):
+                return False
+
+    def facts(self) -> dict[str, object]:
+        """Return the last sum, the sum to wait for, and a node that did not answer."""
+        return {"version": self.found, "wanted": self._wanted} | self._silent
+
+    def cancel(self) -> None:
+        """End the waits."""
+        while self._waits:
+            self._waits.popitem()[1].cancel()
+
+    def _any_changes(self, versions: list[int], deadline_s: float) -> bool:
+        """Wait for the next version of any part; return False at the deadline."""
+        for index, part in enumerate(self._info.parts):
+            if index not in self._waits:
+                data = self._nodes[part.address.node].paths.data(part)
+                self._waits[index] = data.wait_version(part, versions[index] + 1)
+        while True:
+            for index, part in enumerate(self._info.parts):
+                turn_s = min(deadline_s, time.monotonic() + VERSION_TURN_S)
+                try:
+                    has_changed = self._waits[index].advance(turn_s)
+                except SmboxError as error:
+                    self._nodes[part.address.node].name(error)
+                    raise
+                if has_changed:
+                    del self._waits[index]
+                    return True
+            if time.monotonic() >= deadline_s:
+                return False

@@ -1,50 +1,139 @@
-"""Striping: where the parts of a striped region go and lie, and the sum of their versions.
+"""Nodes of an address space, the node of a name, and where the parts of a striped region lie.
 
-A name's node is found by rendezvous hashing (Thaler and Ravishankar 1998) over the node ids:
-neither the order nor the spelling of addresses matters, and all clients that connect to the
-same nodes agree without asking anybody.
+The node of a name is found by rendezvous hashing (Thaler and Ravishankar 1998) over the node
+ids. It does not depend on the order or spelling of addresses, so all clients that connect to
+the same nodes agree without communication.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Final
 
-from smbox import dtypes
+from smbox import directory, dtypes
 from smbox.address import GlobalAddress
-from smbox.deadline import look_s
+from smbox.box import Box
+from smbox.deadline import answer_s
 from smbox.errors import (
     AddressRangeError,
     ConfigError,
     PeerLostError,
     RegionFreedError,
-    RequestTimeoutError,
     SmboxError,
 )
 from smbox.head import Head
-from smbox.many.node import Nodes
-from smbox.paths.work import Piece, RegionInfo
-from smbox.work import Work
-
-VERSION_TURN_S: Final = 0.02
-"""How long a wait for a version looks at one part before it looks at the next."""
+from smbox.memory.layout import RegionKind
+from smbox.paths.control import ControlPath
+from smbox.paths.pair import PathPair
+from smbox.paths.work import NodeInfo, Piece, RegionInfo
 
 NO_MEMORY = b""
-"""Stands for the memory of a striped region, which lies in several."""
+"""Stands for the memory uuid of a striped region, which lies in several memories."""
+
+
+class Node:
+    """One memory node of an address space. A pickled copy connects by itself.
+
+    Attributes:
+        id: the node's id, the upper bits of its addresses.
+        paths: paths to the node.
+        box: a box on this node alone.
+
+    Args:
+        paths: paths to the node.
+        node_id: id from the handshake.
+    """
+
+    def __init__(self, paths: PathPair, node_id: int) -> None:
+        self.paths = paths
+        self.id = node_id
+        self.box = Box(paths)
+
+    @property
+    def address(self) -> str:
+        """Address that the client connected to."""
+        return str(self.paths.config.address)
+
+    @property
+    def info(self) -> NodeInfo:
+        """Name, id, memory and incarnation of the node, from the handshake."""
+        return self.control.node
+
+    @property
+    def control(self) -> ControlPath:
+        """The control path."""
+        return self.paths.control()
+
+    def find(self, name: str, deadline_s: float | None) -> RegionInfo:
+        """Return an array by name, which may be a head, without waiting for its creation.
+
+        Raises:
+            RegionNotFoundError: no array has this name.
+        """
+        with self.named():
+            return self.control.find(name, RegionKind.ARRAY, self.answer_s(deadline_s))
+
+    def attach(self, name: str, deadline_s: float | None) -> RegionInfo:
+        """Return an array by name; wait for it until the deadline, if given."""
+        with self.named():
+            return directory.find(self.paths, name, deadline_s)
+
+    def head_of(self, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
+        """Return the head of a striped region if ``info`` is one, else None."""
+        with self.named():
+            return directory.head_of(self.paths, info, deadline_s)
+
+    def answer_s(self, deadline_s: float | None) -> float:
+        """Return the timeout of one request, in seconds; without deadline that of the box."""
+        return self.paths.seconds(answer_s(deadline_s))
+
+    def was_freed(self, info: RegionInfo, deadline_s: float | None) -> bool:
+        """Return whether a region of this node was freed."""
+        try:
+            self.control.locate(info.address, self.answer_s(deadline_s))
+        except (RegionFreedError, AddressRangeError):
+            return True
+        return False
+
+    def free(self, info: RegionInfo, deadline_s: float | None = None) -> None:
+        """Free a region of this node; see ``Box.free``."""
+        with self.named():
+            self.paths.control(info).free(info.address, self.answer_s(deadline_s))
+
+    @contextmanager
+    def named(self) -> Iterator[PathPair]:
+        """Enter the paths to the node; errors raised in the block name the node."""
+        try:
+            yield self.paths
+        except SmboxError as error:
+            self.name(error)
+            raise
+
+    def name(self, error: SmboxError) -> None:
+        """Add the node to an error's facts unless it names one."""
+        error.facts.setdefault("node", self.id)
+        error.facts.setdefault("node_address", self.address)
+
+    def __reduce__(self) -> tuple[type[Node], tuple[object, ...]]:
+        """Pickle the settings."""
+        return Node, (self.paths, self.id)
+
+
+Nodes = Mapping[int, Node]
+"""The nodes of an address space, by id."""
 
 
 def home_of(name: str, ids: Collection[int]) -> int:
     """Return the id of the node that a name belongs to.
 
-    Another node in the set takes over only the names that it then wins.
+    When a node is added, it takes over only the names that it wins.
 
     Args:
-        name: of a region, counter, barrier, lock or run.
-        ids: of all nodes; at least one.
+        name: name of a region, counter, barrier, lock or run.
+        ids: ids of all nodes; at least one.
     """
     return max(ids, key=lambda node: (_weight(node, name), node))
 
@@ -54,10 +143,10 @@ def _weight(node: int, name: str) -> bytes:
 
 
 def cut_rows(rows: int, count: int) -> list[tuple[int, int]]:
-    """Cut rows into at most ``count`` consecutive parts, as even as whole rows allow.
+    """Cut rows into at most ``count`` consecutive parts of lengths that differ by at most 1.
 
     Returns:
-        First and limit row of each part; none is empty, but for the only part of no rows.
+        First and limit row of each part. No part is empty, except the only part of no rows.
     """
     parts = max(1, min(rows, count))
     each, longer = divmod(rows, parts)
@@ -67,18 +156,18 @@ def cut_rows(rows: int, count: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripedInfo(RegionInfo):
-    """What a client knows about a striped region; the address is that of its first part.
+    """Description of a striped region; its address is that of its first part.
 
     Args:
-        parts: by row, at least one: regions of one node each.
-        head: its head; None for one without a name of its own, an optimizer's state.
+        parts: regions of one node each, in order of rows; at least one.
+        head: the head; None for an optimizer's state, which has no name of its own.
     """
 
     parts: tuple[RegionInfo, ...]
     head: RegionInfo | None = None
 
     def pieces(self, first: int, limit: int) -> list[Piece]:
-        """Cut bytes by the nodes that they lie on; of no bytes, one piece with none."""
+        """Cut a byte range by node; an empty range is one empty piece."""
         found, offset = [], 0
         for part in self.parts:
             begin, end = max(first - offset, 0), min(limit - offset, part.nbytes)
@@ -89,7 +178,7 @@ class StripedInfo(RegionInfo):
 
 
 def striped_info(head_info: RegionInfo, head: Head) -> StripedInfo:
-    """Describe the region that a head names, without a look at its parts."""
+    """Return the description of the region that a head names; sends no request."""
     dtype = dtypes.by_name(head.dtype)
     parts = tuple(
         RegionInfo(
@@ -117,12 +206,14 @@ def striped_info(head_info: RegionInfo, head: Head) -> StripedInfo:
 def opened(
     nodes: Nodes, head_info: RegionInfo, head: Head, deadline_s: float | None
 ) -> StripedInfo:
-    """Find the parts that a head names; without a deadline each node has the box's timeout.
+    """Return the region that a head names, after a check that its parts exist.
+
+    Without a deadline, each request has the timeout of the box.
 
     Raises:
-        ConfigError: a part lies on a node that this box does not know.
-        PeerLostError: another memory is there now: the part is gone for good; or this box
-            is of an older memory than the part: connect again.
+        ConfigError: a part lies on a node that this box is not connected to.
+        PeerLostError: the node has another memory, so the part no longer exists; or this box
+            is connected to an older memory than the part's: connect again.
         RegionFreedError: a part was freed.
     """
     info = striped_info(head_info, head)
@@ -135,18 +226,20 @@ def _check_there(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | 
     node = nodes.get(part.address.node)
     if node is None:
         raise ConfigError(
-            "a part of this region lies on a node that this box does not know: connect to"
-            " all nodes",
+            "a part of this region lies on a node that this box is not connected to: connect"
+            " to all nodes",
             region=name,
             node=part.address.node,
             known=sorted(nodes),
         )
     with node.named():
         if node.info.uuid != part.node_uuid:
-            node.control.stats(node.answer_s(deadline_s))  # raises if it is we who are of old
+            node.control.stats(
+                node.answer_s(deadline_s)
+            )  # raises if this box has the older memory
             raise PeerLostError(
-                "the memory that a part of this region lay in is gone: another one answers"
-                " there; free the region (smbox rm) and create it again",
+                "the memory of a part of this region no longer exists, its node has another"
+                " one: free the region (smbox rm) and create it again",
                 region=name,
                 outcome="none",
             )
@@ -161,75 +254,10 @@ def _check_there(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | 
 
 
 def versions_of(nodes: Nodes, info: StripedInfo, timeout_s: float | None = None) -> list[int]:
-    """Return the versions of the parts; each node has the time, None: the box's."""
+    """Return the versions of the parts; the timeout is for each node, None: the box's."""
     found = []
     for part in info.parts:
         node = nodes[part.address.node]
         with node.named():
             found.append(node.paths.data(part).version(part, timeout_s))
     return found
-
-
-class VersionSum(Work):
-    """A wait until the versions add up; see Work.
-
-    Attributes:
-        found: the sum at the last look.
-
-    Args:
-        nodes: all, by id.
-        info: the region.
-        wanted: version.
-    """
-
-    def __init__(self, nodes: Nodes, info: StripedInfo, wanted: int) -> None:
-        self.found = 0
-        self._nodes = nodes
-        self._info = info
-        self._wanted = wanted
-        self._waits: dict[int, Work] = {}
-        self._silent: dict[str, object] = {}
-
-    def advance(self, deadline_s: float) -> bool:
-        """Look at the versions, at each change of a part, until they add up."""
-        while True:
-            try:
-                versions = versions_of(self._nodes, self._info, look_s(deadline_s))
-            except RequestTimeoutError as error:  # the wait is over, and changed nothing
-                self._silent = {fact: error.facts[fact] for fact in ("node", "node_address")}
-                return False
-            self.found = sum(versions)
-            if self.found >= self._wanted:
-                self.cancel()
-                return True
-            if not self._any_moves(versions, deadline_s):
-                return False
-
-    def facts(self) -> dict[str, object]:
-        """Tell how far the region is, and which node did not answer."""
-        return {"version": self.found, "wanted": self._wanted} | self._silent
-
-    def cancel(self) -> None:
-        """Wait no more."""
-        while self._waits:
-            self._waits.popitem()[1].cancel()
-
-    def _any_moves(self, versions: list[int], deadline_s: float) -> bool:
-        """Wait for the next version of any part; False at the deadline."""
-        for index, part in enumerate(self._info.parts):
-            if index not in self._waits:
-                data = self._nodes[part.address.node].paths.data(part)
-                self._waits[index] = data.wait_version(part, versions[index] + 1)
-        while True:
-            for index, part in enumerate(self._info.parts):
-                turn_s = min(deadline_s, time.monotonic() + VERSION_TURN_S)
-                try:
-                    has_moved = self._waits[index].advance(turn_s)
-                except SmboxError as error:
-                    self._nodes[part.address.node].name(error)
-                    raise
-                if has_moved:
-                    del self._waits[index]
-                    return True
-            if time.monotonic() >= deadline_s:
-                return False

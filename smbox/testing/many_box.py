@@ -9,7 +9,7 @@ from typing import Any
 from smbox.client.connection import OpenTransport
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox
-from smbox.many.node import Node
+from smbox.many.striping import Node
 from smbox.region import Region
 from smbox.testing.inproc_box import inproc_paths
 

@@ -16,7 +16,7 @@ import pytest
 import memnode.node
 from smbox.config import ClientConfig
 from smbox.many.box import ManyBox
-from smbox.many.node import Node
+from smbox.many.striping import Node
 from smbox.memory.node_memory import NodeMemory
 from smbox.paths.pair import PathPair
 from smbox.testing.contract import CHECKS

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from smbox.address import LAYOUTS, check_layout
+from smbox.directory import LAYOUTS
 from smbox.errors import ConfigError
 
 
-def test_layouts_are_checked():
+def test_layouts_are_checked(boxes):
+    box = boxes()
     for layout in LAYOUTS:
-        check_layout(layout)
+        box.create(layout, 4, layout=layout)
     with pytest.raises(ConfigError, match="single, striped"):
-        check_layout("diagonal")
+        box.create("w", 4, layout="diagonal")
