@@ -1,20 +1,21 @@
 """Region: a named, typed, shaped array in the global address space, and its one-sided verbs.
 
-Every verb has a twin ``verb_nb`` that returns a Handle; until that is done its arrays are
-untouchable. Verbs of one thread on one region take effect in program order. What a timeout or
-a crash leaves stands in docs/memory_model.md. Everywhere below:
+Every verb has a non-blocking twin, ``verb_nb``, that returns a Handle. The arrays given to it
+must not be modified until the handle is done. Verbs of one thread on one region take effect in
+program order. docs/memory_model.md describes the state after a timeout or crash. In all verbs:
 
     x         an array of the region's (or slice's) shape and dtype; see smbox.array. For a
-              float32 region also of float16 or bfloat16: it widens exactly
-    timeout_s seconds to wait; None: the box's, anew while x gets through; math.inf: for ever
+              float32 region also float16 or bfloat16, which is widened exactly.
+    timeout_s seconds to wait; None: the timeout of the box, which restarts as long as part of x
+              is transferred; math.inf: no timeout.
 
-and every verb may raise
+Every verb may raise
 
     LayoutMismatchError, TypeError  x does not fit; nothing was sent
-    ConfigError                     the operation makes no sense for the dtype; nothing was sent
-    RegionFreedError                the region was freed; stripes before that are changed
-    RequestTimeoutError             the verb is over: ``.handle.outcome()`` tells its effect
-    PeerLostError                   the box was closed meanwhile, or the memory is another's
+    ConfigError                     the dtype has no such operation; nothing was sent
+    RegionFreedError                the region was freed; earlier stripes are changed
+    RequestTimeoutError             the verb is over: ``.handle.outcome()`` returns its effect
+    PeerLostError                   the box was closed, or the region's memory no longer exists
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from smbox.verbs import Extent
 class Region(Vector):
     """A region, or a slice of one along axis 0: ``region[a:b]`` has the same verbs.
 
-    Thread-safe. Pickles: the copy connects by itself.
+    Thread-safe. A pickled copy connects by itself.
 
     Attributes:
-        info: what the whole region is.
-        extent: which part of it this is.
-        shape, nbytes: of the region or slice.
-        dtype: numpy's.
+        info: description of the entire region.
+        extent: the range of the region's data that this object covers.
+        shape, nbytes: shape and number of bytes of the region or slice.
+        dtype: numpy dtype of the elements.
 
     Args:
-        paths: to the node, shared with the box.
-        info: what the region is.
-        shape: of the slice; None: the whole region.
-        first: byte of the region's data where the slice begins.
+        paths: paths to the node, shared with the box.
+        info: description of the entire region.
+        shape: shape of the slice; None: the entire region.
+        first: first byte of the slice in the region's data.
     """
 
     __slots__ = ("dtype", "info", "nbytes", "shape")
@@ -74,20 +75,20 @@ class Region(Vector):
 
     @property
     def name(self) -> str:
-        """The region's name."""
+        """Name of the region."""
         return self.info.name
 
     @property
     def address(self) -> GlobalAddress:
-        """Global address of the first byte; on several nodes the next part is elsewhere."""
+        """Global address of the first byte; parts on other nodes have other addresses."""
         first = self._pieces()[0]
         return first.info.address + first.first
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Where the rows lie, in their order: one entry for each node that has some.
+        """The rows on each node, in order of rows; sends no request.
 
-        It asks nobody: of a freed region, where they lay.
+        For a freed region, these are the places where its rows were.
         """
         rows = self.shape[0] if self.shape else 1
         row_nbytes = self.nbytes // max(rows, 1)
@@ -105,27 +106,27 @@ class Region(Vector):
 
     @property
     def version(self) -> int:
-        """How many commits the whole region has seen, all its parts together.
+        """Number of commits that the entire region has seen, in all its parts.
 
         Raises:
-            RegionFreedError: it was freed.
+            RegionFreedError: the region was freed.
         """
         return self._paths.data(self.info).version(self.info)
 
     @property
     def is_local(self) -> bool:
-        """Whether this process maps the memory of all rows; it asks nobody, see ``parts``."""
+        """Whether this process maps the memory of all rows; sends no request, see ``parts``."""
         return all(part.is_local for part in self.parts)
 
     def local(self) -> NDArray[Any]:
-        """Return the region's memory itself, ``[shape]``.
+        """Return the region's own memory as an array, ``[shape]``.
 
-        Reads of it may see half a commit; stores to it are no commits, count no version and
-        may be undone by a recovery. The view keeps freed memory.
+        Reads may see an incomplete commit. Stores are not commits: they increase no version,
+        and a recovery may undo them. The array stays valid after the region is freed.
 
         Raises:
-            ConfigError: this process cannot map it, and says why; or the rows lie in several
-                parts.
+            ConfigError: this process cannot map the memory, and the message says why; or the
+                rows are in several parts.
         """
         span = self.extent.first, self.extent.limit
         view = self._paths.data(self.info).view(self.info, *span)
@@ -136,20 +137,24 @@ class Region(Vector):
     def put(
         self, x: Any, *, signal: Counter | None = None, timeout_s: float | None = None
     ) -> None:
-        """Replace the contents by ``x``; atomic by stripe.
+        """Replace the contents with ``x``; atomic per stripe.
 
-        With a ``signal``, a counter of any node, 1 is added to it once all of x is there: who
-        sees the counter sees x. It was added where the outcome is "all", and only there.
+        Args:
+            x: the new contents.
+            signal: a counter on any node; 1 is added to it once all of x is written. A reader
+                that sees the new value also sees x. The counter was increased if and only if
+                the outcome is "all".
+            timeout_s: see smbox.region.
         """
         operation = verbs.put(self.extent, x)
         if signal is None:
             self._paths.finish(operation, timeout_s)
         else:
-            self._paths.seconds(timeout_s)  # before anything is sent
+            self._paths.seconds(timeout_s)  # raises before anything is sent
             verbs.put_signal(self._paths, operation, signal).finish(timeout_s)
 
     def put_nb(self, x: Any, *, signal: Counter | None = None) -> Handle[None]:
-        """Begin a ``put``; one with its signal on another node is waited for."""
+        """Start a ``put``; with a signal on another node, also wait until it is done."""
         operation = verbs.put(self.extent, x)
         if signal is None:
             return self._paths.begin(operation)
@@ -158,21 +163,24 @@ class Region(Vector):
     def get(
         self, out: Any = None, *, snapshot: bool = False, timeout_s: float | None = None
     ) -> Any:
-        """Read and return the contents; each stripe as it was between two commits.
+        """Read the contents; each stripe is as it was between two commits.
 
         Args:
-            out: receives them; None: a new array. Of a float32 region it may be float16 or
-                bfloat16: each element is rounded to nearest.
-            snapshot: all stripes as they were at one moment: writers wait for the copy. Over
-                the wire it is made at the node, and needs as much memory as the region.
-            timeout_s: see the module.
+            out: an array that receives the contents; None: a new array. For a float32 region
+                it may be float16 or bfloat16: each element is rounded to nearest.
+            snapshot: read all stripes as they were at one moment. Writers wait for the copy;
+                over the wire, the node makes it, and needs as much memory as the region.
+            timeout_s: see smbox.region.
+
+        Returns:
+            ``out``, or the new array, ``[shape]``.
         """
         reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
         self._paths.finish(reading, timeout_s)
         return reading.out if out is None else out
 
     def get_nb(self, out: Any = None, *, snapshot: bool = False) -> Handle[Any]:
-        """Begin a ``get``."""
+        """Start a ``get``; the handle's result is what ``get`` returns."""
         reading = (verbs.snapshot if snapshot else verbs.get)(self.extent, out)
         return self._paths.begin(reading, lambda: reading.out if out is None else out)
 
@@ -185,14 +193,17 @@ class Region(Vector):
         out: Any = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Combine ``x`` into the contents; no update is lost, doubled or torn.
+        """Combine ``x`` with the contents; atomic per stripe, so that no update is lost.
 
         Args:
             x: the operand.
-            scale: factor of x, for ``op="sum"``; whole in a region of integers.
-            op: "sum" (``c += scale * x``; of bools "or"), "min", "max" or "replace".
-            out: if given, receives the sum, the contents right after it, and is returned.
-            timeout_s: see the module.
+            scale: factor of x, for ``op="sum"``; an integer in a region of integers.
+            op: "sum" (``c += scale * x``; for bools "or"), "min", "max" or "replace".
+            out: an array that receives the sum, the contents right after this change.
+            timeout_s: see smbox.region.
+
+        Returns:
+            ``out`` (None without one).
         """
         operation = verbs.accumulate(self.extent, x, scale, op, out)
         self._paths.finish(operation, timeout_s)
@@ -201,25 +212,25 @@ class Region(Vector):
     def accumulate_nb(
         self, x: Any, scale: float = 1.0, op: str = "sum", *, out: Any = None
     ) -> Handle[Any]:
-        """Begin an ``accumulate``."""
+        """Start an ``accumulate``; the handle's result is what ``accumulate`` returns."""
         operation = verbs.accumulate(self.extent, x, scale, op, out)
         return self._paths.begin(operation, lambda: out)
 
     def elastic(
         self, x: Any, moving_rate: float, delta: Any = None, *, timeout_s: float | None = None
     ) -> Any:
-        """Exchange elastically with the contents c: ``d = rate * (x - c); c += d; x -= d``.
+        """Move ``x`` and the contents c together: ``d = rate * (x - c); c += d; x -= d``.
 
-        Atomic by stripe: c gains exactly, bit for bit, what x loses, unless the process is
+        Atomic per stripe: c gains exactly, bit for bit, what x loses, unless the process is
         killed and the memory of x outlives it. Source: EASGD, Zhang et al., arXiv:1412.6651.
 
         Args:
-            x: the worker's elements, moved in place; of a float dtype. A narrower x is
-                ``round(x - d)``: x + c is then not conserved to the bit, and a small d does
-                not move it.
+            x: the worker's elements, changed in place; of a float dtype. A narrower x becomes
+                ``round(x - d)``: then x + c is not conserved to the bit, and a small d does not
+                change x.
             moving_rate: alpha.
-            delta: if given, receives d, and x is left alone.
-            timeout_s: see the module.
+            delta: an array that receives d; x is then not changed.
+            timeout_s: see smbox.region.
 
         Returns:
             ``delta`` (None without one).
@@ -229,14 +240,14 @@ class Region(Vector):
         return delta
 
     def elastic_nb(self, x: Any, moving_rate: float, delta: Any = None) -> Handle[Any]:
-        """Begin an ``elastic``."""
+        """Start an ``elastic``; the handle's result is what ``elastic`` returns."""
         operation = verbs.elastic(self.extent, x, moving_rate, delta)
         return self._paths.begin(operation, lambda: delta)
 
     def fetch_and_op(
         self, x: Any, op: str = "sum", scale: float = 1.0, *, timeout_s: float | None = None
     ) -> NDArray[Any]:
-        """Do what ``accumulate`` does and return the contents from before it."""
+        """Change the contents as ``accumulate`` does; return the old contents, ``[shape]``."""
         old = np.empty(self.shape, self.dtype)
         self._paths.finish(verbs.fetch(self.extent, x, op, scale, old), timeout_s)
         return old
@@ -244,18 +255,18 @@ class Region(Vector):
     def fetch_and_op_nb(
         self, x: Any, op: str = "sum", scale: float = 1.0
     ) -> Handle[NDArray[Any]]:
-        """Begin a ``fetch_and_op``."""
+        """Start a ``fetch_and_op``; the handle's result is the old contents."""
         old = np.empty(self.shape, self.dtype)
         operation = verbs.fetch(self.extent, x, op, scale, old)
         return self._paths.begin(operation, lambda: old)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
-        """Wait until the whole region's version is at least ``version``; return it."""
+        """Wait until the version of the entire region is at least ``version``; return it."""
         wanted = operator.index(version)
         return self._paths.wait_version(self.info, wanted, timeout_s)
 
     def rows(self, index: Any) -> Rows:
-        """Return the rows ``index`` along axis 0, to get, put or accumulate only them."""
+        """Return the rows ``index`` along axis 0, to get, put or accumulate only these."""
         return Rows(self._paths, self.extent, index)
 
     def __len__(self) -> int:
@@ -278,5 +289,5 @@ class Region(Vector):
         )
 
     def __reduce__(self) -> tuple[type[Region], tuple[object, ...]]:
-        """Travel as the box's settings and description."""
+        """Pickle the settings and the description; the copy connects by itself."""
         return Region, (self._paths, self.info, self.shape, self.extent.first)

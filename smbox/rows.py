@@ -1,9 +1,9 @@
-"""Rows: some rows of a region, picked by their index along axis 0; sparse verbs.
+"""Rows: sparse verbs on rows of a region, selected by index along axis 0.
 
-Only the rows that are named travel and change. An index may name a row twice: ``accumulate``
-adds all of its values, ``put`` leaves the last one. Atomic are the rows of one stripe together
-within one call; a row across two stripes is changed in two commits. Each verb has a twin
-``verb_nb``; errors and timeouts are those of region.py.
+Only the selected rows are sent and changed. An index may repeat a row: ``accumulate`` adds all
+its values, ``put`` keeps the last. The rows of one stripe change atomically within one call; a
+row that crosses a stripe boundary is changed in two commits. Each verb has a twin ``verb_nb``.
+smbox.region describes errors and timeouts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from smbox.memory.kernels import (
 from smbox.memory.layout import STRIPE_NBYTES
 from smbox.paths.pair import PathPair
 from smbox.paths.readings import RowsReading
-from smbox.paths.sinks import Bytes
 from smbox.paths.work import Changes, Operation, RegionInfo
 from smbox.verbs import Extent, operand_of
 from smbox.wire.header import REQUEST_NBYTES_MAX
@@ -36,21 +35,22 @@ from smbox.wire.ops import cut
 
 
 class Rows:
-    """Rows of a region or slice; keeps a copy of the index.
+    """Selected rows of a region or slice; keeps a copy of the index.
 
     Attributes:
-        shape: of the values: the index's shape, then that of a row.
-        dtype: numpy's.
+        shape: shape of the values: the index's shape, then that of a row.
+        dtype: numpy dtype of the elements.
 
     Args:
-        paths: to the node, shared with the region.
+        paths: paths to the node, shared with the region.
         extent: the region or slice.
-        index: whole numbers of any shape, 0 to the length of axis 0.
+        index: integers of any shape, from 0 to the length of axis 0 - 1.
 
     Raises:
-        AddressRangeError: an IndexError: a row outside the region; nothing was sent.
-        ConfigError: a region without axes, or with rows of no or more than 1 MiB of data.
-        TypeError: the index holds no whole numbers.
+        AddressRangeError: an index is outside the region (also an IndexError); nothing was
+            sent.
+        ConfigError: the region has no axes, or its rows have 0 bytes or more than 1 MiB.
+        TypeError: the index does not consist of integers.
     """
 
     __slots__ = ("_extent", "_paths", "_places", "_row_nbytes", "dtype", "shape")
@@ -62,33 +62,36 @@ class Rows:
         self._row_nbytes = math.prod(extent.shape[1:]) * self.dtype.itemsize
         if not extent.shape or not 0 < self._row_nbytes <= REQUEST_NBYTES_MAX:
             raise ConfigError(
-                "rows are of 1 byte to 1 MiB, along axis 0",
+                "rows have 1 byte to 1 MiB, along axis 0",
                 region=extent.info.name,
                 shape=extent.shape,
             )
-        places = _whole_numbers(index)
+        places = _indices(index, extent)
         self.shape = (*places.shape, *extent.shape[1:])
-        self._places: NDArray[np.int64] = _inside(places, extent).reshape(-1)
+        self._places: NDArray[np.int64] = places.reshape(-1)
 
     def get(self, out: Any = None, *, timeout_s: float | None = None) -> Any:
-        """Read the rows; atomic are those of one stripe, as of a change of rows.
+        """Read the rows; the rows of one stripe are read as they were between two commits.
 
-        Of float32, ``out`` may be of float16 or bfloat16: each element is rounded to nearest.
+        Args:
+            out: an array ``[shape]`` that receives the rows; None: a new array. For a float32
+                region it may be float16 or bfloat16: each element is rounded to nearest.
+            timeout_s: see smbox.region.
 
         Returns:
-            ``out`` (filled), or a new array, ``[shape]``.
+            ``out``, or the new array.
         """
         out, reading = self._reading(out)
         self._paths.finish(reading, timeout_s)
         return out
 
     def get_nb(self, out: Any = None) -> Handle[Any]:
-        """Begin a ``get``."""
+        """Start a ``get``; the handle's result is what ``get`` returns."""
         out, reading = self._reading(out)
         return self._paths.begin(reading, lambda: out)
 
     def _reading(self, out: Any) -> tuple[Any, RowsReading]:
-        """Describe a ``get``; return also what it fills."""
+        """Return what ``get`` returns, and the request that fills it."""
         if out is None:
             array = out = np.empty(self.shape, self.dtype)
         else:
@@ -100,14 +103,17 @@ class Rows:
         return out, RowsReading(info, *span, places[order], order, rows, operand)
 
     def put(self, values: Any, *, timeout_s: float | None = None) -> None:
-        """Replace the rows by ``values``, ``[shape]``; of a repeated one the last stays.
+        """Replace the rows with ``values``; of a repeated row the last value stays.
 
-        Of float32, they may be of float16 or bfloat16: they are widened before they are sent.
+        Args:
+            values: an array ``[shape]`` of the region's dtype. For a float32 region it may be
+                float16 or bfloat16; it is widened before it is sent.
+            timeout_s: see smbox.region.
         """
         self._paths.finish(self._putting(values), timeout_s)
 
     def put_nb(self, values: Any) -> Handle[None]:
-        """Begin a ``put``; the values are copied."""
+        """Start a ``put``; the values are copied."""
         return self._paths.begin(self._putting(values))
 
     def _putting(self, values: Any) -> Changes:
@@ -116,14 +122,17 @@ class Rows:
     def accumulate(
         self, values: Any, scale: float = 1.0, *, timeout_s: float | None = None
     ) -> None:
-        """Add ``scale * values``, ``[shape]``, to the rows; repeated ones add up.
+        """Add ``scale * values`` to the rows; all values of a repeated row are added.
 
-        They may be narrower, as of ``put``.
+        Args:
+            values: as for ``put``.
+            scale: factor of the values; an integer in a region of integers.
+            timeout_s: see smbox.region.
         """
         self._paths.finish(self._adding(values, scale), timeout_s)
 
     def accumulate_nb(self, values: Any, scale: float = 1.0) -> Handle[None]:
-        """Begin an ``accumulate``; the values are copied."""
+        """Start an ``accumulate``; the values are copied."""
         return self._paths.begin(self._adding(values, scale))
 
     def _adding(self, values: Any, scale: float) -> Changes:
@@ -142,7 +151,7 @@ class Rows:
         return Changes(op, self._extent.info, items)
 
     def _items(self, change: RowChange) -> list[Operation]:
-        """Cut a change into commits; each node's are of the rows that lie there."""
+        """Cut a change into commits, for each node those of its rows."""
         pieces = self._extent.info.pieces(self._extent.first, self._extent.limit)
         if len(pieces) == 1:
             return list(row_items(pieces[0].info, pieces[0].first, change))
@@ -163,27 +172,20 @@ class Rows:
         return f"Rows({self._extent.info.name!r}, shape={self.shape}, dtype={self.dtype})"
 
 
-def _whole_numbers(index: Any) -> NDArray[Any]:
+def _indices(index: Any, extent: Extent) -> NDArray[np.int64]:
+    """Return a checked copy of an index as int64; raises as ``Rows``."""
     array = typed_array(index)
-    found = np.asarray(index) if array is None else array
-    if found.size and found.dtype.kind not in "iu":
-        raise TypeError(f"rows are picked by whole numbers, not {found.dtype}")
-    return found
-
-
-def _inside(places: NDArray[Any], extent: Extent) -> NDArray[np.int64]:
-    """Return the places as int64, copied, if all of them are rows."""
-    rows = extent.shape[0]
-    if places.size:
-        low, high = int(places.min()), int(places.max())
-        if low < 0 or high >= rows:
-            raise AddressRangeError(
-                "rows outside the region",
-                region=extent.info.name,
-                low=low,
-                high=high,
-                rows=rows,
-            )
+    places = np.asarray(index) if array is None else array
+    if places.size == 0:
+        return places.astype(np.int64)
+    if places.dtype.kind not in "iu":
+        raise TypeError(f"rows are picked by whole numbers, not {places.dtype}")
+    low, high, rows = int(places.min()), int(places.max()), extent.shape[0]
+    if low < 0 or high >= rows:
+        name = extent.info.name
+        raise AddressRangeError(
+            "rows outside the region", region=name, low=low, high=high, rows=rows
+        )
     return places.astype(np.int64)
 
 
@@ -193,9 +195,9 @@ class RowChange(NamedTuple):
     Attributes:
         op: name of the verb.
         scatter: kernel for the rows of one stripe.
-        plain: kernel that does the same to the pieces of a single row.
-        scale: of the sum; else 1.
-        places: ``i64[count]``: which rows; all of them lie in the region.
+        plain: kernel that makes the same change to the pieces of a single row.
+        scale: factor of a sum, else 1.
+        places: ``i64[count]``, the rows; all are inside the region.
         values: ``[count, elements of a row]`` of the region's dtype, C-contiguous.
     """
 
@@ -210,49 +212,34 @@ class RowChange(NamedTuple):
 def row_items(info: RegionInfo, first: int, change: RowChange) -> Iterator[Operation]:
     """Cut a change of rows into commits within one stripe each.
 
-    Changes of one row keep their order; a row's place decides which kind of commit it takes.
+    Changes of the same row keep their order: all are of the same kind, as the kind depends on
+    the row's place alone.
 
     Args:
         info: the region.
         first: byte of its data where row 0 begins.
-        change: what is done to which rows.
+        change: the change.
     """
-    row_nbytes = change.values.nbytes // change.places.size
-    begins = change.places * row_nbytes + first
+    op, scatter, plain, scale, places, values = change
+    row_nbytes = values.nbytes // places.size
+    begins = places * row_nbytes + first
     stripes = begins // STRIPE_NBYTES
     is_torn = stripes != (begins + row_nbytes - 1) // STRIPE_NBYTES
     for at in np.flatnonzero(is_torn).tolist():
-        yield from _torn(info, change, int(begins[at]), at)
+        begin, row = int(begins[at]), as_bytes(values[at])
+        for low, limit in cut(begin, begin + row_nbytes, STRIPE_NBYTES):
+            yield Operation(
+                info, op, plain, scale, low, limit, row[low - begin : limit - begin]
+            )
     inside = np.flatnonzero(~is_torn)
-    if inside.size == 0:
-        return
     inside = inside[np.argsort(stripes[inside], kind="stable")]
     ends = np.flatnonzero(np.diff(stripes[inside])) + 1
     most = (REQUEST_NBYTES_MAX - SCATTER_HEADER_NBYTES) // (PLACE_NBYTES + row_nbytes)
-    for group in np.split(inside, ends):
-        for at in range(0, group.size, most):
-            yield _scattered(info, change, first, group[at : at + most])
-
-
-def _torn(info: RegionInfo, change: RowChange, begin: int, at: int) -> Iterator[Operation]:
-    source: Bytes = change.values[at].reshape(-1).view(np.uint8)
-    for first, limit in cut(begin, begin + source.size, STRIPE_NBYTES):
-        part = source[first - begin : limit - begin]
-        yield Operation(info, change.op, change.plain, change.scale, first, limit, part)
-
-
-def _scattered(
-    info: RegionInfo, change: RowChange, first: int, group: NDArray[np.intp]
-) -> Operation:
-    places, values = change.places[group], change.values[group]
-    row_nbytes = values.nbytes // group.size
-    low, high = int(places.min()), int(places.max())
-    return Operation(
-        info,
-        change.op,
-        change.scatter,
-        change.scale,
-        first + low * row_nbytes,
-        first + (high + 1) * row_nbytes,
-        scatter_operand(places - low, values),
-    )
+    for stripe in np.split(inside, ends):
+        for at in range(0, stripe.size, most):
+            group = stripe[at : at + most]
+            mine = places[group]
+            low_row, high_row = int(mine.min()), int(mine.max())
+            span = first + low_row * row_nbytes, first + (high_row + 1) * row_nbytes
+            operand = scatter_operand(mine - low_row, values[group])
+            yield Operation(info, op, scatter, scale, *span, operand)

@@ -1,9 +1,9 @@
-"""Counters and barriers: a few words that workers change at once and wait for.
+"""Counters and barriers: a few shared words that workers change atomically and wait for.
 
-A counter is one shared signed 64-bit number: tickets, clocks, quorums. A barrier's words are
-its generation, how many have arrived, parties, then who has arrived; the last one to arrive
-opens it. An arrival names a random member id, so it can be taken back, and counts once however
-often it is sent.
+A counter is one shared signed 64-bit integer, for tickets, clocks and quorums. A barrier's
+words are its generation, the number of arrivals, the number of parties and the ids of those
+that arrived; the last to arrive opens it. Each arrival has a random id, so that it can be
+undone and counts once however often it is sent.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from smbox.paths.work import CreateRequest, Operation, RegionInfo
 INT64: Final = dtypes.by_name("int64")
 UINT64: Final = dtypes.by_name("uint64")
 PARTIES_MAX: Final = STRIPE_NBYTES // WORD_NBYTES - BarrierWord.MEMBERS
-_NEVER: Final = 1 << 64  # no generation reaches it
+_NEVER: Final = 1 << 64  # larger than every generation
 
 Words = NDArray[np.uint64]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Counter:
-    """A named counter of a node; a wait without ``timeout_s`` waits as long as the box does.
+    """A named counter of a node; timeouts are in seconds, None is the timeout of the box.
 
-    Thread-safe. Pickles: the copy connects by itself.
+    Thread-safe. A pickled copy connects by itself.
 
     Attributes:
-        paths: to the node, shared with the box.
-        info: of the counter's region.
+        paths: paths to the node, shared with the box.
+        info: description of the counter's region.
     """
 
     paths: PathPair
@@ -54,56 +54,62 @@ class Counter:
 
     @property
     def name(self) -> str:
-        """The counter's name, among the counters of its node."""
+        """Name of the counter, unique among the counters of its node."""
         return self.info.name
 
     @property
     def value(self) -> int:
-        """The present value; RegionFreedError."""
+        """Current value.
+
+        Raises:
+            RegionFreedError: the counter was freed.
+        """
         out = np.empty((), INT64.numpy)
         self.paths.finish(Reading(self.info, 0, out.nbytes, out), None)
         return int(out)
 
     def add(self, amount: int = 1, *, timeout_s: float | None = None) -> int:
-        """Add ``amount`` (which may be negative) and return the value from before.
+        """Add ``amount`` (which may be negative) and return the old value.
 
-        Each caller gets another value when all add 1: a ticket. Wraps around at 64 bits.
+        If all callers add 1, each gets another old value: a ticket. Wraps around at 64 bits.
 
         Raises:
-            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
-            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
+            TypeError, LayoutMismatchError: the amount is not an integer, or exceeds 64 bits;
+                nothing changed.
+            RequestTimeoutError: ``error.handle.outcome()`` returns whether it took effect.
         """
-        operation, found = self._operation("counter.add", KernelCode.SUM, amount)
+        operation, old = self._operation("counter.add", KernelCode.SUM, amount)
         self.paths.finish(operation, timeout_s)
-        return int(found)
+        return int(old)
 
     def add_nb(self, amount: int = 1) -> Handle[int]:
-        """Begin an ``add``."""
-        operation, found = self._operation("counter.add", KernelCode.SUM, amount)
-        return self.paths.begin(operation, lambda: int(found))
+        """Start an ``add``; the handle's result is the old value."""
+        operation, old = self._operation("counter.add", KernelCode.SUM, amount)
+        return self.paths.begin(operation, lambda: int(old))
 
     def compare_and_swap(self, old: int, new: int, *, timeout_s: float | None = None) -> bool:
-        """Set the value to ``new`` if it is ``old``; tell whether it was.
+        """Set the value to ``new`` if it is ``old``; return whether it was.
 
         Raises:
-            TypeError, LayoutMismatchError: no whole number of 64 bits; nothing changed.
-            RequestTimeoutError: ``error.handle.outcome()`` tells whether it was done.
+            TypeError, LayoutMismatchError: a value is not an integer, or exceeds 64 bits;
+                nothing changed.
+            RequestTimeoutError: ``error.handle.outcome()`` returns whether it took effect.
         """
         operation, found = self._swap(old, new)
         self.paths.finish(operation, timeout_s)
         return bool(found == old)
 
     def compare_and_swap_nb(self, old: int, new: int) -> Handle[bool]:
-        """Begin a ``compare_and_swap``."""
+        """Start a ``compare_and_swap``; the handle's result is what it returns."""
         operation, found = self._swap(old, new)
         return self.paths.begin(operation, lambda: bool(found == old))
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
-        """Wait until the value is ``at_least`` or more; return it.
+        """Wait until the value is ``at_least`` or more; return the value.
 
         Raises:
-            RequestTimeoutError: it was not, in time; nothing changed.
-            RegionFreedError: the counter was freed meanwhile.
+            RequestTimeoutError: the value was not reached in time; nothing changed.
+            RegionFreedError: the counter was freed.
         """
         wanted_s = self.paths.seconds(timeout_s)
         deadline_s = deadline_of(wanted_s)
@@ -133,7 +139,7 @@ class Counter:
 
 
 def counter(paths: PathPair, name: str, init: int) -> Counter:
-    """Return the counter ``name``, or create it with the value ``init``."""
+    """Return the counter ``name``; create it with the value ``init`` if it does not exist."""
     request = CreateRequest(
         name, INT64, (), RegionKind.COUNTER, init=_whole_number(init), exist_ok=True
     )
@@ -141,30 +147,30 @@ def counter(paths: PathPair, name: str, init: int) -> Counter:
 
 
 def _whole_number(number: int) -> int:
-    """Return a number that a counter can have.
+    """Return ``number`` if a counter can hold it.
 
     Raises:
-        TypeError, LayoutMismatchError: no whole number of 64 bits.
+        TypeError, LayoutMismatchError: it is not an integer, or exceeds 64 bits.
     """
     whole = operator.index(number)
     if not -(1 << 63) <= whole < 1 << 63:
-        raise LayoutMismatchError("a counter has 64 bits", given=number)
+        raise LayoutMismatchError("a counter holds a signed 64-bit integer", given=number)
     return whole
 
 
 def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -> int:
-    """Find the barrier ``name``, or create it; arrive, and wait until all parties have.
+    """Arrive at the barrier ``name``, created on first use, and wait until all have arrived.
 
-    A timeout or interrupt takes the arrival back.
+    A timeout or interrupt undoes the arrival.
 
     Returns:
         The generation that this meeting ended: 0 for the first.
 
     Raises:
-        ConfigError: no parties, or more than one stripe has words for.
-        LayoutMismatchError: it is there, for another number of parties.
-        RequestTimeoutError: the others did not come in time, and this arrival is undone.
-        RegionFreedError: the barrier was freed meanwhile.
+        ConfigError: no parties, or more than fit into a stripe.
+        LayoutMismatchError: the barrier exists with another number of parties.
+        RequestTimeoutError: the others did not arrive in time; this arrival was undone.
+        RegionFreedError: the barrier was freed.
     """
     wanted_s = paths.seconds(timeout_s)
     deadline_s = deadline_of(wanted_s)
@@ -182,7 +188,7 @@ def barrier(paths: PathPair, name: str, parties: int, timeout_s: float | None) -
             met = _arrived_at(arrival)
             if found is None or _generation(found) <= met:
                 raise _timeout(info, wanted_s, found) from error
-            # The last party came between the timeout and the withdrawal.
+            # The last party arrived between the timeout and the withdrawal.
     except BaseException as error:  # also an interrupt of the withdrawal above
         if not isinstance(error, RequestTimeoutError):
             _withdraw(paths, info, member, ANSWER_MIN_S)
@@ -200,18 +206,21 @@ def _find_barrier(paths: PathPair, name: str, parties: int, deadline_s: float) -
         return creating.create(paths, request, words, deadline_s)
     except LayoutMismatchError as error:
         raise LayoutMismatchError(
-            "the barrier has another number of parties", barrier=name, given=parties
+            "the barrier exists with another number of parties: take another name, or the same"
+            " number in all processes",
+            barrier=name,
+            given=parties,
         ) from error
 
 
 def _begin(paths: PathPair, info: RegionInfo, kernel: KernelCode, member: int) -> Handle[Words]:
-    """Begin a barrier kernel; its result is the words from before."""
+    """Start a barrier kernel; the handle's result is the old words."""
     operation, old = _change(info, "barrier", kernel, np.array([member], np.uint64))
-    return paths.begin(operation, lambda: old)  # its arrays are our own
+    return paths.begin(operation, lambda: old)
 
 
 def _withdraw(paths: PathPair, info: RegionInfo, member: int, timeout_s: float) -> Words | None:
-    """Take an arrival back; the words from before, or None if that could not be done."""
+    """Undo an arrival; return the old words, or None if the node did not confirm it."""
     try:
         withdrawal = _begin(paths, info, KernelCode.WITHDRAW, member)
         withdrawal.wait(timeout_s)
@@ -221,10 +230,10 @@ def _withdraw(paths: PathPair, info: RegionInfo, member: int, timeout_s: float) 
 
 
 def _arrived_at(arrival: Handle[Words] | None) -> int:
-    """Return the generation at which an arrival has come.
+    """Return the generation of an arrival, or _NEVER if it is not known to have happened.
 
-    One that was not done in time may have come after all: it was sent before its withdrawal,
-    and may have opened the barrier for all.
+    An arrival that timed out may have happened: it was sent before its withdrawal, and may have
+    opened the barrier.
     """
     try:
         return _generation(arrival.result()) if arrival and arrival.done() else _NEVER
@@ -233,14 +242,14 @@ def _arrived_at(arrival: Handle[Words] | None) -> int:
 
 
 def _timeout(info: RegionInfo, timeout_s: float, found: Words | None) -> RequestTimeoutError:
-    message = "the barrier did not open in time; this arrival was taken back"
-    facts: dict[str, object] = {"outcome": "none"}
+    facts: dict[str, object]
     if found is None:
         message = "the barrier did not open in time, and this arrival may still count"
-        facts["outcome"] = "unknown"
+        facts = {"outcome": "unknown"}
     else:
-        facts["arrived"] = int(found[BarrierWord.ARRIVED])
-        facts["parties"] = int(found[BarrierWord.PARTIES])
+        message = "the barrier did not open in time; this arrival was undone"
+        arrived, parties = int(found[BarrierWord.ARRIVED]), int(found[BarrierWord.PARTIES])
+        facts = {"outcome": "none", "arrived": arrived, "parties": parties}
     return RequestTimeoutError(
         message, op="barrier", barrier=info.name, timeout_s=timeout_s, **facts
     )
@@ -253,7 +262,7 @@ def _generation(words: Words) -> int:
 def _change(
     info: RegionInfo, op: str, kernel: KernelCode, source: NDArray[Any]
 ) -> tuple[Operation, NDArray[Any]]:
-    """Describe a change of a region's words; return also what the old ones go to."""
+    """Return a change of a region's words, and the array that receives the old words."""
     old = np.empty(info.shape, info.dtype.numpy)
     sink = OldSink(0, as_bytes(old))
     return Operation(info, op, kernel, 1, 0, info.nbytes, source, sink=sink), old
@@ -266,7 +275,7 @@ def _wait_until(
     deadline_s: float,
     op: str,
 ) -> NDArray[Any]:
-    """Read a region's words, at each new version of it, until a condition on them is met."""
+    """Read a region's words at each new version until a condition on them is met."""
     words = np.empty(info.shape, info.dtype.numpy)
     while True:
         version = paths.data(info).version(info, look_s(deadline_s))

@@ -1,7 +1,7 @@
-"""Vector: the verbs by which regions of one node compute with each other; no element travels.
+"""Vector: verbs that compute with several regions at the node, without sending their data.
 
-For algorithms whose vectors stay at the memory: ``accumulate_from`` copies (``op="replace"``)
-and adds a multiple of another region (BLAS: axpy), ``scale`` multiplies, ``dot`` sums products.
+For algorithms whose vectors stay in the memory: ``accumulate_from`` copies (``op="replace"``)
+or adds a multiple of another region (BLAS: axpy), ``scale`` multiplies, ``dot`` sums products.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from smbox.verbs import Extent, kernel_of
 from smbox.wire.ops import count
 
 NOTHING: Final = np.empty(0, np.uint8)
-"""The source of a change that brings no operand."""
+"""The source of a change without an operand."""
 
 
 class Vector:
     """The part of a region that computes with other regions.
 
     Attributes:
-        extent: which region, and which part of it.
+        extent: the range of the region's data that this object covers.
     """
 
     __slots__ = ("_paths", "extent")
@@ -48,80 +48,90 @@ class Vector:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Combine another region's contents into these, at the node: no data travels.
+        """Combine another region's contents with these at the node; sends no data.
 
         Args:
-            source: a region (or slice) of this node, dtype and size; read stripe by stripe.
-                Of a striped region, another one whose rows lie on the same nodes.
-            scale: as in ``accumulate``.
-            op: as in ``accumulate``; "replace" copies.
-            timeout_s: see ``smbox.region``.
+            source: a region (or slice) of the same node, dtype and size; it is read stripe by
+                stripe. For a striped region, a striped region whose rows are on the same nodes.
+            scale: see ``accumulate``.
+            op: see ``accumulate``; "replace" copies.
+            timeout_s: see smbox.region.
 
         Raises:
-            LayoutMismatchError: another dtype or size; nothing was sent.
-            ConfigError: the two do not lie on the same nodes; nothing was sent.
+            LayoutMismatchError: the dtypes or sizes differ; nothing was sent.
+            ConfigError: the regions are on different nodes, or overlap over several stripes;
+                nothing was sent.
+            TypeError: the source is not a region; nothing was sent.
         """
         self._paths.finish(self._copying(source, scale, op), timeout_s)
 
     def accumulate_from_nb(
         self, source: Vector, scale: float = 1.0, op: str = "sum"
     ) -> Handle[None]:
-        """Begin an ``accumulate_from``."""
+        """Start an ``accumulate_from``."""
         copying = self._copying(source, scale, op)
         return self._paths.begin(copying)
 
     def scale(self, factor: float, *, timeout_s: float | None = None) -> None:
-        """Multiply the contents by ``factor``; atomic by stripe, not of bools.
+        """Multiply the contents by ``factor``; atomic per stripe, not for bools.
 
         Args:
-            factor: rounded to the region's type; whole in a region of integers, which wraps.
-            timeout_s: see ``smbox.region``.
+            factor: rounded to the region's dtype. In a region of integers it is an integer, and
+                products wrap around.
+            timeout_s: see smbox.region.
         """
         self._paths.finish(self._scaled(factor), timeout_s)
 
     def scale_nb(self, factor: float) -> Handle[None]:
-        """Begin a ``scale``."""
+        """Start a ``scale``."""
         return self._paths.begin(self._scaled(factor))
 
     def dot(self, other: Vector, *, timeout_s: float | None = None) -> float:
-        """Sum the products of these elements and another region's, in float64, at the node.
+        """Return the sum of the products with another region's elements, in float64.
 
-        The order of the sum is fixed: of the same contents it is the same to the bit, on every
-        path and processor. Each stripe of either region is read as between two commits.
+        The node computes it. The order of the additions is fixed, so that the same contents
+        give the same bits on every path and processor. Each stripe of both regions is read as
+        it was between two commits.
 
         Args:
-            other: as the source of ``accumulate_from``; this region itself gives the square
-                of its norm.
-            timeout_s: see ``smbox.region``.
+            other: a region as for ``accumulate_from``; this region itself gives the square of
+                its norm.
+            timeout_s: see smbox.region.
 
         Raises:
-            LayoutMismatchError: another dtype or size; nothing was sent.
-            ConfigError: no floats, or not on the same nodes; nothing was sent.
+            LayoutMismatchError: the dtypes or sizes differ; nothing was sent.
+            ConfigError: the dtype is not a float, or the regions are on different nodes;
+                nothing was sent.
+            TypeError: ``other`` is not a region; nothing was sent.
         """
         product, total = self._product(other)
         self._paths.finish(product, timeout_s)
         return total()
 
     def dot_nb(self, other: Vector) -> Handle[float]:
-        """Begin a ``dot``."""
+        """Start a ``dot``; the handle's result is what ``dot`` returns."""
         return self._paths.begin(*self._product(other))
 
     def _copying(self, source: Vector, scale: float, op: str) -> Copying:
-        extent, other = self.extent, _extent(source)
-        kernel = kernel_of(extent.info, op, scale)
-        for piece, beside in _beside(extent, other):
+        other, info = _extent(source), self.extent.info
+        kernel = kernel_of(info, op, scale)
+        for piece, beside in _pairs(self.extent, other):
             _check_apart(piece, beside)
-        operation = _without_operand(extent, "accumulate_from", kernel, scale)
+        operation = self._change("accumulate_from", kernel, scale)
         return Copying(*astuple(operation), other=other.info, other_first=other.first)
 
     def _scaled(self, factor: float) -> Operation:
         scale_of(KernelCode.SCALE, self.extent.info.dtype, factor)
-        return _without_operand(self.extent, "scale", KernelCode.SCALE, factor)
+        return self._change("scale", KernelCode.SCALE, factor)
+
+    def _change(self, op: str, kernel: KernelCode, scale: float) -> Operation:
+        info, first, limit = self.extent.info, self.extent.first, self.extent.limit
+        return Operation(info, op, kernel, scale, first, limit, NOTHING)
 
     def _product(self, other: Vector) -> tuple[Product, Callable[[], float]]:
-        """Describe a product of two regions; return also what adds its sums."""
+        """Return the request for a dot product, and a function that adds up its sums."""
         extent, source = self.extent, _extent(other)
-        pieces = [piece for piece, _ in _beside(extent, source)]
+        pieces = [piece for piece, _ in _pairs(extent, source)]
         if extent.info.dtype.kind != "float":
             raise ConfigError(
                 "only regions of floats have a dot product: get the contents and compute it",
@@ -140,18 +150,13 @@ class Vector:
 
 
 def _extent(source: object) -> Extent:
-    """Return what a verb takes as another region; TypeError: it is none."""
     if not isinstance(source, Vector):
         raise TypeError(f"the source is a region, not {type(source).__name__}")
     return source.extent
 
 
-def _without_operand(extent: Extent, op: str, kernel: KernelCode, scale: float) -> Operation:
-    return Operation(extent.info, op, kernel, scale, extent.first, extent.limit, NOTHING)
-
-
 def _check_apart(piece: Piece, source: Piece) -> None:
-    """Refuse a source that would be read where this change has already written."""
+    """Raise ConfigError if the change would overwrite parts of the source before it reads."""
     first, limit = piece.first, piece.limit
     is_shifted = source.info.address == piece.info.address and source.first != first
     is_long = first // STRIPE_NBYTES != (limit - 1) // STRIPE_NBYTES
@@ -162,17 +167,15 @@ def _check_apart(piece: Piece, source: Piece) -> None:
         )
 
 
-def _beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
-    """Pair the pieces of two regions that nodes can compute with, element by element.
+def _pairs(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
+    """Return the pieces of two regions, paired by node.
 
     Raises:
-        LayoutMismatchError: another dtype or size.
-        ConfigError: they lie on other nodes.
+        LayoutMismatchError: the dtypes or sizes differ.
+        ConfigError: the regions are on different nodes.
     """
-    if (source.info.dtype, source.limit - source.first) != (
-        extent.info.dtype,
-        extent.limit - extent.first,
-    ):
+    nbytes = extent.limit - extent.first
+    if (source.info.dtype, source.limit - source.first) != (extent.info.dtype, nbytes):
         raise LayoutMismatchError(
             "both regions need the same dtype and size",
             region=extent.info.name,
@@ -180,9 +183,12 @@ def _beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
         )
     pieces = extent.info.pieces(extent.first, extent.limit)
     others = source.info.pieces(source.first, source.limit)
-    if [_place(piece) for piece in pieces] != [_place(other) for other in others]:
+    places, other_places = (
+        [(piece.info.node_uuid, piece.nbytes) for piece in each] for each in (pieces, others)
+    )
+    if places != other_places:
         raise ConfigError(
-            "both regions lie at one node, or the same rows of both on the same nodes: else"
+            "both regions must lie at one node, or the same rows of both on the same nodes:"
             " get the one and accumulate it into the other",
             region=extent.info.name,
             source=source.info.name,
@@ -192,10 +198,6 @@ def _beside(extent: Extent, source: Extent) -> list[tuple[Piece, Piece]]:
     return list(zip(pieces, others, strict=True))
 
 
-def _place(piece: Piece) -> tuple[bytes, int]:
-    return piece.info.node_uuid, piece.nbytes
-
-
 def _total(sums: Iterable[float]) -> float:
-    """Add from left to right: ``sum`` of some Pythons compensates, and gives other bits."""
+    """Add from left to right; ``sum`` compensates in some Pythons, which gives other bits."""
     return functools.reduce(operator.add, sums, 0.0)
