@@ -1,7 +1,7 @@
 """smbox: a shared memory box for distributed training.
 
-Named arrays live in a memory node, outside of every worker; any process reads, writes and
-adds to them by one-sided operations. ``connect`` to a node, or start one with ``local``.
+Named arrays live in a memory node, outside the workers. Every process reads, writes and adds to
+them with one-sided operations. ``connect`` to a node, or start one with ``local``.
 """
 
 from __future__ import annotations

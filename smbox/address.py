@@ -1,7 +1,7 @@
-"""GlobalAddress: 64 bits that name a byte of the whole address space; where rows lie. Pure.
+"""GlobalAddress, the 64-bit address of a byte; Part, the rows of a region on one node. Pure.
 
-The upper 16 bits are the node, the lower 48 the offset that the node handed out. A node hands
-out an offset never twice, so an address of freed memory never means something else.
+The upper 16 bits are the node's id, the lower 48 the offset at the node. A node never uses an
+offset twice, so the address of freed memory never refers to anything else.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ NODE_MAX: Final = (1 << NODE_BITS) - 1
 class GlobalAddress(int):
     """The address of one byte: ``node << 48 | offset``.
 
-    It is an int, so it travels and compares as one. Adding and subtracting bytes gives an
-    address of the same node; the difference of two addresses is a number of bytes.
+    It is an int, and is compared and serialized as one. Adding or subtracting a number of bytes
+    gives an address at the same node; the difference of two addresses is a number of bytes.
 
     Args:
-        value: the 64 bits.
+        value: the address as an integer.
 
     Raises:
-        AddressRangeError: more than 64 bits, or negative.
+        AddressRangeError: the value is negative or has more than 64 bits.
+        TypeError: the value is not an integer.
     """
 
     __slots__ = ()
 
     def __new__(cls, value: SupportsIndex) -> Self:
-        """Check the range; any int of 64 bits is an address, mapped or not."""
+        """Check the range; every unsigned 64-bit integer is an address, used or not."""
         bits = operator.index(value)
         if not 0 <= bits < 1 << (OFFSET_BITS + NODE_BITS):
-            raise AddressRangeError("an address has 64 bits", address=bits)
+            raise AddressRangeError("an address is an unsigned 64-bit integer", address=bits)
         return super().__new__(cls, bits)
 
     @classmethod
     def at(cls, node: int, offset: int) -> GlobalAddress:
-        """Build the address of ``offset`` at ``node``.
+        """Return the address of ``offset`` at ``node``.
 
         Raises:
-            AddressRangeError: the node has more than 16 bits, the offset more than 48.
+            AddressRangeError: the node exceeds 16 bits, or the offset 48 bits.
         """
         if not 0 <= node <= NODE_MAX or not 0 <= offset <= OFFSET_MAX:
             raise AddressRangeError("node or offset out of range", node=node, offset=offset)
@@ -57,14 +58,14 @@ class GlobalAddress(int):
 
     @property
     def offset(self) -> int:
-        """Offset in bytes in the node's address space."""
+        """Offset of the byte at the node."""
         return int(self) & OFFSET_MAX
 
     def __add__(self, nbytes: int) -> GlobalAddress:
         """Return the address ``nbytes`` further, at the same node.
 
         Raises:
-            AddressRangeError: that leaves the node's 48 bits.
+            AddressRangeError: the offset would exceed 48 bits.
         """
         return GlobalAddress.at(self.node, self.offset + nbytes)
 
@@ -75,32 +76,34 @@ class GlobalAddress(int):
     @overload
     def __sub__(self, other: int) -> GlobalAddress: ...
     def __sub__(self, other: int) -> int:
-        """Return the bytes between two addresses of a node, or the address so far back.
+        """Return the bytes between two addresses, or the address ``other`` bytes before.
 
         Raises:
-            AddressRangeError: the nodes differ, or the result leaves the node.
+            AddressRangeError: the nodes differ, or the result is not an address of the node.
         """
         if not isinstance(other, GlobalAddress):
             return GlobalAddress.at(self.node, self.offset - other)
         if self.node != other.node:
-            raise AddressRangeError("addresses of two nodes have no distance", a=self, b=other)
+            raise AddressRangeError(
+                "addresses at different nodes have no distance", a=self, b=other
+            )
         return int(self) - int(other)
 
     def __repr__(self) -> str:
-        """Show node and offset, as the command line prints them."""
+        """Return node and offset, as the command line prints them."""
         return f"GlobalAddress(node={self.node}, offset={self.offset:#x})"
 
     __str__ = __repr__
 
 
 class Part(NamedTuple):
-    """Consecutive rows of a region (or slice) that lie on one node.
+    """Consecutive rows of a region (or slice) on one node.
 
     Attributes:
         node: id of the memory node.
-        address: of the first row's first byte.
-        first_row: of the region or slice, along axis 0.
-        limit_row: the row behind the last; a region without axes counts as one row.
+        address: global address of the first row.
+        first_row: first row in the region or slice, along axis 0.
+        limit_row: row behind the last; a region without axes has one row.
         is_local: whether this process maps the memory.
     """
 

@@ -1,13 +1,13 @@
-"""What counts as an array: every check of a caller's values, before anything is sent.
+"""Arrays as arguments: conversion and checks of a caller's values before anything is sent.
 
-A value is one of
-- a numpy array, or anything with the buffer protocol (bytes are uint8);
-- of a type that somebody registered an adapter for (smbox_torch does for tensors);
-- anything else with ``__array__``;
-- values without a type of their own: Python numbers and nested lists of them.
+An argument is one of
+- a numpy array, or an object with the buffer protocol (bytes are uint8);
+- an object of a type with a registered adapter (smbox_torch registers tensors);
+- any other object with ``__array__``;
+- Python numbers and nested lists of them, which have no dtype.
 
-The first three must have the region's dtype. The last take it, as Python numbers do in numpy:
-an integer must be exact, a float is rounded to the region's float type but never overflows it.
+The first three must have the region's dtype. Numbers are converted to it, as in numpy: integers
+must be exact; floats are rounded to the region's float dtype, and must not overflow it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ _NO_ARRAY = (
 
 
 def register_adapter(kind: type | str, adapter: Adapter) -> None:
-    """Teach smbox that values of ``kind`` (and its subclasses) are arrays.
+    """Register a function that converts objects of a type to numpy arrays.
+
+    Afterwards all verbs accept such objects, and those of subclasses, as arrays.
 
     Args:
-        kind: the class, or "module.Name" of a class that need not be imported yet; what is
-            registered for a class itself comes first.
-        adapter: returns a numpy array on the same memory, without a copy: verbs that fill or
-            move an array write through it. It raises TypeError for a value it cannot share.
+        kind: the class; or "module.Name" of a class, which need not be imported. Adapters
+            registered by class are tried before those registered by name.
+        adapter: takes an object and returns a numpy array on the same memory, not a copy,
+            because some verbs write to it. Raises TypeError if that is impossible.
     """
     _ADAPTERS[kind] = adapter
 
@@ -51,14 +53,17 @@ def source_array(
     *,
     may_be_narrower: bool = False,
 ) -> NDArray[Any]:
-    """Return ``value`` as a C-contiguous array of this dtype and shape, to read from.
+    """Return ``value`` as a C-contiguous array to read from; a copy only if necessary.
 
-    The value's own memory wherever that is possible; it may be read-only. One that
-    ``may_be_narrower`` is of float16 or bfloat16 where the dtype is float32.
+    Args:
+        value: any kind of array; may be read-only.
+        dtype: dtype that the array must have.
+        shape: shape that the array must have.
+        may_be_narrower: allow float16 and bfloat16 for the dtype float32.
 
     Raises:
-        TypeError: it is no array.
-        LayoutMismatchError: another dtype or shape, or numbers that the dtype cannot hold.
+        TypeError: the value is not an array.
+        LayoutMismatchError: the dtype or shape differs, or the dtype cannot hold the numbers.
     """
     array = value if type(value) is np.ndarray else typed_array(value)
     if array is None:
@@ -76,13 +81,19 @@ def output_array(
     called: str = "out",
     may_be_narrower: bool = False,
 ) -> NDArray[Any]:
-    """Return the memory of ``value`` as an array of this dtype and shape, to write to.
+    """Return the memory of ``value`` as an array to write to.
 
-    One that ``may_be_narrower`` is of float16 or bfloat16 where the dtype is float32.
+    Args:
+        value: an array whose memory can be shared.
+        dtype: dtype that the array must have.
+        shape: shape that the array must have.
+        called: name of the argument, for errors.
+        may_be_narrower: allow float16 and bfloat16 for the dtype float32.
 
     Raises:
-        TypeError: it is no array whose memory can be shared.
-        LayoutMismatchError: another dtype or shape, read-only, or not C-contiguous.
+        TypeError: the value is not such an array.
+        LayoutMismatchError: the dtype or shape differs, or the array is read-only or not
+            C-contiguous.
     """
     array = value if type(value) is np.ndarray else _shared_array(value)
     if array is None:
@@ -91,9 +102,11 @@ def output_array(
         _check_layout(array, dtype, shape, may_be_narrower=may_be_narrower)
     flags = array.flags
     if not flags.writeable:
-        raise LayoutMismatchError(f"{called} is read-only")
+        raise LayoutMismatchError(f"{called} is read-only: give a writable array")
     if not flags.c_contiguous:
-        raise LayoutMismatchError(f"{called} must be C-contiguous", strides=array.strides)
+        raise LayoutMismatchError(
+            f"{called} must be C-contiguous: give a contiguous array", strides=array.strides
+        )
     return array
 
 
@@ -104,10 +117,10 @@ def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array of any dtype, C-contiguous, to read from.
+    """Return the bytes of an array of any dtype, ``u8[nbytes]``, to read from.
 
     Raises:
-        TypeError: no array, or numbers without a type.
+        TypeError: the value is not an array, or has no dtype.
     """
     array = typed_array(value)
     if array is None:
@@ -136,10 +149,10 @@ def _check_layout(
 
 
 def typed_array(value: Any) -> NDArray[Any] | None:
-    """Return ``value`` as an array of its own dtype, or None where it has none.
+    """Return ``value`` as an array of its own dtype, or None if it has none.
 
     Raises:
-        TypeError: it has ``__array__``, which refuses.
+        TypeError: the value's ``__array__`` raised an error.
     """
     array = _shared_array(value)
     if array is not None or not hasattr(value, "__array__"):
@@ -151,28 +164,21 @@ def typed_array(value: Any) -> NDArray[Any] | None:
 
 
 def _shared_array(value: Any) -> NDArray[Any] | None:
-    """Return an array on the memory of ``value``, or None where it has none to share."""
+    """Return an array on the memory of ``value``, or None if it cannot be shared."""
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)
-    for kind in type(value).__mro__:
+    kinds = type(value).__mro__
+    for kind in (*kinds, *(f"{each.__module__}.{each.__qualname__}" for each in kinds)):
         if kind in _ADAPTERS:
             return _ADAPTERS[kind](value)
     try:
         return np.asarray(memoryview(value))
     except TypeError:
-        return _named_array(value)
-
-
-def _named_array(value: Any) -> NDArray[Any] | None:
-    """Return an array by an adapter that is registered for the name of a class."""
-    for kind in type(value).__mro__:
-        if adapter := _ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}"):
-            return adapter(value)
-    return None
+        return None
 
 
 def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Give numbers the region's dtype, if that changes none of them."""
+    """Convert numbers to the region's dtype; raise LayoutMismatchError if one changes."""
     try:
         found = np.asarray(value)
     except (ValueError, TypeError) as error:
@@ -185,13 +191,14 @@ def _untyped(value: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
         taken = found.astype(dtype)
     if not _keeps(found, taken):
         raise LayoutMismatchError(
-            "these numbers do not fit the region's dtype", region=str(dtype)
+            "these numbers do not fit the dtype: give an array of it",
+            region=str(dtype),
         )
     return taken
 
 
 def _keeps(found: NDArray[Any], taken: NDArray[Any]) -> bool:
-    """Tell whether no number changed, but for the rounding of floats to a float type."""
+    """Return whether no number changed, except by rounding to a float dtype."""
     if found.dtype.kind == "f" and taken.dtype.kind not in "biu":
         return bool((np.isfinite(found) == np.isfinite(taken)).all())
     if (found.dtype.kind == "b") != (taken.dtype.kind == "b"):

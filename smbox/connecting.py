@@ -237,21 +237,17 @@ def _address_of(process: subprocess.Popen[bytes]) -> str:
             line = output.readline()
     finally:
         late.cancel()
-    if not line.endswith(b"\n"):
+    try:
+        return str(json.loads(line)["address"])
+    except (ValueError, TypeError, KeyError) as error:
         _stop(process)
         raise ConnectError(
-            "the memory node does not start; read its output on stderr",
-            exit_status=process.returncode,
-        )
-    try:
-        address: str = json.loads(line)["address"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConnectError(
-            "the memory node's first line is not its ready line: does something in this"
-            " environment (a wrapper, a sitecustomize) print to its output?",
+            "the memory node does not start, or its first line is not its ready line: read its"
+            " output on stderr; does something in this environment (a wrapper, a sitecustomize)"
+            " print to its output?",
             line=line.decode(errors="replace"),
+            exit_status=process.returncode,
         ) from error
-    return address
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
-"""The element types of a region: their names, their wire codes and what numpy calls them. Pure.
+"""Element types of regions: names, wire codes and numpy dtypes. Pure.
 
-A code stands in region headers and in messages, so it is never reused. bfloat16 is no type
-of numpy's own: it is loaded from ml_dtypes when somebody first asks for it.
+Region headers and messages contain the codes, so a code is never reused. numpy has no bfloat16:
+it is imported from ml_dtypes on first use.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class DType:
     """One element type.
 
     Attributes:
-        name: numpy's (or ml_dtypes') name of it.
-        code: its number in headers and messages.
+        name: name in numpy (or ml_dtypes).
+        code: number in headers and messages.
         itemsize: bytes of an element.
-        kind: what arithmetic it has.
+        kind: kind of arithmetic.
     """
 
     name: str
@@ -38,12 +38,12 @@ class DType:
         """The numpy dtype, in the byte order of this machine.
 
         Raises:
-            ConfigError: bfloat16 without ml_dtypes.
+            ConfigError: the type is bfloat16, and ml_dtypes is not installed.
         """
         return _numpy(self.name)
 
     def __hash__(self) -> int:
-        """Return the code: the four values together take ten times as long."""
+        """Return the code; hashing all four values takes ten times as long."""
         return self.code
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ def by_name(name: str) -> DType:
     """Return the element type called ``name``.
 
     Raises:
-        ConfigError: no region can hold elements of that name.
+        ConfigError: no element type has this name.
     """
     found = _BY_NAME.get(name)
     if found is None:
@@ -84,22 +84,24 @@ def by_name(name: str) -> DType:
 
 
 def by_code(code: int) -> DType:
-    """Return the element type of number ``code``.
+    """Return the element type with number ``code``.
 
     Raises:
-        ConfigError: no type has this number: a newer writer, or a damaged header.
+        ConfigError: no type has this number: a newer release wrote it, or it is damaged.
     """
     found = _BY_CODE.get(code)
     if found is None:
-        raise ConfigError("no element type has this code", code=code)
+        raise ConfigError(
+            "no element type has this code; was it written by a newer smbox?", code=code
+        )
     return found
 
 
 def of(dtype: np.dtype[Any]) -> DType:
-    """Return the element type that a numpy dtype is.
+    """Return the element type of a numpy dtype.
 
     Raises:
-        ConfigError: a type that no region can hold, or one in foreign byte order.
+        ConfigError: a region cannot hold this dtype, or it is not in native byte order.
     """
     if not dtype.isnative:
         raise ConfigError("elements must be in native byte order", dtype=dtype.str)
@@ -111,7 +113,7 @@ def _numpy(name: str) -> np.dtype[Any]:
     if name != "bfloat16":
         return np.dtype(name)
     try:
-        import ml_dtypes  # noqa: PLC0415 - an extra: only bfloat16 needs it
+        import ml_dtypes  # noqa: PLC0415 - an optional dependency, for bfloat16
     except ImportError as error:
         raise ConfigError("bfloat16 needs ml_dtypes: pip install smbox[bf16]") from error
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)

@@ -1,18 +1,18 @@
-"""Every error smbox raises, in one tree; pure, and free of any other smbox module.
+"""All errors that smbox raises, in one tree. Pure; imports no other module of smbox.
 
-    SmboxError                            message and facts; prints both; survives pickling
-    |- ConfigError (ValueError)           told something impossible, before anything happened
+    SmboxError                            a message with facts; can be pickled
+    |- ConfigError (ValueError)           an invalid argument or setting; nothing happened
     |- ProtocolError
-    |  |- LocalProtocolError              our own bug: a message that is illegal in this state
-    |  `- RemoteProtocolError             the peer's bug; the session is closed
+    |  |- LocalProtocolError              a bug of this side: an illegal message
+    |  `- RemoteProtocolError             a bug of the peer; the session is closed
     |     `- VersionMismatchError         the peer speaks another protocol version
     |- TransportError (ConnectionError)
     |  |- ConnectError                    no node could be reached; nothing was sent
-    |  `- PeerLostError                   box closed, or its memory gone; outcome says more
+    |  `- PeerLostError                   box closed, or its memory no longer exists
     |- RequestTimeoutError (TimeoutError) facts: op, timeout_s, outcome
-    |- SegmentError (OSError)             shared memory cannot be made, mapped or trusted
+    |- SegmentError (OSError)             shared memory cannot be created, mapped or trusted
     |- NativeError (ImportError)          the native library is missing, stale or broken
-    |- RemoteError                        the node (or the memory) said no; the session lives
+    |- RemoteError                        the node or memory refused; the session continues
     |  |- RegionNotFoundError (KeyError)
     |  |- RegionExistsError
     |  |- RegionFreedError
@@ -23,14 +23,14 @@
     |  |- AccessDeniedError (PermissionError)
     |  |- SessionExpiredError             the node forgot this client; outcome unknown
     |  `- NodeStoppingError
-    |- LeaseLostError                     another process has taken this one's place in a run
-    |- RankTakenError                     a living process has this rank; names host and pid
+    |- LeaseLostError                     another process has taken this place in a run
+    |- RankTakenError                     a live process has this rank; names host and pid
     |- StaleVersionError                  a published version is no longer in the memory
-    |- WorkerLostError                    a training process died or stopped; names its rank
-    `- StepMismatchError                  workers that step together did not step equally often
+    |- WorkerLostError                    a training process died or hangs; names its rank
+    `- StepMismatchError                  workers in lockstep did different numbers of steps
 
-``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied), ``"all"`` or
-``"unknown"``; docs/failure.md says what to do after each.
+The fact ``outcome`` of a timeout is ``"none"``, ``"partial"`` (with the ranges applied),
+``"all"`` or ``"unknown"``; docs/failure.md says what to do after each.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from functools import partial
 
 
 class SmboxError(Exception):
-    """Base of all errors of smbox: a message and the facts that go with it.
+    """Base of all errors of smbox: a message with facts.
 
     Args:
-        message: what was wrong, what is known about the effect, what to do next.
-        facts: named values; printed behind the message and kept as ``error.facts``.
+        message: the cause, the known effect, and what to do next.
+        facts: named values, printed after the message and kept in ``error.facts``.
     """
 
     def __init__(self, message: str, **facts: object) -> None:
@@ -52,23 +52,23 @@ class SmboxError(Exception):
         self.facts = facts
 
     def __str__(self) -> str:
-        """Return the message with its facts (a KeyError base would print its repr)."""
+        """Return the message with its facts; KeyError would return its repr."""
         if not self.facts:
             return self.message
         shown = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
         return f"{self.message} ({shown})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from message and facts: errors of workers cross processes."""
+        """Pickle message and facts, so that errors can cross processes."""
         return partial(type(self), self.message, **self.facts), ()
 
 
 class ConfigError(SmboxError, ValueError):
-    """An argument, setting or combination that can never work; nothing happened."""
+    """An argument, setting or combination is invalid; nothing happened."""
 
 
 class ProtocolError(SmboxError):
-    """A message that the protocol does not allow."""
+    """A message violates the protocol."""
 
 
 class LocalProtocolError(ProtocolError):
@@ -92,15 +92,14 @@ class ConnectError(TransportError):
 
 
 class PeerLostError(TransportError):
-    """The box was closed meanwhile, or the memory is no longer that of its node."""
+    """The box was closed during the call, or the region's memory no longer exists."""
 
 
 class RequestTimeoutError(SmboxError, TimeoutError):
-    """An operation did not end in time; ``facts["outcome"]`` tells what is known.
+    """An operation did not end in time; ``facts["outcome"]`` is its known effect.
 
-    ``handle`` is the request's Handle: that of an ``_nb`` verb can be waited for again, that
-    of a blocking verb tells its ``outcome()``. It stays behind when the error travels to
-    another process.
+    ``handle`` is the request's Handle. After an ``_nb`` verb, wait for it again. After a
+    blocking verb, its ``outcome()`` returns the effect. A pickled copy has no handle.
     """
 
     handle: object = None
@@ -115,7 +114,7 @@ class NativeError(SmboxError, ImportError):
 
 
 class RemoteError(SmboxError):
-    """The node, or the memory itself, refused the operation; nothing was changed."""
+    """The node or the memory refused the operation; nothing was changed."""
 
 
 class RegionNotFoundError(RemoteError, KeyError):
@@ -127,43 +126,43 @@ class RegionExistsError(RemoteError):
 
 
 class RegionFreedError(RemoteError):
-    """The region was freed; its address is never used again."""
+    """The region was freed; its address is never reused."""
 
 
 class AddressRangeError(RemoteError, IndexError):
-    """The address or range is outside every region, or leaves the one it begins in."""
+    """The address is outside all regions, or the range exceeds its region."""
 
 
 class LayoutMismatchError(RemoteError, ValueError):
-    """Shape, dtype or consistency differ from the region's."""
+    """A shape, dtype or consistency differs from the region's."""
 
 
 class OutOfMemoryError(RemoteError, MemoryError):
-    """The node has no room left for this."""
+    """The node has too little memory left."""
 
 
 class LimitError(RemoteError):
-    """A limit of the node is reached: regions, clients, channels or a size."""
+    """A limit of the node is reached: number of regions, clients or channels, or a size."""
 
 
 class AccessDeniedError(RemoteError, PermissionError):
-    """The client did not prove that it may do this."""
+    """The client has no permission for this operation."""
 
 
 class SessionExpiredError(RemoteError):
-    """The node has forgotten this client: the effect of what was under way is unknown."""
+    """The node has forgotten this client; the effect of requests in flight is unknown."""
 
 
 class NodeStoppingError(RemoteError):
-    """The node is shutting down and takes no new work."""
+    """The node is shutting down and accepts no new requests."""
 
 
 class LeaseLostError(SmboxError):
-    """This process holds its place no more, nothing was changed; join again to go on."""
+    """This process no longer holds its place; nothing changed. Join again to continue."""
 
 
 class RankTakenError(SmboxError):
-    """A living process has this rank of the run; the caller did not join."""
+    """A live process has this rank of the run; the caller did not join."""
 
 
 class StaleVersionError(SmboxError):
@@ -171,8 +170,8 @@ class StaleVersionError(SmboxError):
 
 
 class WorkerLostError(SmboxError):
-    """A training process died or stopped answering; the message names its rank."""
+    """A training process died or hangs; the message names its rank."""
 
 
 class StepMismatchError(SmboxError):
-    """Workers that step together did different numbers of steps; the message names the rank."""
+    """Workers in lockstep did different numbers of steps; the message names the rank."""

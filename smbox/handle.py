@@ -1,4 +1,4 @@
-"""A request that is under way: ask whether it is done, wait for it, take its result."""
+"""Handle: a request in progress, as every non-blocking verb returns it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from smbox.work import NestedCallError, Work
 T = TypeVar("T")
 LOOK_FIRST_S: Final = 0.0001
 LOOK_MAX_S: Final = 0.01
-"""How long ``await`` leaves the event loop alone between two looks: at first, and at most."""
-ADVICE: Final = "it goes on: wait again, or flush"
+"""Pause of ``await`` between two checks of a request: the first, and the longest."""
+ADVICE: Final = "it continues: wait again, or flush"
 
 
 class Handle(Tracked, Generic[T]):
-    """A request under way, as every ``_nb`` verb returns it.
+    """A request in progress, as every ``_nb`` verb returns it.
 
-    The arrays given to the verb are untouchable until the request is done. Dropping a
-    handle cancels nothing: the request goes on while other requests or ``flush`` run.
+    The arrays given to the verb must not be modified until the request is done. Dropping a
+    handle does not cancel the request: it continues while other requests or ``flush`` run.
 
-    A blocking verb that raises RequestTimeoutError is over: ``error.handle`` is its handle, and
-    only tells the ``outcome``.
+    A blocking verb that raises RequestTimeoutError is over. ``error.handle`` is its handle, and
+    its only use is ``outcome``.
 
     Attributes:
-        timeout_s: how long ``wait`` waits when it is not told.
-        work: the request, for one who drives several as one.
+        timeout_s: default timeout of ``wait``, in seconds.
+        work: the request, for code that drives several requests as one.
 
     Args:
-        op: the verb, for errors.
+        op: name of the verb, for errors.
         work: the request.
-        result: called once, when it is done; its value is what ``result()`` returns.
+        result: called once, when the request is done; ``result()`` returns its value.
         timeout_s: see the attribute.
     """
 
@@ -50,7 +50,7 @@ class Handle(Tracked, Generic[T]):
         self._value: T | None = None
 
     def begin(self) -> Self:
-        """Begin the request, as an ``_nb`` verb does; one that is cut off is cancelled."""
+        """Start the request, as an ``_nb`` verb does; cancel it if that is interrupted."""
         try:
             self.work.begin()
         except BaseException:
@@ -59,61 +59,65 @@ class Handle(Tracked, Generic[T]):
         return self
 
     def done(self) -> bool:
-        """Tell whether the request has ended, well or not, after one try to move it on."""
+        """Return whether the request has ended, successfully or not; never blocks.
+
+        Each call drives the request as far as possible without waiting.
+        """
         return self.advance(0.0)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the request of an ``_nb`` verb is done.
 
         Args:
-            timeout_s: seconds; None: the timeout of the box, again and again as long as the
-                request gets on: large arrays on a slow network; ``math.inf`` waits for ever.
+            timeout_s: seconds; ``math.inf`` waits without limit. None: the timeout of the box,
+                which restarts as long as the request makes progress (large arrays, slow
+                networks).
 
         Raises:
-            RequestTimeoutError: not done in time; the request goes on, and waiting again
-                continues it exactly once. Its arrays are untouchable until then.
-            ConfigError: ``timeout_s`` is no number, and the request is as it was; or this is
+            RequestTimeoutError: the request is not done; it continues, and takes effect exactly
+                once. Wait again; its arrays must not be modified until then.
+            ConfigError: ``timeout_s`` is not a number, and the request is unchanged; or this is
                 the handle of a blocking verb that has timed out.
-            SmboxError: the request failed; the same at every call.
+            SmboxError: the request failed; every call raises the same error.
         """
         if not self._drive(timeout_s):
             raise self._timeout(timeout_s, ADVICE, self.work.facts())
 
     def finish(self, timeout_s: float | None = None) -> T:
-        """Wait and return the result, as a blocking verb does.
+        """Wait for the request and return its result, as a blocking verb does.
 
-        After anything else (a timeout, a KeyboardInterrupt) the request is over: nothing
-        more of it is sent, and its arrays are not read again.
+        If anything is raised, a timeout or a KeyboardInterrupt, the request is over: no more of
+        it is sent, and its arrays are not read again.
         """
         try:
             if self._drive(timeout_s):
                 return self._take()
-            facts = self.work.facts()  # what was in the way until now
+            facts = self.work.facts()  # before the cancel changes them
             self.cancel()
         except BaseException:
-            self.cancel()  # unless it has failed
+            self.cancel()  # does nothing if the request has failed
             raise
         advice = "it is over; the error's handle tells its outcome()"
         raise self._timeout(timeout_s, advice, facts | self.work.facts())
 
     def result(self) -> T:
-        """Wait as ``wait()`` does and return what the verb returns."""
+        """Wait as ``wait()`` does, and return the result of the verb."""
         self.wait()
         return self._take()
 
     def then(self, function: Callable[[T], Any]) -> Handle[Any]:
         """Return a handle whose result is ``function(self.result())``.
 
-        The function is called once, by the thread that waits for the new handle (or asks it
-        ``done()``, or awaits it), after this request has succeeded; a flush does not call it.
-        If it returns a handle, such as that of an ``_nb`` verb that it begins, the new handle
-        waits for that one too, and has its result. If this request fails, the function is not
-        called and the new handle fails with the same error; if the function raises, with that.
+        The function is called once, after this request has succeeded, by the thread that waits
+        for the new handle, calls its ``done()`` or awaits it; a flush does not call it. If it
+        returns a handle, the new handle waits for that one too, and has its result. If this
+        request fails, the function is not called, and the new handle fails with the same error.
+        If the function raises, the new handle fails with that error.
 
         Raises:
-            ConfigError: a function was chained to this handle before, or it is that of a
-                blocking verb that has timed out; nothing changed.
-            TypeError: no function; nothing changed.
+            ConfigError: a function was chained to this handle before, or this is the handle of
+                a blocking verb that has timed out; nothing changed.
+            TypeError: ``function`` is not callable; nothing changed.
         """
         self.check_not_over()
         if not callable(function):
@@ -137,21 +141,21 @@ class Handle(Tracked, Generic[T]):
         return Handle(self._op, Chain(self.work, call), result, self.timeout_s)
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait in an asyncio event loop, as ``result()`` does, without blocking the loop.
+        """Wait in an asyncio event loop without blocking it, and return the result.
 
-        It looks with pauses that grow from 0.1 to 10 ms. Any loop may await, any number of
-        times. When the task is cancelled, the request goes on; await it again.
+        The pauses between checks grow from 0.1 to 10 ms. Any loop may await a handle, any
+        number of times. If the task is cancelled, the request continues; await it again.
 
         Raises:
-            ConfigError: no asyncio event loop runs in this thread; the request is as it was.
-            RequestTimeoutError: nothing of it got on for as long as the timeout of the box;
-                the request goes on.
-            SmboxError: the request failed; the same at every call.
+            ConfigError: no asyncio event loop runs in this thread; the request is unchanged.
+            RequestTimeoutError: the request made no progress within the timeout of the box; it
+                continues.
+            SmboxError: the request failed; every call raises the same error.
         """
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
-        import asyncio  # noqa: PLC0415 - slow to import: the caller has it
+        import asyncio  # noqa: PLC0415 - slow to import, and callers have imported it
 
         try:
             asyncio.get_running_loop()
@@ -169,20 +173,20 @@ class Handle(Tracked, Generic[T]):
         return self.result()
 
     def outcome(self, timeout_s: float | None = None) -> str:
-        """Tell what became of the request; of a blocking verb that timed out, for good.
+        """Return the known effect of the request.
 
-        That asks the node what it has applied, if need be, and keeps what it did not apply
-        from ever taking effect.
+        For a blocking verb that timed out, this asks the node what it has applied, if
+        necessary, and prevents the rest from ever taking effect. The answer is then final.
 
         Args:
-            timeout_s: how long to ask the node; None: the timeout of the box.
+            timeout_s: seconds to wait for the node; None: the timeout of the box.
 
         Returns:
             "none", "partial" (see ``ranges_done``), "all", or "unknown": the node did not
-            answer in time (ask again), has forgotten this client, or the request goes on.
+            answer in time (ask again), has forgotten this client, or the request continues.
 
         Raises:
-            ConfigError: ``timeout_s`` is no number.
+            ConfigError: ``timeout_s`` is not a number.
         """
         limit_s = self._limit_s(timeout_s)
         if self.is_over and self.known() == "unknown":
@@ -190,14 +194,14 @@ class Handle(Tracked, Generic[T]):
         return self.known()
 
     def ranges_done(self) -> list[tuple[int, int]]:
-        """List the byte ranges of the region that are certainly done, ascending."""
+        """Return the byte ranges of the region that are certainly done, ascending."""
         return self.work.ranges_done()
 
     def _limit_s(self, timeout_s: float | None) -> float:
         return self.timeout_s if timeout_s is None else check_seconds(timeout_s)
 
     def _drive(self, timeout_s: float | None) -> bool:
-        """Drive the request until the timeout, or the box's, and again while it gets on."""
+        """Drive the request until the timeout; None: until it makes no progress."""
         limit_s = self._limit_s(timeout_s)
         self.check_not_over()
         if self.error is not None:
@@ -241,18 +245,19 @@ class Handle(Tracked, Generic[T]):
 
 
 def when_all(handles: Iterable[Handle[Any]]) -> Handle[tuple[Any, ...]]:
-    """Return a handle over several: its result is the tuple of their results, in this order.
+    """Return a handle that is done when all handles are; its result is the tuple of results.
 
-    All are waited for, also after one has failed; then the first error in this order is
-    raised. The requests may be of several regions, boxes and threads. Each handle can still
-    be waited for by itself. The timeout is the longest of theirs.
+    It waits for all requests, even after one has failed, and then raises the first error in the
+    order of the handles. The requests may be of several regions, boxes and threads. Each handle
+    can still be waited for by itself. The timeout is the longest of the handles' timeouts.
 
     Args:
-        handles: of ``_nb`` verbs, ``then`` or ``when_all``; none: the result is ``()``.
+        handles: handles of ``_nb`` verbs, ``then`` or ``when_all``; if there are none, the
+            result is ``()``.
 
     Raises:
-        TypeError: one is no handle.
-        ConfigError: one is there twice, or is that of a blocking verb that has timed out.
+        TypeError: an element is not a handle.
+        ConfigError: a handle is given twice, or is that of a blocking verb that has timed out.
     """
     each = tuple(handles)
     for handle in each:

@@ -1,9 +1,9 @@
-"""Names of regions, and the head of a striped one, which says where its parts lie. Pure.
+"""Rules for names of regions; heads, the regions that list the parts of striped ones. Pure.
 
-The head has the striped region's own name and is an ordinary region of bytes, so that two
-creators of one name race for it as for any other region. Its contents never change:
+A head has the striped region's name and is an ordinary region of bytes. So two clients that
+create the same name compete for it as for any other region. Its contents never change:
 
-    magic, u32 length, then as many bytes of msgpack (the fields of Head), zeros up to a page
+    magic, u32 length, that many bytes of msgpack (the fields of Head), zeros up to a page
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, LimitError
 from smbox.memory.layout import NAME_NBYTES_MAX
-from smbox.memory.region_header import RegionDescription, check_name
+from smbox.memory.region_header import check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
 DTYPE: Final = "uint8"
 ROOM_NBYTES: Final = 72
-"""For what an algorithm appends to a prefix: names of 128 bytes leave it."""
+"""Bytes that an algorithm may append to a prefix; the prefix then has up to 128 bytes."""
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
 _LENGTH_NBYTES: Final = 4
@@ -33,14 +33,14 @@ _BEGIN: Final = len(MAGIC) + _LENGTH_NBYTES
 
 
 class HeadPart(msgspec.Struct, frozen=True):
-    """One part, as the head names it.
+    """One part, as the head lists it.
 
     Attributes:
         node: id of its node.
-        uuid: of the memory that it lies in.
-        address: of its first byte.
-        first_row: of the whole region, along axis 0.
-        rows: how many.
+        uuid: uuid of its memory.
+        address: global address of its first byte.
+        first_row: its first row in the whole region, along axis 0.
+        rows: number of rows.
     """
 
     node: int
@@ -51,15 +51,15 @@ class HeadPart(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a striped region is, and where.
+    """The description of a striped region.
 
     Attributes:
         dtype: name of the element type.
-        shape: of the whole.
-        consistency: one of ``layout.Consistency``.
+        shape: shape of the whole region.
+        consistency: a value of ``layout.Consistency``.
         part_name: name of the part on each node.
-        parts: by row.
-        layout: "striped"; there is no other.
+        parts: the parts, in order of rows.
+        layout: "striped", the only value.
     """
 
     dtype: str
@@ -71,68 +71,68 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def new_part_name(name: str, home: int) -> str:
-    """Name the parts of a region: never as others of its name, and with the head's node."""
+    """Return a unique name for a region's parts; it ends with the id of the head's node."""
     return f"{name}#{secrets.token_hex(6)}{home:04x}"
 
 
 def home_of_part(name: str) -> int | None:
-    """Return the id of the node where the head of a part is, or None: no name of a part."""
+    """Return the node id of a part's head, or None if this is not the name of a part."""
     found = _PART.fullmatch(name)
     return None if found is None else int(found[1], 16)
 
 
 def part_name_in(name: str) -> str | None:
-    """Return the name of the part that a region of this name is, or is a state of, or None."""
+    """Return the name of the part that a region is, or is a state of; None: it is neither."""
     return next(
         (n for n in (name, name.rpartition("/")[0]) if home_of_part(n) is not None), None
     )
 
 
 def check_no_part_name(name: str) -> None:
-    """Check a name that a caller chose for a region; ``smbox gc`` frees parts and their states.
+    """Check a name that a caller chose; ``smbox gc`` frees parts and their states by name.
 
     Raises:
         TypeError, LimitError: as ``check_name``.
-        ConfigError: as ``check_name``, or it is a name of parts or of their states.
+        ConfigError: as ``check_name``, or the name is reserved for parts or their states.
     """
     check_name(name)
     if part_name_in(name) is not None:
         raise ConfigError(
-            "names with # and 16 hexadecimal digits at the end, or before the last /, are of"
-            " parts of striped regions",
+            "names with # and 16 hexadecimal digits at the end, or before the last /, are"
+            " reserved for parts of striped regions",
             name=name,
         )
 
 
 def check_prefix(name: str, room_nbytes: int = ROOM_NBYTES) -> None:
-    """Check a name from which those of several regions are made, before the first is made.
+    """Check the common prefix of several names before any of these regions is created.
 
     Args:
-        name: of a run, a lock or a publication: the prefix.
-        room_nbytes: bytes of UTF-8 that are appended at most.
+        name: the prefix: the name of a run, a lock or a publication.
+        room_nbytes: most bytes of UTF-8 that are appended.
 
     Raises:
         TypeError, ConfigError: as ``check_no_part_name``.
-        LimitError: it is empty, or leaves no such room.
+        LimitError: the prefix is empty or too long.
     """
     check_no_part_name(name)
     nbytes, nbytes_max = len(name.encode()), NAME_NBYTES_MAX - room_nbytes
     if nbytes > nbytes_max:
         raise LimitError(
-            f"a name from which names of regions are made has 1 to {nbytes_max} bytes of UTF-8",
+            f"a name that others are derived from has 1 to {nbytes_max} bytes of UTF-8",
             name_nbytes=nbytes,
         )
 
 
-def read(info: RegionDescription, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
-    """Read a region if it is a head; None: it is another one, of which a page is read at most.
+def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
+    """Return the head in a region; None: it holds none. Then at most a page of it is read.
 
     Args:
-        info: of the region.
-        get: returns as many of its first bytes, ``u8[n]``.
+        info: description of the region.
+        get: returns the first n bytes of the region, ``u8[n]``.
 
     Raises:
-        ConfigError: it is a head that was overwritten.
+        ConfigError: the region is a head that was overwritten.
     """
     is_bytes = info.dtype.name == DTYPE and len(info.shape) == 1
     if not is_bytes or info.shape[0] == 0 or info.shape[0] % UNIT_NBYTES:
@@ -140,7 +140,15 @@ def read(info: RegionDescription, get: Callable[[int], NDArray[np.uint8]]) -> He
     page = get(UNIT_NBYTES)
     if not page.tobytes().startswith(MAGIC):
         return None
-    return _decode(page if info.shape[0] == UNIT_NBYTES else get(info.shape[0]))
+    text = (page if info.shape[0] == UNIT_NBYTES else get(info.shape[0])).tobytes()
+    limit = _BEGIN + int.from_bytes(text[len(MAGIC) : _BEGIN], "little")
+    try:
+        return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            "the head of a striped region was overwritten: free it on its node"
+            " (box.home_of(name).free(info)), then its parts (smbox gc --address)"
+        ) from error
 
 
 def encode(head: Head) -> NDArray[np.uint8]:
@@ -150,15 +158,3 @@ def encode(head: Head) -> NDArray[np.uint8]:
     array = np.zeros(-(-len(text) // UNIT_NBYTES) * UNIT_NBYTES, np.uint8)
     array[: len(text)] = np.frombuffer(text, np.uint8)
     return array
-
-
-def _decode(contents: NDArray[np.uint8]) -> Head:
-    text = contents.tobytes()
-    limit = _BEGIN + int.from_bytes(text[len(MAGIC) : _BEGIN], "little")
-    try:
-        return msgspec.msgpack.decode(text[_BEGIN:limit], type=Head)
-    except msgspec.DecodeError as error:
-        raise ConfigError(
-            "the head of a striped region was overwritten: free it on its node"
-            " (box.home_of(name).free(info)), then its parts (smbox gc --address)"
-        ) from error

@@ -1,10 +1,10 @@
-"""Optimizer: a region that takes its training steps by itself, at the memory node.
+"""Optimizer: training steps computed at the memory node, on a region of parameters.
 
-Workers send gradients and read parameters; moments and step counts stay beside the region, in
-sibling regions named ``NAME/adam.mean`` and the like, which all workers share. A step changes
-a stripe's parameters and state together, so that no worker ever sees one without the other.
-The rules, and their order of operations, are those of smbox/memory/kernels.py. For plain
-SGD use ``region.accumulate(gradient, scale=-lr)``.
+Workers send gradients and read parameters. Moments and step counts are in regions beside the
+parameters, named ``NAME/adam.mean`` and so on, which all workers share. A step changes a
+stripe's parameters and state together, so that no worker sees one without the other. The rules,
+and their order of operations, are those of smbox/memory/kernels.py. For plain SGD use
+``region.accumulate(gradient, scale=-lr)``.
 
     optimizer = box.optimizer(region, "adam", lr=1e-3)
     optimizer.step(gradient)
@@ -35,19 +35,20 @@ class Optimizer:
 
     Attributes:
         region: the parameters.
-        states: the regions of its state, by name.
+        states: the regions of the state, by name.
 
     Args:
-        paths: to the node, shared with the box.
-        region: the parameters: a whole region of floats, of consistency "stripe".
+        paths: paths to the node, shared with the box.
+        region: the parameters: a whole region of a float dtype and consistency "stripe".
         name: "momentum", "nesterov", "adagrad" or "adam".
-        given: its parameters by name: lr, momentum, eps, beta1, beta2,
+        given: parameters by name: lr, momentum, eps, beta1, beta2,
             initial_accumulator_value.
 
     Raises:
-        ConfigError: name, parameters or region make no sense; nothing was created.
-        LayoutMismatchError: state of this name exists with another layout.
-        OutOfMemoryError: no room for the state.
+        ConfigError: the name, parameters or region are invalid; nothing was created.
+        LayoutMismatchError: a region with the name of the state has another layout.
+        OutOfMemoryError: the node has too little memory left for the state.
+        TypeError: ``region`` is not a region; nothing was created.
     """
 
     def __init__(
@@ -61,8 +62,7 @@ class Optimizer:
         settings = settings_of(self._code, given)
         self._parameters = tuple(parameters_in(self._code, settings).values())
         beginnings = beginnings_in(self._code, settings)
-        _check_region(region)
-        _check_held(beginnings, region)
+        _check_region(region, beginnings)
         self.states = {
             state: self._state(f"{name}.{state}", value) for state, value in beginnings.items()
         }
@@ -70,24 +70,27 @@ class Optimizer:
     def step(
         self, gradient: Any, *, lr: float | None = None, timeout_s: float | None = None
     ) -> None:
-        """Take one step along ``gradient``; parameters and state move together, by stripe.
+        """Take one step along ``gradient``; atomic per stripe, of parameters and state.
 
         Args:
-            gradient: of the region's shape and dtype.
-            lr: step size of this step; None: the one given at the beginning.
-            timeout_s: see region.py.
+            gradient: an array of the region's shape and dtype; for a float32 region also
+                float16 or bfloat16.
+            lr: learning rate of this step; None: the optimizer's.
+            timeout_s: see smbox.region.
+
+        Raises:
+            ConfigError: ``lr`` is invalid; nothing was sent.
+            LayoutMismatchError, RequestTimeoutError: see smbox.region.
         """
         self._paths.finish(self._step(gradient, lr), timeout_s)
 
     def step_nb(self, gradient: Any, *, lr: float | None = None) -> Handle[None]:
-        """Begin a ``step``; the gradient is untouchable until it is done."""
+        """Start a ``step``; the gradient must not be modified until the handle is done."""
         return self._paths.begin(self._step(gradient, lr))
 
     def _step(self, gradient: Any, lr: float | None) -> Operation:
-        info = self.region.info
-        array = source_array(
-            gradient, self.region.dtype, self.region.shape, may_be_narrower=True
-        )
+        info, shape = self.region.info, self.region.shape
+        array = source_array(gradient, self.region.dtype, shape, may_be_narrower=True)
         parameters = self._parameters if lr is None else (float(lr), *self._parameters[1:])
         check_parameters(self._code, parameters)
         return Operation(
@@ -105,34 +108,32 @@ class Optimizer:
 
     def free(self) -> None:
         """Free the state, for all workers; the parameters stay."""
-        timeout_s = self._paths.timeout_s
         for state in self.states.values():
-            control = self._paths.control(state.info)
             with suppress(RegionFreedError):
-                control.free(state.info.address, timeout_s)
+                control = self._paths.control(state.info)
+                control.free(state.info.address, self._paths.timeout_s)
 
     def _state(self, name: str, value: float) -> Region:
-        info = create_state(self._paths, self.region.info, name, value)
-        return Region(self._paths, info)
+        return Region(self._paths, create_state(self._paths, self.region.info, name, value))
 
     def __repr__(self) -> str:
         return f"Optimizer({self.region.name!r}, {self._code.name.lower()})"
 
 
 def create_state(paths: PathPair, beside: RegionInfo, name: str, value: float) -> RegionInfo:
-    """Create state beside a region, or find it.
+    """Create a region of state beside the parameters, or return the existing one.
 
     Args:
-        paths: to the node of the region.
-        beside: the region.
-        name: of the state.
-        value: of all its elements where it is new.
+        paths: paths to the node of the parameters.
+        beside: the parameters.
+        name: name of the state.
+        value: first value of all elements of a new region.
 
     Raises:
-        PeerLostError: the region lies in another memory; nothing was made.
+        PeerLostError: the parameters lie in another memory; nothing was created.
         SmboxError: the node refuses the state.
     """
-    paths.data(beside)  # or the state would be made in another memory
+    paths.data(beside)  # raises if the state would be created in another memory
     request = CreateRequest(
         f"{beside.name}/{name}",
         beside.dtype,
@@ -146,7 +147,7 @@ def create_state(paths: PathPair, beside: RegionInfo, name: str, value: float) -
 
 
 def code_of(name: str) -> OptimizerCode:
-    """Return the optimizer of a name; ConfigError: there is none."""
+    """Return the code of an optimizer; ConfigError: no optimizer has this name."""
     found = {code.name.lower(): code for code in OptimizerCode}
     if name not in found:
         raise ConfigError(f"an optimizer is one of {', '.join(found)}", optimizer=name)
@@ -154,10 +155,10 @@ def code_of(name: str) -> OptimizerCode:
 
 
 def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float]:
-    """Return all settings of an optimizer by name, as given or by default; ``lr`` is the first.
+    """Return all settings of an optimizer, given or default, by name; ``lr`` comes first.
 
     Raises:
-        ConfigError: an unknown one, one out of range, or no ``lr``.
+        ConfigError: a setting is unknown or out of range, or ``lr`` is missing.
     """
     row = OPTIMIZERS[code]
     defaults = dict(zip(row.parameters[1:], row.defaults, strict=True))
@@ -171,39 +172,41 @@ def settings_of(code: OptimizerCode, given: dict[str, float]) -> dict[str, float
     check_parameters(code, [*parameters_in(code, settings).values()])
     for name, _, _ in row.initial:
         if not 0 <= settings[name] < math.inf:
-            raise ConfigError("out of range", optimizer=code.name, **{name: given[name]})
+            raise ConfigError(
+                f"{name} must be finite and not negative",
+                optimizer=code.name,
+                **{name: given[name]},
+            )
     return settings
 
 
 def parameters_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
-    """Return what a step takes of all settings, in the order of the optimizer's row."""
+    """Return the settings that a step takes, in the order of the optimizer's row."""
     return {name: settings[name] for name in OPTIMIZERS[code].parameters}
 
 
 def beginnings_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
-    """Return what each state of an optimizer begins as, by all settings, where it is new."""
+    """Return the first value of each state, by name."""
     row = OPTIMIZERS[code]
     return dict.fromkeys(row.states, 0.0) | {
         state: settings[name] for name, state, _ in row.initial
     }
 
 
-def _check_held(initial: dict[str, float], region: Region) -> None:
-    """Raise ConfigError if a state's first value is infinite in the region's dtype."""
-    dtype = np.dtype(region.dtype)
-    with np.errstate(over="ignore"):
-        lost = {state: x for state, x in initial.items() if not np.isfinite(dtype.type(x))}
-    if lost:
-        raise ConfigError("a state's first value does not fit", dtype=str(dtype), **lost)
-
-
-def _check_region(region: Region) -> None:
-    info = region.info
+def _check_region(region: Region, beginnings: dict[str, float]) -> None:
+    """Raise ConfigError if a region cannot be optimized, or cannot hold a first value."""
+    info, dtype = region.info, region.dtype
     is_whole = region.extent.first == 0 and region.shape == info.shape
     is_float = info.dtype.kind == "float"
     if not (is_whole and is_float and info.consistency == Consistency.STRIPE):
         raise ConfigError(
             "an optimizer steps a whole region of floats, of consistency 'stripe'",
             region=info.name,
-            dtype=str(np.dtype(region.dtype)),
+            dtype=str(dtype),
+        )
+    with np.errstate(over="ignore"):
+        lost = {state: x for state, x in beginnings.items() if not np.isfinite(dtype.type(x))}
+    if lost:
+        raise ConfigError(
+            "a state's first value does not fit the dtype", dtype=str(dtype), **lost
         )
