@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from numpy.typing import NDArray
-
 from smbox import head
 from smbox.deadline import answer_s, deadline_given
 from smbox.errors import (
@@ -89,8 +87,21 @@ class Directory:
     def _create(
         self, request: CreateRequest, values: Any, _layout: str, deadline_s: float | None
     ) -> Region:
+        """Create a region on the node of its name; raises as ``create``."""
         with self._at_name(request.name) as paths:
-            return create(paths, request, values, deadline_s)
+            try:
+                info = creating.create(paths, request, values, deadline_s)
+            except (
+                LayoutMismatchError
+            ):  # of a head, perhaps: its layout would not help the caller
+                with suppress(RegionNotFoundError, RegionFreedError):
+                    wait_s = paths.seconds(answer_s(deadline_s))
+                    info = paths.control().find(request.name, request.kind, wait_s)
+                    _check_single(paths, info, request, deadline_s)
+                raise
+            if request.exist_ok:
+                _check_single(paths, info, request, deadline_s)
+            return Region(paths, info)
 
     def attach(self, name: str, *, timeout_s: float | None = 30.0) -> Region:
         """Return the region ``name``; wait until it is created.
@@ -195,31 +206,6 @@ def head_of(paths: PathPair, info: RegionInfo, deadline_s: float | None) -> head
     """Return the head of a striped region if ``info`` is one, else None."""
     region = Region(paths, info)
     return head.read(info, lambda nbytes: region[:nbytes].get(timeout_s=answer_s(deadline_s)))
-
-
-def create(
-    paths: PathPair,
-    request: CreateRequest,
-    values: NDArray[Any] | None,
-    deadline_s: float | None,
-) -> Region:
-    """Create a region on one node, or find one of the same layout; see ``creating.create``.
-
-    Raises:
-        LayoutMismatchError: the region of this name has another layout, or is striped.
-    """
-    if not request.exist_ok:
-        return Region(paths, creating.create(paths, request, values, deadline_s))
-    try:
-        info = creating.create(paths, request, values, deadline_s)
-    except LayoutMismatchError:  # of a head, perhaps: its layout would not help the caller
-        with suppress(RegionNotFoundError, RegionFreedError):
-            wait_s = paths.seconds(answer_s(deadline_s))
-            info = paths.control().find(request.name, request.kind, wait_s)
-            _check_single(paths, info, request, deadline_s)
-        raise
-    _check_single(paths, info, request, deadline_s)
-    return Region(paths, info)
 
 
 def _check_single(

@@ -233,13 +233,15 @@ class Handle(Tracked, Generic[T]):
     def _timeout(
         self, timeout_s: float | None, advice: str, reasons: dict[str, object]
     ) -> RequestTimeoutError:
-        facts: dict[str, object] = {"op": self._op, "timeout_s": self._limit_s(timeout_s)}
-        facts["outcome"] = self.known()
-        ranges = self.work.ranges_done()
-        if ranges:
-            facts["ranges_done"] = ranges
-        message = f"{self._op} was not done in time; {advice}"
-        error = RequestTimeoutError(message, **facts, **reasons)
+        if ranges := self.work.ranges_done():
+            reasons = {"ranges_done": ranges, **reasons}
+        error = RequestTimeoutError(
+            f"{self._op} was not done in time; {advice}",
+            op=self._op,
+            timeout_s=self._limit_s(timeout_s),
+            outcome=self.known(),
+            **reasons,
+        )
         error.handle = self
         return error
 

@@ -113,7 +113,7 @@ class ManyBox(Box):
     @property
     def nodes(self) -> tuple[NodeInfo, ...]:
         """Name, id, memory and incarnation of all nodes, in order of id."""
-        return tuple(node.info for node in self._by_id.values())
+        return tuple(node.control.node for node in self._by_id.values())
 
     def _at_name(self, name: str) -> AbstractContextManager[PathPair]:
         return self._many.home(name).named()
@@ -250,6 +250,3 @@ class StripedOptimizer(Optimizer):
             whole, name=first.name, address=first.address, parts=tuple(made), head=None
         )
         return Region(self._paths, parts)
-
-    def __repr__(self) -> str:
-        return f"StripedOptimizer({self.region.name!r})"

@@ -229,20 +229,15 @@ class VersionSum(Work):
 
     def _any_changes(self, versions: list[int], deadline_s: float) -> bool:
         """Wait for the next version of any part; return False at the deadline."""
-        for index, part in enumerate(self._info.parts):
-            if index not in self._waits:
-                data = self._nodes[part.address.node].paths.data(part)
-                self._waits[index] = data.wait_version(part, versions[index] + 1)
         while True:
-            for index, part in enumerate(self._info.parts):
-                turn_s = min(deadline_s, time.monotonic() + VERSION_TURN_S)
-                try:
-                    has_changed = self._waits[index].advance(turn_s)
-                except SmboxError as error:
-                    self._nodes[part.address.node].name(error)
-                    raise
-                if has_changed:
-                    del self._waits[index]
-                    return True
+            for part, version in zip(self._info.parts, versions, strict=True):
+                with self._nodes[part.address.node].named() as paths:
+                    if part.address not in self._waits:
+                        wait = paths.data(part).wait_version(part, version + 1)
+                        self._waits[part.address] = wait
+                    turn_s = min(deadline_s, time.monotonic() + VERSION_TURN_S)
+                    if self._waits[part.address].advance(turn_s):
+                        del self._waits[part.address]
+                        return True
             if time.monotonic() >= deadline_s:
                 return False

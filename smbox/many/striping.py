@@ -28,7 +28,7 @@ from smbox.head import Head
 from smbox.memory.layout import RegionKind
 from smbox.paths.control import ControlPath
 from smbox.paths.pair import PathPair
-from smbox.paths.work import NodeInfo, Piece, RegionInfo
+from smbox.paths.work import Piece, RegionInfo
 
 NO_MEMORY = b""
 """Stands for the memory uuid of a striped region, which lies in several memories."""
@@ -56,11 +56,6 @@ class Node:
     def address(self) -> str:
         """Address that the client connected to."""
         return str(self.paths.config.address)
-
-    @property
-    def info(self) -> NodeInfo:
-        """Name, id, memory and incarnation of the node, from the handshake."""
-        return self.control.node
 
     @property
     def control(self) -> ControlPath:
@@ -135,11 +130,12 @@ def home_of(name: str, ids: Collection[int]) -> int:
         name: name of a region, counter, barrier, lock or run.
         ids: ids of all nodes; at least one.
     """
-    return max(ids, key=lambda node: (_weight(node, name), node))
 
+    def weight(node: int) -> tuple[bytes, int]:
+        text = f"{node}:{name}".encode(errors="surrogatepass")
+        return blake2b(text, digest_size=8).digest(), node
 
-def _weight(node: int, name: str) -> bytes:
-    return blake2b(f"{node}:{name}".encode(errors="surrogatepass"), digest_size=8).digest()
+    return max(ids, key=weight)
 
 
 def cut_rows(rows: int, count: int) -> list[tuple[int, int]]:
@@ -233,7 +229,7 @@ def _check_there(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | 
             known=sorted(nodes),
         )
     with node.named():
-        if node.info.uuid != part.node_uuid:
+        if node.control.node.uuid != part.node_uuid:
             node.control.stats(
                 node.answer_s(deadline_s)
             )  # raises if this box has the older memory
