@@ -1,1 +1,1 @@
-"""What tests of smbox and of programs on it can use: contracts, models, faults, oracles."""
+"""Helpers for tests of smbox and its users: contracts, models, faults, oracles."""

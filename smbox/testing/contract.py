@@ -1,7 +1,7 @@
-"""What every Box does, on whatever path: one suite of plain functions, ``check_*(box)``.
+"""The contract of every Box, on every path: a suite of plain functions, ``check_*(box)``.
 
-Run each of ``CHECKS`` on a box; it makes regions of random names and frees them. Needs no
-test framework, so that other implementations can run it too.
+Run each of ``CHECKS`` on a box. A check creates regions with random names and frees them. It
+needs no test framework, so that other implementations can run it too.
 """
 
 from __future__ import annotations

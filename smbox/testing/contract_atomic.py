@@ -1,4 +1,4 @@
-"""The contract of what is of one moment: snapshots, and optimizers' steps."""
+"""The contract of atomic operations on whole regions: snapshots and optimizer steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F32 = by_name("float32")
 
 
 def check_snapshots(box: Any) -> None:
-    """All stripes of a snapshot are of one moment, whoever writes meanwhile."""
+    """All stripes of a snapshot are as they were at one moment, despite concurrent writers."""
     count = 3 * STRIPE + 5
     x = values(count, F32)
     with region_of(box, x) as region:
@@ -56,7 +56,7 @@ def check_snapshots_among_writers(box: Any) -> None:
 
 
 def check_optimizers(box: Any) -> None:
-    """Steps at the memory are those of the optimizer's table, state and all."""
+    """Steps at the node equal the numpy oracle's, in parameters and state."""
     count = STRIPE + 5
     begin, gradient = values(count, F32, 1), values(count, F32, 2)
     for code, row in OPTIMIZERS.items():

@@ -43,7 +43,7 @@ def check_create_and_attach(box: Any) -> None:
 
 
 def check_create_again(box: Any) -> None:
-    """A taken name is an error, or the answer; never another layout, never new contents."""
+    """Creating a name again fails or returns the region; layout and contents never change."""
     first = np.arange(6, dtype=np.float32)
     with region_of(box, first) as region:
         for init in (None, first, 1.0):
@@ -59,7 +59,7 @@ def check_create_again(box: Any) -> None:
 
 
 def check_create_race(box: Any) -> None:
-    """Of many that create with contents, one wins, whole; all then hold the same region."""
+    """If many create one name with contents, one succeeds; all get the same complete region."""
     name, count = fresh("race"), STRIPE + 3
     found: list[Any] = []
 
@@ -76,7 +76,7 @@ def check_create_race(box: Any) -> None:
 
 
 def check_create_nonsense(box: Any) -> None:
-    """What can never be is refused before anything is made."""
+    """Invalid arguments are refused before anything is created."""
     for arguments in (
         {"shape": (-1,)},
         {"shape": None},
@@ -92,7 +92,7 @@ def check_create_nonsense(box: Any) -> None:
 
 
 def check_out_of_memory(box: Any) -> None:
-    """A region that does not fit is refused by name, and leaves nothing."""
+    """A region that is too large is refused; the error names it, and nothing is left."""
     count = len(box.regions())
     with raises(OutOfMemoryError, LimitError):
         box.create(fresh("huge"), shape=(1 << 44,), dtype="uint8")
@@ -100,7 +100,7 @@ def check_out_of_memory(box: Any) -> None:
 
 
 def check_free(box: Any) -> None:
-    """A freed region is an error for every verb, whatever the size, and its name is free."""
+    """Every verb on a freed region fails, for every size, and its name can be used again."""
     for count in (0, 1, STRIPE + 1):
         x = np.zeros(count, np.float32)
         region = box.create(fresh("freed"), init=x)
@@ -121,7 +121,7 @@ def check_free(box: Any) -> None:
 
 
 def _calls(region: Any, x: Any) -> list[Callable[[], Any]]:
-    """List a call of every verb."""
+    """Return a call of every verb."""
     return [
         partial(region.put, x),
         region.get,
@@ -136,7 +136,7 @@ def _calls(region: Any, x: Any) -> list[Callable[[], Any]]:
 
 
 def check_raw_addresses(box: Any) -> None:
-    """Bytes are put and got by address, inside one region only."""
+    """Bytes are written and read by address, inside one region only."""
     with region_of(box, np.arange(8, dtype=np.int32)) as region:
         box.put(region.address + 8, np.array([70, 80], np.int32))
         assert region.get().tolist() == [0, 1, 70, 80, 4, 5, 6, 7]
@@ -155,7 +155,7 @@ def check_raw_addresses(box: Any) -> None:
 
 
 def check_local_view(box: Any) -> None:
-    """A mapped region has a view of its memory; another one says why it has none."""
+    """A mapped region has a view of its memory; otherwise the error gives the reason."""
     with region_of(box, np.arange(6, dtype=np.float32)) as region:
         assert region.is_local == (box.transport == "shm")
         if not region.is_local:

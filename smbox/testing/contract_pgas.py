@@ -47,7 +47,7 @@ def check_affinity(box: Any) -> None:
 
 
 def check_affinity_of_a_freed_region(box: Any) -> None:
-    """Where the rows lay is told of a freed region, too."""
+    """A freed region still returns the places of its rows."""
     with region_of(box, values(10, F32)) as region:
         parts, is_local = region.parts, region.is_local
         slices = region[2:5], region[2:5].parts
@@ -58,7 +58,7 @@ def check_affinity_of_a_freed_region(box: Any) -> None:
 
 
 def check_put_signal(box: Any) -> None:
-    """A put with a signal replaces the contents and counts once, of every size."""
+    """A put of any size with a signal replaces the contents and counts once."""
     for count in COUNTS:
         counter = box.counter(fresh("signal"), init=5)
         with region_of(box, np.zeros(count, np.float32)) as region:
@@ -131,7 +131,7 @@ def check_signals_of_many_writers(box: Any) -> None:
 
 
 def check_put_signal_that_fails(box: Any) -> None:
-    """A put that fails sends no signal; arguments that do not fit move nothing."""
+    """A put that fails sends no signal; invalid arguments change nothing."""
     counter = box.counter(fresh("signal"))
     x = values(6, F32)
     with region_of(box, np.zeros(6, np.float32)) as region:
@@ -158,7 +158,7 @@ def check_put_signal_that_fails(box: Any) -> None:
 
 
 def check_then(box: Any) -> None:
-    """A chained function has the result, runs once, and what it begins is waited for."""
+    """A chained function gets the result, runs once, and may return a handle to wait for."""
     counter = box.counter(fresh("then"))
     with region_of(box, np.zeros(8, np.float32)) as region:
         calls: list[int] = []

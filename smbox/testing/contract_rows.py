@@ -55,7 +55,7 @@ def check_rows_of_every_dtype(box: Any) -> None:
 
 
 def check_rows_across_stripes(box: Any) -> None:
-    """Rows anywhere, in any order, repeated, torn by a stripe's end: as in numpy."""
+    """Rows in any place and order, repeated or across stripe boundaries, behave as in numpy."""
     count = 3 * STRIPE // WIDE + 7
     before = values(count * WIDE, F32).reshape(count, WIDE)
     torn = [STRIPE // WIDE, 2 * STRIPE // WIDE]
@@ -97,7 +97,7 @@ def check_rows_of_many_requests(box: Any) -> None:
 
 
 def check_rows_of_narrower_types(box: Any) -> None:
-    """Rows of float32 take and give float16 and bfloat16: widened exactly, rounded once."""
+    """Rows of float32 accept float16 and bfloat16: widened exactly, rounded once."""
     count = STRIPE // WIDE + 7
     index = np.array([[count - 1, 0], [STRIPE // WIDE, 0]])
     before = values(count * WIDE, F32).reshape(count, WIDE)
@@ -119,7 +119,7 @@ def check_rows_of_narrower_types(box: Any) -> None:
 
 
 def check_rows_beside_a_writer(box: Any) -> None:
-    """The rows of a stripe come from one commit, in whatever order they are named."""
+    """The rows of a stripe are read from one commit, whatever their order in the index."""
     rows, wide = STRIPE // 128, 128
     index = np.random.default_rng(5).permutation(np.arange(0, 2 * rows, 2))
     is_over = threading.Event()
@@ -176,7 +176,7 @@ def check_rows_that_do_not_fit(box: Any) -> None:
 
 
 def check_row_handles(box: Any) -> None:
-    """Rows take their turn among the other verbs of their thread."""
+    """Verbs of rows take effect in program order with the other verbs of their thread."""
     with region_of(box, np.zeros((4, 2), np.float32)) as region:
         ones = np.ones((2, 2), np.float32)
         handles = [region.rows([3, 3]).accumulate_nb(ones) for _ in range(5)]

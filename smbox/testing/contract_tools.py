@@ -1,4 +1,4 @@
-"""Small things that the contract checks share: fresh names, data, and expected errors."""
+"""Helpers of the contract checks: unused names, data, and expected errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def values(count: int, dtype: DType, seed: int = 0) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def region_of(box: Any, init: Any, consistency: str = "stripe") -> Iterator[Any]:
-    """Make a region with these contents for a while."""
+    """Create a region with these contents; free it at the end of the block."""
     region = box.create(fresh("check"), init=init, consistency=consistency)
     try:
         yield region
@@ -64,7 +64,7 @@ def same(found: NDArray[Any], wanted: NDArray[Any]) -> None:
 
 
 def in_threads(count: int, job: Callable[[int], None]) -> None:
-    """Run ``job(0)`` to ``job(count - 1)``, a thread each; raise what the first one raised."""
+    """Run ``job(0)`` to ``job(count - 1)`` in a thread each; raise the first job's error."""
     errors: list[BaseException] = []
 
     def run(index: int) -> None:

@@ -27,7 +27,7 @@ F64 = by_name("float64")
 
 
 def check_accumulate_from(box: Any) -> None:
-    """A region takes another one's contents, by every op, at any offset."""
+    """A region is combined with another one's contents, by every op, at any offset."""
     count = 2 * STRIPE + 9
     a, b = values(count, F32, 1), values(count, F32, 2)
     with region_of(box, a) as to, region_of(box, b) as source:
@@ -49,7 +49,7 @@ def check_accumulate_from(box: Any) -> None:
 
 
 def check_accumulate_from_what_does_not_fit(box: Any) -> None:
-    """Dtype, size, op and scale are checked; a freed source is told."""
+    """Dtype, size, op and scale are checked; a freed source is an error."""
     a = values(6, F32)
     with region_of(box, a) as to:
         for other in (np.zeros(6), np.zeros(5, np.float32)):
@@ -67,7 +67,7 @@ def check_accumulate_from_what_does_not_fit(box: Any) -> None:
 
 
 def check_scale(box: Any) -> None:
-    """Every number is multiplied, once, in every element type; bools are not."""
+    """Every number is multiplied once, in every dtype; bools are refused."""
     for dtype in TABLE:
         x = values(9, dtype, 3)
         with region_of(box, x) as region:
@@ -91,7 +91,7 @@ def check_scale(box: Any) -> None:
 
 
 def check_scale_by_zeros(box: Any) -> None:
-    """The sign of a zero counts, whichever zero was the factor before."""
+    """The sign of a factor of zero counts, whatever the previous factor was."""
     for name in ("float16", "float32", "float64"):
         with region_of(box, np.ones(3, name)) as region:
             for factor in (0.0, -0.0, 0.0):
@@ -105,7 +105,7 @@ def check_scale_by_zeros(box: Any) -> None:
 
 
 def check_scale_that_makes_no_sense(box: Any) -> None:
-    """A factor that the elements cannot have, or a freed region, changes nothing."""
+    """A factor that the dtype cannot hold, or a freed region, fails and changes nothing."""
     with region_of(box, np.arange(5)) as region:
         for factor in (0.5, 1 << 70, float("nan"), "2"):
             with raises(ConfigError):
@@ -131,7 +131,7 @@ def check_concurrent_scales(box: Any) -> None:
 
 
 def check_dot(box: Any) -> None:
-    """The sum of products is exact where float64 can hold it, again and again."""
+    """The sum of products is exact if float64 can hold it, at every call."""
     for count in COUNTS:
         a, b = values(count, F32, 1), values(count, F32, 2)
         with region_of(box, a) as left, region_of(box, b) as right:
@@ -147,7 +147,7 @@ def check_dot(box: Any) -> None:
 
 
 def check_dot_bits(box: Any) -> None:
-    """Of float types and slices at any offset it is, to the bit, the sum that is promised."""
+    """For every float dtype and offset, the bits follow the promised order of additions."""
     count = 2 * STRIPE + 9
     generator = np.random.default_rng(5)
     for name in ("float16", "bfloat16", "float32", "float64"):
@@ -166,7 +166,7 @@ def check_dot_bits(box: Any) -> None:
 
 
 def check_dot_beside_writers(box: Any) -> None:
-    """Each stripe of either region is as between two commits."""
+    """Each stripe of both regions is read as it was between two commits."""
     count = STRIPE // 2
     with (
         region_of(box, np.ones(count, np.float32)) as region,
@@ -184,7 +184,7 @@ def check_dot_beside_writers(box: Any) -> None:
 
 
 def check_dot_of_what_does_not_fit(box: Any) -> None:
-    """Dtype, size and kind are checked; a freed region is told; nothing is changed."""
+    """Dtype, size and kind are checked; a freed region is an error; nothing is changed."""
     a = values(6, F64)
     with region_of(box, a) as left:
         version = left.version

@@ -26,7 +26,7 @@ F32 = by_name("float32")
 
 
 def check_put_then_get(box: Any) -> None:
-    """What was put is what is got, for every size; into ``out`` too."""
+    """A get returns what was put, for every size; into ``out`` too."""
     for count in COUNTS:
         x = values(count, F32)
         with region_of(box, np.zeros(count, np.float32)) as region:
@@ -49,7 +49,7 @@ def check_every_dtype(box: Any) -> None:
 
 
 def check_every_op(box: Any) -> None:
-    """Accumulating does what the kernel does, for each op and element type."""
+    """Accumulate equals the numpy kernel, for each op and dtype."""
     for dtype in DTYPES:
         before, x = values(33, dtype, 3), values(33, dtype, 4)
         for op, code in KERNEL_OF.items():
@@ -63,7 +63,7 @@ def check_every_op(box: Any) -> None:
 
 
 def check_sums_into_an_array(box: Any) -> None:
-    """With ``out`` a sum is also handed back, as the region holds it then; x stays."""
+    """``out`` receives the sum right after the change; x is unchanged."""
     for dtype in DTYPES:
         for scale in (1, 1 if dtype.kind == "bool" else 3):
             for count in (0, 1, 2 * STRIPE + 3):
@@ -90,7 +90,7 @@ def check_sums_into_an_array(box: Any) -> None:
 
 
 def check_accumulate_sizes(box: Any) -> None:
-    """A scaled sum over every size; the version counts a commit for each stripe."""
+    """Scaled sums of every size are exact; the version counts one commit for each stripe."""
     for count in COUNTS:
         x = values(count, F32)
         with region_of(box, np.ones(count, np.float32)) as region:
@@ -101,7 +101,7 @@ def check_accumulate_sizes(box: Any) -> None:
 
 
 def check_elastic(box: Any) -> None:
-    """The region gains what x loses, bit for bit; with delta, x stays."""
+    """The region gains what x loses, bit for bit; with delta, x is unchanged."""
     for name in ("float16", "bfloat16", "float32", "float64"):
         dtype = by_name(name)
         for count in (1, 5, 2 * STRIPE + 3):
@@ -141,7 +141,7 @@ def check_slices(box: Any) -> None:
 
 
 def check_handles(box: Any) -> None:
-    """Each verb's twin gives the same; many under way take effect in their order."""
+    """Each ``_nb`` verb gives the same result; many in flight take effect in their order."""
     x = values(STRIPE + 9, F32)
     with region_of(box, np.zeros_like(x)) as region:
         handles = [region.put_nb(x * np.float32(k)) for k in range(1, 6)]
@@ -205,7 +205,7 @@ def check_sources_of_all_kinds(box: Any) -> None:
 
 
 def check_batch(box: Any) -> None:
-    """A batch does its changes in order when its block ends, and none when it raises."""
+    """A batch applies its changes in order when its block ends; none if the block raises."""
     x = values(10, F32)
     with region_of(box, np.zeros(10, np.float32)) as one, region_of(box, x) as two:
         moved = x.copy()
@@ -245,7 +245,7 @@ def _zero() -> int:
 
 
 def check_flush(box: Any) -> None:
-    """After flush all earlier operations are there, for another reader too."""
+    """After a flush all earlier operations are visible, to other readers too."""
     with region_of(box, np.zeros(STRIPE, np.float32)) as region:
         for _ in range(10):
             region.accumulate_nb(np.ones(STRIPE, np.float32))
@@ -254,7 +254,7 @@ def check_flush(box: Any) -> None:
 
 
 def check_narrower_operands(box: Any) -> None:
-    """A float32 region takes and gives float16 and bfloat16: widened exactly, rounded once."""
+    """A float32 region accepts float16 and bfloat16: widened exactly, rounded once."""
     for name in ("float16", "bfloat16"):
         narrow = by_name(name).numpy
         for count in (1, 5, 2 * STRIPE + 3):

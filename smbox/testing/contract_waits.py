@@ -1,4 +1,4 @@
-"""The contract of what many share: exact sums, counters, versions, barriers, timeouts."""
+"""The contract of concurrent use: exact sums, counters, versions, barriers, timeouts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_concurrent_sums(box: Any) -> None:
 
 
 def check_concurrent_elastic(box: Any) -> None:
-    """What the region gains, the workers lose: in a sum of integers, exactly."""
+    """The region gains exactly what the workers lose, in a sum of integers."""
     count = STRIPE // 4
     with region_of(box, np.zeros(count, np.float64)) as region:
         workers = [np.full(count, 2.0**k, np.float64) for k in range(3)]
@@ -68,7 +68,7 @@ def check_counter(box: Any) -> None:
 
 
 def check_counter_wait(box: Any) -> None:
-    """A wait ends when another thread has counted far enough, and times out else."""
+    """A wait ends when another thread has reached the value; otherwise it times out."""
     counter = box.counter(fresh("wait"))
     with raises(RequestTimeoutError):
         counter.wait(at_least=1, timeout_s=SHORT_S)
@@ -124,7 +124,7 @@ def check_barrier(box: Any) -> None:
 
 
 def check_barrier_timeout(box: Any) -> None:
-    """Who gives up has not arrived: the others still need the full number."""
+    """A caller that timed out does not count: the others still need all parties."""
     name = fresh("late")
     for _ in range(3):
         with raises(RequestTimeoutError) as caught:

@@ -1,4 +1,4 @@
-"""What a writer leaves that is killed in the middle of its commit."""
+"""The state that a writer leaves when it is killed during a commit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def leave_open(
     """Fill a range of a stripe with garbage and leave it open, as a killed writer would.
 
     Args:
-        regions: those that the commit changed; the same range of each.
+        regions: the regions that the commit changed, all in the same range.
         first: first byte of the range.
         limit: byte behind it.
         saved: bytes that the writer had saved and changed; None: all.
-        state: of the slot: ARMED or COMMITTED.
+        state: state of the slot: ARMED or COMMITTED.
         channel: row of the channel table + 1, its serial, and the number of the commit.
 
     Returns:

@@ -1,11 +1,11 @@
-"""Faults by script: a transport that drops, doubles, delays or cuts the messages it is told to.
+"""Scripted faults: a transport that drops, duplicates, delays or cuts given messages.
 
     script = FaultScript().drop(Op.PUT, nth=2).cut(Op.FETCH, side="reply")
     remote = open_over(script.around(open_transport), ...)
     ...
     assert script.is_over()
 
-Nothing is random and nothing waits: the n-th message of an op meets its fate.
+Nothing is random, and nothing waits: a fault strikes the n-th message of an op.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Fate: TypeAlias = Literal["drop", "duplicate", "delay", "cut"]
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to the ``nth`` message of ``op`` (of any op: None) on one side.
+    """A fault of the ``nth`` message of ``op`` (None: of any op) on one side.
 
     Attributes:
-        behind: messages of that side that a delayed one lets pass first.
+        behind: number of later messages of that side that overtake a delayed one.
         seen: matching messages so far, over all connections.
     """
 
@@ -41,7 +41,7 @@ class Fault:
     seen: int = 0
 
     def strikes(self, side: Side, op: int) -> bool:
-        """Count the message if it matches, and tell whether it is the one."""
+        """Count the message if it matches; return whether the fault strikes it."""
         if side != self.side or self.op not in (None, op):
             return False
         self.seen += 1
@@ -49,18 +49,18 @@ class Fault:
 
     @property
     def is_over(self) -> bool:
-        """Whether the message that it waits for has come."""
+        """Whether the fault has struck."""
         return self.seen >= self.nth
 
 
 @dataclass(slots=True)
 class FaultScript:
-    """A list of faults, each of which strikes once; its methods add one and can be chained."""
+    """A list of faults that strike once each; its methods add a fault and can be chained."""
 
     faults: list[Fault] = field(default_factory=list)
 
     def drop(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
-        """Lose the message; the connection lives."""
+        """Lose the message; the connection stays open."""
         return self._with(Fault("drop", op, nth, side))
 
     def duplicate(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
@@ -70,11 +70,11 @@ class FaultScript:
     def delay(
         self, op: Op | None = None, *, nth: int = 1, side: Side = "request", behind: int = 1
     ) -> Self:
-        """Deliver the message after ``behind`` later ones; if none follow, never."""
+        """Deliver the message after ``behind`` later ones; if fewer follow, never."""
         return self._with(Fault("delay", op, nth, side, behind))
 
     def cut(self, op: Op | None = None, *, nth: int = 1, side: Side = "request") -> Self:
-        """Lose the message and all later ones of its connection; a fresh one works."""
+        """Lose the message and all later ones of its connection; a new connection works."""
         return self._with(Fault("cut", op, nth, side))
 
     def _with(self, fault: Fault) -> Self:
@@ -82,16 +82,16 @@ class FaultScript:
         return self
 
     def around(self, open_transport: OpenTransport) -> OpenTransport:
-        """Return what opens connections that suffer this script."""
+        """Return a function that opens connections with these faults."""
         return lambda: FaultyTransport(open_transport(), self)
 
     def judge(self, side: Side, op: int) -> Fault | None:
-        """Return what strikes this message; every fault counts it."""
+        """Return the fault that strikes this message; every fault counts it."""
         struck = [fault for fault in self.faults if fault.strikes(side, op)]
         return struck[0] if struck else None
 
     def is_over(self) -> bool:
-        """Tell whether every fault has struck."""
+        """Return whether every fault has struck."""
         return all(fault.is_over for fault in self.faults)
 
 
@@ -102,10 +102,10 @@ class _Held:
 
 
 class FaultyTransport:
-    """A transport that does to messages what its script says.
+    """A transport whose messages suffer the faults of a script.
 
     Args:
-        inner: carries what passes; closed with this one.
+        inner: the transport of all other messages; closed with this one.
         script: shared with other connections of the same script.
     """
 
@@ -116,13 +116,13 @@ class FaultyTransport:
         self._held: dict[Side, list[_Held]] = {"request": [], "reply": []}
         self._arrived: deque[list[Buffer]] = deque()
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:
-        """Send what is left of the message after its fault."""
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:
+        """Send the message, unless a fault strikes it."""
         out = self._suffer("request", frames)
         return all(self._inner.send(message, zero_copy=zero_copy) for message in out)
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
-        """Return the next message that survives; None after a message that did not."""
+        """Return the next message; None if a fault struck it."""
         if not self._arrived and not self._is_cut:
             frames = self._inner.receive(timeout_s)
             if frames is not None:
@@ -130,7 +130,7 @@ class FaultyTransport:
         return self._arrived.popleft() if self._arrived else None
 
     def _suffer(self, side: Side, frames: Sequence[Buffer]) -> list[list[Buffer]]:
-        """Return the messages that go on now, in order."""
+        """Return the messages to deliver now, in order."""
         fault = self._script.judge(side, header.unpack(frames[0])[2])
         fate = fault.fate if fault is not None else None
         self._is_cut = self._is_cut or fate == "cut"

@@ -1,8 +1,7 @@
-"""A node in the same process without sockets: the double that makes tests exact.
+"""A transport to a node in the same process, without sockets, for deterministic tests.
 
-``InprocHub`` stands between clients and a handler of frames. Messages are copied as a network
-would. With one client thread everything is deterministic: a message is handled inside the
-``send`` that brings it.
+``InprocHub`` connects clients with a handler of frames. Messages are copied, as a network does.
+With one client thread everything is deterministic: a message is handled inside its ``send``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ returns messages, each with the connection that it is for."""
 
 
 class InprocHub:
-    """Joins any number of client connections to one handler.
+    """Connects any number of clients with one handler.
 
     Args:
         handler: called by one thread at a time.
@@ -39,13 +38,13 @@ class InprocHub:
         self._names = itertools.count(1)
 
     def connect(self) -> InprocTransport:
-        """Open a fresh connection."""
+        """Open a new connection."""
         name = b"inproc-%d" % next(self._names)
         self._inboxes[name] = deque()
         return InprocTransport(self, name)
 
     def deliver(self, connection: bytes, frames: Sequence[Buffer]) -> None:
-        """Hand a message to the handler and its answers to those that they are for."""
+        """Pass a message to the handler, and its replies to the connections they are for."""
         with self._lock:
             copies: list[Buffer] = [bytes(frame) for frame in frames]
             for peer, answer in self._handler(connection, copies):
@@ -54,7 +53,7 @@ class InprocHub:
                     inbox.append([bytes(frame) for frame in answer])
 
     def inbox(self, connection: bytes) -> deque[list[Buffer]] | None:
-        """Return what has arrived for ``connection``; None once it is closed."""
+        """Return the messages that have arrived for ``connection``; None once it is closed."""
         return self._inboxes.get(connection)
 
     def disconnect(self, connection: bytes) -> None:
@@ -63,7 +62,7 @@ class InprocHub:
 
 
 class InprocTransport:
-    """One connection of a hub; made by ``InprocHub.connect``."""
+    """One connection of a hub; ``InprocHub.connect`` returns it."""
 
     def __init__(self, hub: InprocHub, connection: bytes) -> None:
         self._hub = hub
@@ -75,14 +74,14 @@ class InprocTransport:
             raise TransportError("the connection is closed")
         return inbox
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:  # noqa: ARG002 -- copied at once
-        """Hand the message over; there is always room."""
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+        """Send a message; the queue is never full."""
         self._arrived()
         self._hub.deliver(self._connection, frames)
         return True
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:
-        """Return the next message; while there is none, let the handler see time pass."""
+        """Return the next message; while there is none, call the handler's tick."""
         limit_s = time.monotonic() + timeout_s
         inbox = self._arrived()
         while not inbox:
@@ -95,7 +94,7 @@ class InprocTransport:
         return inbox.popleft()
 
     def close(self) -> None:
-        """Disconnect; nothing lent is ever kept."""
+        """Disconnect; the transport keeps no lent memory."""
         self._hub.disconnect(self._connection)
 
     def is_released(self) -> bool:

@@ -1,6 +1,6 @@
-"""Boxes that speak to a memory node of this process, in messages but without a socket.
+"""Boxes that send messages to a memory node of this process, without a socket.
 
-The node is handed in, with its memory: nothing of smbox imports memnode.
+The caller passes the node with its memory, because smbox never imports memnode.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Outgoing: TypeAlias = Iterable[tuple[tuple[int, bytes], Sequence[Buffer]]]
 
 
 class FrameNode(Protocol):
-    """What ``memnode.node.Node`` is to a transport."""
+    """The interface of ``memnode.node.Node`` to a transport."""
 
     def receive(
         self, connection: tuple[int, bytes], frames: Sequence[Buffer], *, now_s: float
     ) -> Outgoing:
-        """Handle one message; returns the messages that it leads to."""
+        """Handle one message; return the messages to send."""
         ...
 
     def tick(self, *, now_s: float) -> Outgoing:
-        """Go on with what is parked or waits; returns the messages that it leads to."""
+        """Continue parked and waiting requests; return the messages to send."""
         ...
 
 
 def handle(node: FrameNode, connection: bytes, frames: list[Buffer]) -> Answers:
-    """Do at ``node`` what an ``InprocHub`` asks of its handler, at the time that it is."""
+    """Pass a message to the node, or none for a tick, and return its replies."""
     now_s = time.monotonic()
     if frames:
         outgoing = node.receive((BIND, connection), frames, now_s=now_s)
@@ -50,7 +50,7 @@ def handle(node: FrameNode, connection: bytes, frames: list[Buffer]) -> Answers:
 
 
 def inproc_box(open_transport: OpenTransport, config: ClientConfig) -> Box:
-    """Make a box whose every verb is messages, even on the memory's own host.
+    """Return a box that sends messages for all verbs, even on the memory's own host.
 
     Args:
         open_transport: opens connections to the node: ``InprocHub.connect``, or faults
@@ -61,7 +61,7 @@ def inproc_box(open_transport: OpenTransport, config: ClientConfig) -> Box:
 
 
 def inproc_paths(open_transport: OpenTransport, config: ClientConfig) -> PathPair:
-    """Make the paths of such a box; the same Args."""
+    """Return the paths of such a box; see ``inproc_box``."""
     return PathPair(config, partial(_open_paths, open_transport))
 
 

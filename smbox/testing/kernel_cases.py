@@ -1,4 +1,4 @@
-"""Operands for every kernel, element type and answer of the native library; numpy's results.
+"""Test cases for every kernel, dtype and answer of the native library, with numpy's results.
 
 Operands hold random bits: numbers near one, denormals, infinities, NaN, zeros of both signs.
 """
@@ -53,7 +53,7 @@ _SPECIAL: Final = np.array(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCase:
-    """One order on regions that no one has changed before, and what it must leave.
+    """One order on new regions, and the contents that it must leave.
 
     Attributes:
         name: kernel, element types and answer.
@@ -62,10 +62,10 @@ class KernelCase:
         source: the operand.
         operand: dtype code of the operand; of a whole kernel, the region's.
         scale: as ``native_scale`` returns it.
-        output: what comes back.
+        back: kind of answer, an ``orders.Back``.
         parameters: an optimizer's.
         wanted: the regions' contents afterwards.
-        answer: what comes back, or None.
+        answer: the answer, or None.
     """
 
     name: str
@@ -105,7 +105,7 @@ def unaligned(array: Array) -> NDArray[np.uint8]:
 
 
 def difference(found: Array, wanted: Array) -> str | None:
-    """Tell where two arrays differ in a bit; a NaN need only be one. None: nowhere."""
+    """Return where two arrays differ in a bit, or None; all NaN are equal."""
     bits = f"u{wanted.itemsize}"
     is_same = found.view(bits) == wanted.view(bits)
     if wanted.dtype.kind not in "biu":

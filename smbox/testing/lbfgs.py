@@ -1,4 +1,4 @@
-"""L-BFGS in memory, in plain numpy: what ``smbox_torch.Sandblaster`` is compared with.
+"""L-BFGS in plain numpy: the oracle of ``smbox_torch.Sandblaster``.
 
 Nocedal and Wright, Numerical Optimization, algorithms 7.4 and 7.5, with the rules that
 clients/smbox_torch/sandblaster/sandblaster.py states: Armijo backtracking from 1, at first from
@@ -23,9 +23,9 @@ def lbfgs(x: Vector, evaluate: Evaluate, history: int) -> Iterator[tuple[Vector,
     """Yield x, its loss and the size of the step (0.0: none was found) of each iteration.
 
     Args:
-        x: ``[n]``, where it begins; left alone.
+        x: ``[n]``, the start; not modified.
         evaluate: returns loss and gradient at x.
-        history: pairs kept.
+        history: number of pairs to keep.
     """
     pairs: list[tuple[Vector, Vector]] = []
     loss, g = evaluate(x)

@@ -1,4 +1,4 @@
-"""A box over several nodes of this process, without sockets; compare inproc_box.py."""
+"""Boxes over several memory nodes of this process, without sockets; see inproc_box.py."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from smbox.testing.inproc_box import inproc_paths
 
 
 class StripingBox(ManyBox):
-    """A ManyBox that stripes what it creates, to run any code on striped regions."""
+    """A ManyBox that creates striped regions by default, to run any code on striped regions."""
 
     def create(self, name: str, *arguments: Any, **options: Any) -> Region:
-        """Create a region, striped unless told otherwise."""
+        """Create a region, striped by default."""
         return super().create(name, *arguments, **({"layout": "striped"} | options))
 
 
@@ -27,10 +27,10 @@ def inproc_many(
     config: ClientConfig,
     kind: type[ManyBox] = ManyBox,
 ) -> ManyBox:
-    """Make a box whose every verb is messages.
+    """Return a box that sends messages for all verbs.
 
     Args:
-        transports: opens connections to each node, by its id.
+        transports: functions that open connections to each node, by its id.
         config: settings; the address in it is not used.
         kind: class of the box.
     """

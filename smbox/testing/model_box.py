@@ -1,8 +1,8 @@
 """A box without a node: a dict of numpy arrays with Box's and Region's verbs, in one process.
 
-What a memory node does, in the fewest lines, one lock around everything: the reference that
-other boxes are compared with, and a memory for unit tests of algorithms. Several workers of
-one process share it, each through a client of its own, and its log says who did what when.
+A minimal memory node under one lock: the reference that other boxes are compared with, and a
+memory for unit tests of algorithms. Several workers of one process share it, each through its
+own client. Its log records all operations in the order in which they took effect.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Store:
-    """What all clients of one ModelBox share; ``changed`` is its lock."""
+    """The state that all clients of one ModelBox share; ``changed`` is its lock."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     regions: dict[str, Stored] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Store:
     def wait_for(
         self, is_true: Callable[[], bool], op: str, timeout_s: float | None = None
     ) -> None:
-        """Wait, with the lock held, until something is true; RequestTimeoutError if never."""
+        """Wait, with the lock held, for a condition; RequestTimeoutError at the timeout."""
         limit_s = TIMEOUT_S if timeout_s is None else timeout_s
         if not self.changed.wait_for(is_true, limit_s):
             raise RequestTimeoutError(
@@ -65,7 +65,7 @@ class ModelBox:
 
     Args:
         client: its name in the log.
-        store: the memory; None makes a new one.
+        store: the memory; None: a new one.
     """
 
     address = "model://"
@@ -80,11 +80,11 @@ class ModelBox:
 
     @property
     def log(self) -> list[Entry]:
-        """Operations on regions so far, of all clients."""
+        """All operations on regions, of all clients, in order."""
         return self.store.log
 
     def order(self, region: str, *ops: str) -> list[str]:
-        """Return which client did one of these ops on the region, in order."""
+        """Return the clients that did one of these ops on the region, in order."""
         return [e.client for e in self.log if e.region == region and e.op in ops]
 
     def create(
@@ -129,7 +129,7 @@ class ModelBox:
         return ModelRegion(name, self.store.regions[name], self.store, note)
 
     def optimizer(self, region: ModelRegion, name: str, **parameters: float) -> ModelOptimizer:
-        """Let a region take training steps by itself."""
+        """Return a server-side optimizer of a region."""
         code = OptimizerCode[name.upper()]
         settings = settings_of(code, parameters)
         states = {
@@ -153,7 +153,7 @@ class ModelBox:
         )
 
     def free(self, name: str) -> None:
-        """Free a region: its operations raise RegionFreedError from now on."""
+        """Free a region; its operations then raise RegionFreedError."""
         with self.store.changed:
             if name not in self.store.regions:
                 raise RegionNotFoundError("no region has this name", name=name)
@@ -172,7 +172,7 @@ class ModelBox:
         return ModelCounter(name, self.store)
 
     def barrier(self, name: str, parties: int, *, timeout_s: float | None = None) -> int:
-        """Return the round, from 0, when as many calls as parties have been made in it."""
+        """Wait until ``parties`` calls were made in this round; return its number, from 0."""
         with self.store.changed:
             mine = self.store.arrived.get(name, 0)
             self.store.arrived[name] = mine + 1
@@ -184,10 +184,10 @@ class ModelBox:
             return mine // parties
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Return at once: every operation is complete when it returns."""
+        """Return at once: every operation is complete when its call returns."""
 
     def close(self) -> None:
-        """Do nothing: the memory lives as long as somebody holds it."""
+        """Do nothing; the memory is garbage-collected."""
 
     def __enter__(self) -> Self:
         return self
@@ -205,20 +205,20 @@ class ModelCounter:
 
     @property
     def value(self) -> int:
-        """Its value now."""
+        """Current value."""
         with self._store.changed:
             return self._store.counters[self.name]
 
     def add(self, amount: int = 1) -> int:
-        """Add to it; return the value before."""
+        """Add ``amount``; return the old value."""
         return self._change(lambda old: old + amount)
 
     def compare_and_swap(self, old: int, new: int) -> bool:
-        """Set it to ``new`` if it is ``old``; tell whether it was."""
+        """Set the value to ``new`` if it is ``old``; return whether it was."""
         return self._change(lambda value: new if value == old else value) == old
 
     def wait(self, at_least: int, *, timeout_s: float | None = None) -> int:
-        """Return the value as soon as it is ``at_least`` so much."""
+        """Wait until the value is ``at_least`` or more; return it."""
         with self._store.changed:
             self._store.wait_for(
                 lambda: self._store.counters[self.name] >= at_least, "wait", timeout_s

@@ -17,13 +17,13 @@ class ModelOptimizer:
     """Steps a region, as ``smbox.Optimizer`` does.
 
     Args:
-        shared: the memory that it lies in.
+        shared: the memory of the region.
         note: called with each step.
-        code: which optimizer.
-        parameters: all that it takes, by name; ``lr`` first.
+        code: code of the optimizer.
+        parameters: all its parameters, by name; ``lr`` first.
         region: the parameters.
         states: the regions of its state, by name.
-        kept: what those hold.
+        kept: contents of the states.
     """
 
     def __init__(

@@ -37,14 +37,14 @@ NARROW = ("float16", "bfloat16")
 
 
 class Shared(Protocol):
-    """What a region needs of the memory it lies in."""
+    """The part of a model memory that a region uses."""
 
     changed: threading.Condition
 
     def wait_for(
         self, is_true: Callable[[], bool], op: str, timeout_s: float | None = None
     ) -> None:
-        """Wait, with the lock held, until something is true."""
+        """Wait, with the lock held, until a condition is true."""
 
 
 @dataclass
@@ -96,12 +96,12 @@ class ModelRegion:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its data."""
+        """Number of bytes of the data."""
         return self._data.nbytes
 
     @property
     def version(self) -> int:
-        """How many stripes have been committed, of the whole region."""
+        """Number of stripe commits of the whole region."""
         with self._shared.changed:
             return self._stored.version
 
@@ -115,11 +115,11 @@ class ModelRegion:
         return ModelRegion(self.name, self._stored, self._shared, self._note, window)
 
     def put(self, x: Any) -> None:
-        """Replace the contents by ``x``."""
+        """Replace the contents with ``x``."""
         self._change("put", x, lambda _, new: new)
 
     def get(self, out: Any = None, *, snapshot: bool = False) -> Array:  # noqa: ARG002
-        """Return a copy of the contents, in ``out`` where it is given; always a snapshot."""
+        """Return a copy of the contents, in ``out`` if given; always a snapshot."""
         with self._shared.changed:
             self._check("get")
             if out is None:
@@ -178,7 +178,7 @@ class ModelRegion:
         )
 
     def dot(self, other: ModelRegion) -> float:
-        """Sum the products of these elements and another region's, in float64."""
+        """Return the sum of the products with another region's elements, in float64."""
         return float(self.get().astype(float).ravel() @ other.get().astype(float).ravel())
 
     def rows(self, index: Any) -> ModelRows:
@@ -194,7 +194,7 @@ class ModelRegion:
         return ModelRows(self.get, change, len(self), index)
 
     def wait(self, version: int, *, timeout_s: float | None = None) -> int:
-        """Return the version as soon as it is at least ``version``."""
+        """Wait until the version is at least ``version``; return it."""
         with self._shared.changed:
             self._shared.wait_for(lambda: self._stored.version >= version, "wait", timeout_s)
             return self._stored.version
@@ -251,7 +251,7 @@ class ModelRegion:
             return old
 
     def _stripes(self) -> int:
-        """Count the stripes that this window touches."""
+        """Return the number of stripes in this window."""
         if self.nbytes == 0:
             return 0
         whole = self._stored.data
@@ -260,7 +260,7 @@ class ModelRegion:
 
 
 class _Done(Work):
-    """The drive of a request that is over."""
+    """A request that is done."""
 
     def advance(self, deadline_s: float) -> bool:  # noqa: ARG002 - there is nothing to wait for
         return True

@@ -19,13 +19,13 @@ Change = Callable[[str, Callable[[Array], None]], None]
 
 
 class ModelRows:
-    """Rows picked by an index along axis 0.
+    """Rows selected by an index along axis 0.
 
     Args:
         read: returns a copy of the region's contents.
         change: runs a function on the contents, atomically, under a name.
-        length: rows of the region.
-        index: whole numbers, from 0 up.
+        length: number of rows of the region.
+        index: integers from 0.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ModelRows:
             raise AddressRangeError("rows outside the region", rows=length)
 
     def get(self, out: Any = None) -> Array:
-        """Return the rows, in ``out`` where it is given."""
+        """Return the rows, in ``out`` if given."""
         found: Array = self._read()[self._index]
         if out is None:
             return found

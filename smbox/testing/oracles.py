@@ -1,4 +1,4 @@
-"""The algorithms of distributed training on one screen each: numpy replays to compare with.
+"""Distributed training algorithms in numpy, one short function each, to compare with.
 
 The loop is that of :mod:`smbox.testing.workers`; an oracle is what its algorithm adds to it.
 
@@ -75,7 +75,7 @@ def easgd(
 
 
 def shared(worker: Worker, x: F32, c: F32, *, moving_rate: float) -> Worker:
-    """A worker of EASGD that shares, when it is through, what its period has left."""
+    """A worker of EASGD with a last exchange at its end, for an incomplete period."""
     yield from worker
     yield
     x -= elastic(x, c, moving_rate)
@@ -173,7 +173,7 @@ def server_downpour(
     n_fetch: int,
     **by: Unpack[SGD],
 ) -> Worker:
-    """Downpour of gradients: ``server`` steps c along what they add up to; fetch c."""
+    """Downpour of gradients: ``server`` steps c along their sum; fetch c."""
     gathered = np.zeros_like(x)
 
     def gathering(x: F32, t: int) -> F32:

@@ -1,4 +1,4 @@
-"""A problem small enough to replay: a point that descends noisy quadratics.
+"""A small test problem: a point that descends noisy quadratics.
 
 Worker i's loss at its step t is ``0.5 |x - noise(i, t)|^2``, so its gradient is
 ``x - noise(i, t)``, exactly. ``LR`` and ``HALF`` are powers of two: a fused multiply-add then
@@ -38,7 +38,7 @@ def gradient(worker: int) -> Callable[[F32, int], F32]:
 
 
 def group_gradient(group: int, ranks: int) -> Callable[[F32, int], F32]:
-    """Return the mean gradient of a group of so many workers, added in the order of ranks."""
+    """Return the mean gradient of a group of workers, added in the order of ranks."""
 
     def mean(x: F32, t: int) -> F32:
         total = gradient(group * ranks)(x, t)
@@ -50,13 +50,13 @@ def group_gradient(group: int, ranks: int) -> Callable[[F32, int], F32]:
 
 
 class Descent:
-    """A worker: a tensor of any framework that has torch's verbs, and its optimizer.
+    """A worker: a tensor of a framework with torch's methods, and its optimizer.
 
     Args:
-        worker: its number.
+        worker: number of the worker.
         x: the parameter, ``f32[SIZE]``.
         optimizer: with ``zero_grad`` and ``step``.
-        t: steps done before.
+        t: number of steps done before.
     """
 
     def __init__(self, worker: int, x: Any, optimizer: Any, t: int = 0) -> None:
@@ -66,7 +66,7 @@ class Descent:
         self.t = t
 
     def run(self, steps: int = 1) -> None:
-        """Do so many steps."""
+        """Do ``steps`` steps."""
         for _ in range(steps):
             self.optimizer.zero_grad()
             goal = self.x.new_tensor(noise(self.worker, self.t))

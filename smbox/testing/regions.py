@@ -1,4 +1,4 @@
-"""Regions made at once in a test's own memory, and changes of them, one call for each."""
+"""Creation and change of regions in a test's own memory, one call for each."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def build(
     init: float | None = None,
     state: int = RegionState.LIVE,
 ) -> MappedRegion:
-    """Make a region at once.
+    """Create a region.
 
     Raises:
-        OutOfMemoryError: no room; nothing is left.
+        OutOfMemoryError: too little memory is left; nothing was created.
     """
     building = Building(node, spec, address, init)
     try:
@@ -57,26 +57,26 @@ def commit(  # noqa: PLR0913 - the words of one order
 ) -> None:
     """Change the bytes ``[first, limit)`` of a region, stripe by stripe, each one a commit.
 
-    Whatever is raised, ``writer.done`` tells up to which byte all is committed and handed back.
+    After an error, ``writer.done`` is the byte up to which all is committed and answered.
 
     Args:
-        writer: the calling thread's.
-        regions: the region, and those of an optimizer's state.
+        writer: the calling thread's writer.
+        regions: the region, and the regions of an optimizer's state.
         kernel: a ``KernelCode`` or ``OptimizerCode``.
         first: first byte of the region's data, at an element.
         limit: byte behind the last.
         source: the operand, C-contiguous bytes.
         scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
-        at: byte from which on it is still to be done; None: ``first``.
+        at: byte to start from, all before is done; None: ``first``.
         operand: dtype code of the source; 0: the region's.
-        output: what comes back, an ``orders.Output``.
-        output_to: receives it, as many elements as the range has.
+        back: kind of answer, an ``orders.Back``.
+        back_to: receives the answer, as many elements as the range has.
         parameters: an optimizer's, ``f64[4]``.
         channel: at the node, on whose behalf.
         number: of the first stripe's commit; the next stripe's is the next.
 
     Raises:
-        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or is no more.
+        StripeBusy, RegionFreedError: the stripe at ``writer.done`` is held, or was freed.
         LayoutMismatchError: kernel, range and source do not fit each other; nothing changed.
         SegmentError: a dead writer's journal is damaged; the stripe stays open.
     """

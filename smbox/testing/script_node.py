@@ -1,4 +1,4 @@
-"""A channel whose connections are in the hands of a test: it answers message by message."""
+"""A client's channel whose node is a test: it answers message by message."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Wire:
         name: as a transport.
         generation: of its HELLO.
         greeting: the HELLO, until it is answered.
-        sent: the requests that it took, oldest first; whoever handles one takes it out.
+        sent: the requests that it accepted, oldest first; the test removes those it answers.
         replies: what the client receives next.
-        is_full: it has no room for requests.
-        is_lent: it goes on reading what it was given, even closed.
-        strike: Ctrl-C comes "before" or "after" the next request is taken.
+        is_full: it accepts no more requests.
+        is_lent: it still reads lent memory, even when closed.
+        strike: Ctrl-C strikes "before" or "after" the next request is accepted.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class Wire:
         self.is_full = self.is_lent = False
         self.strike = ""
 
-    def send(self, frames: Sequence[Buffer], *, zero_copy: bool = False) -> bool:  # noqa: ARG002 -- copied at once
-        """Take a request; see ``Transport``."""
+    def send(self, frames: Sequence[Buffer], *, lent: bool = False) -> bool:  # noqa: ARG002 -- copied at once
+        """Accept a request; see ``Transport``."""
         request = decode_request([bytes(frame) for frame in frames])
         if request.op is Op.HELLO:
             self.greeting, self.generation = request, request.generation
@@ -66,18 +66,18 @@ class Wire:
         return True
 
     def receive(self, timeout_s: float) -> list[Buffer] | None:  # noqa: ARG002 -- never waits
-        """Give the next reply; see ``Transport``."""
+        """Return the next reply; see ``Transport``."""
         return self.replies.popleft() if self.replies else None
 
     def close(self) -> None:
-        """Let the client go; see ``Transport``."""
+        """Close the connection; see ``Transport``."""
 
     def is_released(self) -> bool:
-        """Say what the test says; see ``Transport``."""
+        """Return what the test has set; see ``Transport``."""
         return not self.is_lent
 
     def abandon(self) -> None:
-        """Let the client go; see ``Transport``."""
+        """Close the connection; see ``Transport``."""
 
     def reply(self, reply: Reply) -> None:
         """Answer a request."""
@@ -95,7 +95,7 @@ class ScriptNode:
 
     Attributes:
         channel: the client's.
-        wires: all connections so far; the last one is the present one.
+        wires: all connections so far; the last one is open.
     """
 
     def __init__(self) -> None:
@@ -105,11 +105,11 @@ class ScriptNode:
 
     @property
     def wire(self) -> Wire:
-        """The present connection."""
+        """The open connection."""
         return self.wires[-1]
 
     def move(self) -> None:
-        """Let the channel receive what there is and send what it can; it may connect."""
+        """Let the channel receive and send as much as possible; it may connect."""
         self.channel.move(0.0)
 
     def transfer(self, address: int, op: Op, numbers: int = 0) -> Call | Scripted:
@@ -127,8 +127,8 @@ class Scripted(Change):
     """A change of the last byte of one stripe, and of the first byte of the next one.
 
     Attributes:
-        answers: whether old bytes come back.
-        old: those that came, by stripe.
+        answers: whether the old bytes are returned.
+        old: the old bytes received, by stripe.
     """
 
     FIRST: Final = STRIPE_NBYTES - 1
@@ -152,7 +152,7 @@ class Scripted(Change):
 
     @property
     def done(self) -> int:
-        """How many of its stripes are known to be changed."""
+        """Number of stripes that are known to be changed."""
         return self.at - self.first
 
     def _keep(self, first: int, limit: int, old: Bytes) -> None:

@@ -1,6 +1,6 @@
-"""A memory without a server: this process owns the node's memory and answers for it.
+"""A memory without a server: this process owns the memory and does the node's work.
 
-For tests of what a client does on mapped memory: no socket, no second process, no waiting.
+For tests of clients on mapped memory: no socket, no second process, no waiting.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT_S = 30.0
 
 
 class SoloControl:
-    """What a ControlPath is, on memory that this process owns.
+    """A ControlPath on memory that this process owns.
 
     Args:
         memory: the node's memory.
@@ -71,7 +71,7 @@ class SoloControl:
             return self._info(region)
 
     def publish(self, info: RegionInfo, timeout_s: float, *, exist_ok: bool) -> RegionInfo:  # noqa: ARG002
-        """Make a region visible, or give way; see ControlPath."""
+        """Make a region visible, or free it if the name is taken; see ControlPath."""
         with self._mutex:
             ours = self._at(info.address)
             found = self._find(info.name, info.kind)
@@ -92,7 +92,7 @@ class SoloControl:
         return self._info(found)
 
     def attach(self, name: str, kind: int, deadline_s: float) -> RegionInfo:
-        """Find a region, waiting for it; see ControlPath."""
+        """Find a region; wait for it; see ControlPath."""
         while True:
             try:
                 return self.find(name, kind, 0.0)
@@ -127,13 +127,13 @@ class SoloControl:
         return {"memory_used_nbytes": self.memory.used_nbytes()}
 
     def say_bye(self) -> None:
-        """Tell nobody: there is no node."""
+        """Do nothing: there is no node."""
 
     def close(self) -> None:
-        """Keep the memory: it is ``solo_box`` that owns it."""
+        """Do nothing: ``solo_boxes`` owns the memory."""
 
     def abandon(self) -> None:
-        """Keep the memory."""
+        """Do nothing."""
 
     def _at(self, address: int) -> MappedRegion:
         region = self.memory.regions.get(int(address))
@@ -169,10 +169,10 @@ def _check_agreed(found: MappedRegion, request: CreateRequest, *, exist_ok: bool
 
 
 class SoloOpener:
-    """Opens paths to the memory of this process.
+    """Opens the paths to a memory of this process.
 
     Args:
-        control: shared by all boxes; each gets a local path of its own.
+        control: control path of all boxes; each box gets its own local path.
     """
 
     def __init__(self, control: SoloControl) -> None:
@@ -187,7 +187,7 @@ class SoloOpener:
 
 @contextlib.contextmanager
 def solo_boxes(memory_nbytes: int = MEMORY_NBYTES) -> Iterator[SoloOpener]:
-    """Own a memory for a while; ``solo_box(opener)`` makes boxes on it."""
+    """Create a memory for the block; ``solo_box(opener)`` returns boxes on it."""
     name = f"solo-{secrets.token_hex(6)}"
     memory = NodeMemory.open(name, memory_nbytes)
     try:
@@ -197,6 +197,6 @@ def solo_boxes(memory_nbytes: int = MEMORY_NBYTES) -> Iterator[SoloOpener]:
 
 
 def solo_box(opener: SoloOpener, timeout_s: float = TIMEOUT_S) -> Box:
-    """Make a box on the memory."""
+    """Return a box on the memory."""
     config = ClientConfig(address=opener.control.address, timeout_s=timeout_s)
     return Box(PathPair(config, opener))

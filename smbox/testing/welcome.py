@@ -1,4 +1,4 @@
-"""A node's WELCOME as tests want it: small limits, and nothing applied."""
+"""A node's WELCOME for tests: small limits, and nothing applied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from smbox.wire.messages import Welcome
 
 
 def welcome(**told: Any) -> Welcome:
-    """Make a WELCOME; what is not told is as of a node whose memory is new.
+    """Return a WELCOME; fields not given are those of a node with a new memory.
 
     Args:
         told: fields of ``Welcome``.

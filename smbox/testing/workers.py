@@ -1,7 +1,7 @@
 """Workers of distributed training as generators, and the orders in which they take effect.
 
-A worker yields before each operation on shared memory, so whoever advances it decides the
-order in which workers' operations take effect. :func:`replay` follows a recorded order;
+A worker yields before each operation on shared memory, so that its caller decides the order in
+which workers' operations take effect. :func:`replay` follows a recorded order;
 :func:`run` exhausts a single worker, which is the sequential algorithm.
 
 Legend: x the worker's parameters ``f32[n]``, changed in place; ``gradient(x, t)`` the gradient
@@ -27,18 +27,18 @@ Descend = Callable[[F32, F32, float], None]
 
 
 class SGD(TypedDict):
-    """What plain SGD is told, see :func:`sgd`."""
+    """Arguments of plain SGD, see :func:`sgd`."""
 
     steps: int
     lr: float
 
 
 def replay(workers: Mapping[str, Worker], order: Iterable[str]) -> None:
-    """Advance workers by one operation each time the order names them.
+    """Advance workers by one operation at a time, in the given order.
 
     Args:
         workers: name -> generator; all must be exhausted when the order ends.
-        order: names of the workers whose operations took effect, in that order.
+        order: names of the workers, in the order in which their operations took effect.
     """
     done = object()
     at = {name: next(worker, done) for name, worker in workers.items()}
