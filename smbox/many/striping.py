@@ -214,11 +214,12 @@ def opened(
     """
     info = striped_info(head_info, head)
     for part in info.parts:
-        _check_there(nodes, info.name, part, deadline_s)
+        _check_part(nodes, info.name, part, deadline_s)
     return info
 
 
-def _check_there(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | None) -> None:
+def _check_part(nodes: Nodes, name: str, part: RegionInfo, deadline_s: float | None) -> None:
+    """Raise as ``opened`` unless a part exists."""
     node = nodes.get(part.address.node)
     if node is None:
         raise ConfigError(
