@@ -112,8 +112,8 @@ def output_array(
 
 def as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """View a C-contiguous array as ``u8[nbytes]``."""
-    line = array if array.ndim == 1 else array.reshape(-1)
-    return line.view(BYTE)
+    flat = array if array.ndim == 1 else array.reshape(-1)
+    return flat.view(BYTE)
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:

@@ -13,8 +13,8 @@ from smbox.errors import ConfigError, RequestTimeoutError, SmboxError
 from smbox.work import NestedCallError, Work
 
 T = TypeVar("T")
-LOOK_FIRST_S: Final = 0.0001
-LOOK_MAX_S: Final = 0.01
+POLL_FIRST_S: Final = 0.0001
+POLL_MAX_S: Final = 0.01
 """Pause of ``await`` between two checks of a request: the first, and the longest."""
 ADVICE: Final = "it continues: wait again, or flush"
 
@@ -162,10 +162,10 @@ class Handle(Tracked, Generic[T]):
         except RuntimeError:
             message = "await a handle inside a running asyncio event loop; elsewhere wait()"
             raise ConfigError(message, op=self._op) from None
-        pause_s, moved, before = LOOK_FIRST_S, time.monotonic(), self.work.progress()
+        pause_s, moved, before = POLL_FIRST_S, time.monotonic(), self.work.progress()
         while not self.done():
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LOOK_MAX_S)
+            pause_s = min(2 * pause_s, POLL_MAX_S)
             if (now := self.work.progress()) != before:
                 moved, before = time.monotonic(), now
             elif time.monotonic() >= moved + self.timeout_s:

@@ -24,7 +24,7 @@ from smbox.memory.region_header import check_name
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
 DTYPE: Final = "uint8"
-ROOM_NBYTES: Final = 72
+SUFFIX_NBYTES_MAX: Final = 72
 """Bytes that an algorithm may append to a prefix; the prefix then has up to 128 bytes."""
 
 _PART: Final = re.compile(r".+#[0-9a-f]{12}([0-9a-f]{4})", re.DOTALL)
@@ -104,19 +104,19 @@ def check_no_part_name(name: str) -> None:
         )
 
 
-def check_prefix(name: str, room_nbytes: int = ROOM_NBYTES) -> None:
+def check_prefix(name: str, suffix_nbytes: int = SUFFIX_NBYTES_MAX) -> None:
     """Check the common prefix of several names before any of these regions is created.
 
     Args:
         name: the prefix: the name of a run, a lock or a publication.
-        room_nbytes: most bytes of UTF-8 that are appended.
+        suffix_nbytes: most bytes of UTF-8 that are appended.
 
     Raises:
         TypeError, ConfigError: as ``check_no_part_name``.
         LimitError: the prefix is empty or too long.
     """
     check_no_part_name(name)
-    nbytes, nbytes_max = len(name.encode()), NAME_NBYTES_MAX - room_nbytes
+    nbytes, nbytes_max = len(name.encode()), NAME_NBYTES_MAX - suffix_nbytes
     if nbytes > nbytes_max:
         raise LimitError(
             f"a name that others are derived from has 1 to {nbytes_max} bytes of UTF-8",

@@ -61,10 +61,10 @@ class Optimizer:
         self._code = code_of(name)
         settings = settings_of(self._code, given)
         self._parameters = tuple(parameters_in(self._code, settings).values())
-        beginnings = beginnings_in(self._code, settings)
-        _check_region(region, beginnings)
+        firsts = first_values(self._code, settings)
+        _check_region(region, firsts)
         self.states = {
-            state: self._state(f"{name}.{state}", value) for state, value in beginnings.items()
+            state: self._state(f"{name}.{state}", value) for state, value in firsts.items()
         }
 
     def step(
@@ -172,7 +172,7 @@ def parameters_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, 
     return {name: settings[name] for name in OPTIMIZERS[code].parameters}
 
 
-def beginnings_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
+def first_values(code: OptimizerCode, settings: dict[str, float]) -> dict[str, float]:
     """Return the first value of each state, by name."""
     row = OPTIMIZERS[code]
     return dict.fromkeys(row.states, 0.0) | {
@@ -180,7 +180,7 @@ def beginnings_in(code: OptimizerCode, settings: dict[str, float]) -> dict[str, 
     }
 
 
-def _check_region(region: Region, beginnings: dict[str, float]) -> None:
+def _check_region(region: Region, firsts: dict[str, float]) -> None:
     """Raise ConfigError if a region cannot be optimized, or cannot hold a first value."""
     info, dtype = region.info, region.dtype
     is_whole = region.extent.first == 0 and region.shape == info.shape
@@ -192,7 +192,7 @@ def _check_region(region: Region, beginnings: dict[str, float]) -> None:
             dtype=str(dtype),
         )
     with np.errstate(over="ignore"):
-        lost = {state: x for state, x in beginnings.items() if not np.isfinite(dtype.type(x))}
+        lost = {state: x for state, x in firsts.items() if not np.isfinite(dtype.type(x))}
     if lost:
         raise ConfigError(
             "a state's first value does not fit the dtype", dtype=str(dtype), **lost

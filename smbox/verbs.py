@@ -135,8 +135,8 @@ def elastic(extent: Extent, x: Any, moving_rate: float, delta: Any) -> Operation
     sink: MoveSink | DeltaSink
     if delta is None:
         array = output_array(x, dtype, shape, called="x", may_be_narrower=True)
-        line = array if array.ndim == 1 else array.reshape(-1)
-        sink = MoveSink(first, line, rate, dtype.itemsize)
+        flat = array if array.ndim == 1 else array.reshape(-1)
+        sink = MoveSink(first, flat, rate, dtype.itemsize)
     else:
         array = source_array(x, dtype, shape, may_be_narrower=True)
         out = output_array(delta, dtype, shape, called="delta")

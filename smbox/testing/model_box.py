@@ -22,7 +22,7 @@ from smbox.errors import (
     RequestTimeoutError,
 )
 from smbox.memory.kernels import OptimizerCode
-from smbox.optimizer import beginnings_in, parameters_in, settings_of
+from smbox.optimizer import first_values, parameters_in, settings_of
 from smbox.testing.model_optimizer import ModelOptimizer
 from smbox.testing.model_region import ModelRegion, Stored
 
@@ -140,7 +140,7 @@ class ModelBox:
                 init=value,
                 exist_ok=True,
             )
-            for state, value in beginnings_in(code, settings).items()
+            for state, value in first_values(code, settings).items()
         }
         return ModelOptimizer(
             self.store,
