@@ -1,4 +1,4 @@
-"""One contract, every way to the memory: mapped, over tcp, over ipc, and in one process."""
+"""The contract of a box on every path: mapped, tcp, ipc, and in one process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def connected(transport, folder):
 
 @contextlib.contextmanager
 def in_this_process():
-    """Run a node on memory of its own between the lines of its clients; yield as above."""
+    """Run a node inside its clients' calls; yield as above."""
     memory = NodeMemory.open(f"contract-{secrets.token_hex(4)}", MEMORY_NBYTES)
     try:
         node = Node(memory, now_s=time.monotonic())

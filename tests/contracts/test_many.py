@@ -58,7 +58,7 @@ STRIPED = [check for check in CHECKS if check.__name__ not in OF_ONE_NODE]
 
 @contextlib.contextmanager
 def nodes_here(count, kind):
-    """Run nodes of this process between the lines of their clients; yield a box over all."""
+    """Run nodes inside their clients' calls; yield a box over all."""
     with contextlib.ExitStack() as stack:
         transports = {}
         for node_id in range(count):
@@ -79,7 +79,7 @@ def single(request):
 
 @contextlib.contextmanager
 def mapped_nodes(count):
-    """Run nodes in processes of their own; yield a striping box that maps their memory."""
+    """Run nodes in child processes; yield a striping box that maps their memory."""
     command = [sys.executable, "-m", "memnode", "--json", "--nodes", str(count)]
     command += ["--name", f"contract-{secrets.token_hex(4)}", "--bind", "tcp://127.0.0.1:0"]
     command += ["--memory", str(MEMORY_NBYTES)]

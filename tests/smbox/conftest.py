@@ -1,4 +1,4 @@
-"""Boxes on mapped memory, and a node in this process behind a transport without sockets."""
+"""Boxes on mapped memory, and boxes over messages to a node in this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _names = itertools.count()
 
 
 class InprocNode:
-    """A real node; ``is_down`` makes it deaf, ``restart`` is a kill and a start."""
+    """A real node; ``is_down`` makes it drop messages, ``restart`` kills and starts it."""
 
     def __init__(self, node_id=0):
         self.node_id = node_id
@@ -142,7 +142,7 @@ def node():
 
 @pytest.fixture
 def nodes():
-    """Starts nodes of this process by their ids, and closes them."""
+    """Starts nodes in this process by id, and closes them."""
     made = []
 
     def start(*ids):
@@ -156,7 +156,7 @@ def nodes():
 
 @pytest.fixture
 def clients(node):
-    """Opens clients, over a transport of their own if given, and closes them."""
+    """Opens clients, over a given transport or the default, and closes them."""
     opened = []
 
     def open_client(open_transport=None, **settings):
@@ -175,7 +175,7 @@ def client(clients):
 
 @pytest.fixture
 def boxes(node):
-    """Opens boxes over messages, through a transport of their own if given."""
+    """Opens boxes over messages, over a given transport or the default."""
     opened = []
 
     def open_box(open_transport=None, config=CONFIG):
@@ -190,8 +190,8 @@ def boxes(node):
 class Interrupter:
     """Raises KeyboardInterrupt at the nth line that runs in the client, paths, wire or sync.
 
-    Lines that take or give back a mutex are left out: tracing could strike between the end
-    of the block and the giving back, where CPython itself never looks for signals.
+    Lines that acquire or release a mutex are skipped: tracing could strike between the end
+    of the block and the release, where CPython itself never checks for signals.
     """
 
     def __init__(self, nth):
@@ -237,7 +237,7 @@ def join():
 
 @pytest.fixture
 def die():
-    """``die(member)``: it renews its lease no more, as if it were killed or stopped."""
+    """``die(member)``: stop renewing its lease, as if it were killed or stopped."""
     return heartbeat.drop
 
 

@@ -1,4 +1,4 @@
-"""What counts as an array, and what is refused before a byte moves."""
+"""Arrays as arguments: accepted values, and values refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Duck:
 
 
 class Shy:
-    """Has an __array__ that refuses, as a tensor that requires grad does."""
+    """Its __array__ raises, as that of a tensor that requires grad does."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("call detach() first")

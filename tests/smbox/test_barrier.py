@@ -1,4 +1,4 @@
-"""Barriers: arrivals that are taken back, and those that cannot be."""
+"""Barriers: arrivals that are undone, and those that cannot be."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_interrupt_takes_the_arrival_back(box):
 
 
 def test_an_interrupt_at_any_line_takes_the_arrival_back(box, interrupted):
-    """Also one that strikes while a timeout's withdrawal is under way."""
+    """Also an interrupt during the withdrawal after a timeout."""
 
     def meet():
         with pytest.raises(RequestTimeoutError):
@@ -73,7 +73,7 @@ def test_an_interrupt_at_any_line_takes_the_arrival_back(box, interrupted):
 
 
 def test_who_was_met_in_the_last_moment_has_met(box, monkeypatch):
-    """The other party arrives between this one's timeout and its taking back."""
+    """The other party arrives between this one's timeout and its withdrawal."""
     take_back = sync._withdraw
 
     def late(paths, info, member, timeout_s):
@@ -97,7 +97,7 @@ def test_an_arrival_that_cannot_be_taken_back_is_told_within_a_second(box, held)
     begun_s = time.monotonic()
     with held(Target), pytest.raises(RequestTimeoutError) as caught:
         box.barrier("stuck", 2, timeout_s=0.1)
-    assert time.monotonic() - begun_s < 2.0  # of a slow machine; 1.0 of others
+    assert time.monotonic() - begun_s < 2.0  # on a slow machine; 1.0 on others
     assert caught.value.facts["outcome"] == "unknown"
 
 
@@ -108,7 +108,7 @@ def test_more_parties_than_a_stripe_has_words_for(box, parties):
 
 
 def test_an_arrival_that_comes_late_but_opens_the_barrier_has_met(box, held, monkeypatch):
-    """The stripe is held at first, so that the arrival waits in line; then it goes through."""
+    """The stripe is held at first, so that the arrival is queued; then it takes effect."""
     box.barrier("one", 1)
     info = next(info for info in box.regions() if info.name == "one")
     region = SimpleNamespace(info=info)

@@ -1,4 +1,4 @@
-"""Batches: checked when collected, sent when the block ends, cut at stripes."""
+"""Batches: checked when added to, sent when the block ends, cut at stripes."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_a_bad_shape_for_a_name_that_is_taken(box):
 
 
 def test_a_box_and_what_it_hands_out_travel_together():
-    """What is pickled apart meets again on one connection; nothing is opened by that."""
+    """Objects pickled separately share one connection again; unpickling opens none."""
     box = Box(PathPair(ClientConfig(NOBODY)))
     one, two = pickle.loads(pickle.dumps(box)), pickle.loads(pickle.dumps(box))
     assert one._paths is two._paths

@@ -14,7 +14,7 @@ from smbox.errors import ConfigError, RegionFreedError
 
 
 class Step:
-    """A request that does what its list says at each advance, and notes what it was told."""
+    """A request whose advances follow a list; it records the calls."""
 
     def __init__(self, *steps, outcome="none"):
         self.steps, self.told, self.known = list(steps), [], outcome

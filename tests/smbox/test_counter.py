@@ -1,4 +1,4 @@
-"""Counters: what the contract (tests/contracts) does not ask."""
+"""Counters: tests beyond the contract (tests/contracts)."""
 
 from __future__ import annotations
 

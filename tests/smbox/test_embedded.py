@@ -103,7 +103,7 @@ time.sleep({seconds})
 def test_a_node_that_says_no_ready_line_does_not_start(
     text, seconds, told, tmp_path, monkeypatch
 ):
-    """Half a line, too, and nobody waits for the rest of it beyond the limit."""
+    """Also for half a line; the wait ends at the limit."""
     fake = tmp_path / "python"
     fake.write_text(PRINTS.format(python=sys.executable, text=text, seconds=seconds))
     fake.chmod(0o700)
@@ -130,7 +130,7 @@ def test_a_forked_child_does_not_end_the_node():
 
 
 def test_a_process_with_many_files_starts_a_node():
-    """Its pipe has a descriptor that select() would not take."""
+    """Its pipe has a descriptor that is too large for select()."""
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1200:
         pytest.skip("this process may not open so many files")
     with contextlib.ExitStack() as files:

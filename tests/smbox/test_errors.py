@@ -1,4 +1,4 @@
-"""Every error: pickles, prints, and is what a Python user would catch."""
+"""Every error can be pickled and printed, and has a builtin base class."""
 
 from __future__ import annotations
 

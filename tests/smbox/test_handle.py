@@ -1,4 +1,4 @@
-"""Handles: done, wait, result, timeouts that can be continued, errors that stay."""
+"""Handles: done, wait, result, waiting again after a timeout, and repeated errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from smbox.handle import Handle
 
 
 class Script:
-    """A request that does what its list says at each advance: a bool, or an error."""
+    """A request whose advances follow a list of bools and errors."""
 
     def __init__(self, *steps):
         self.steps = list(steps)
         self.deadlines = []
         self.cancelled = False
         self.known = "partial"
-        self.moves = 0  # at how many tries it gets on
+        self.moves = 0  # tries with progress
         self.moved = 0
 
     def advance(self, deadline_s):

@@ -13,12 +13,12 @@ from smbox.handle import Handle
 
 
 class Script:
-    """A request that does what its list says at each advance: a bool, or an error."""
+    """A request whose advances follow a list of bools and errors."""
 
     def __init__(self, *steps):
         self.steps = list(steps)
         self.cancelled = False
-        self.moves = self.moved = 0  # at how many tries it gets on; and has got
+        self.moves = self.moved = 0  # tries with progress; progress so far
 
     def advance(self, deadline_s):
         self.moved = min(self.moved + 1, self.moves)

@@ -1,4 +1,4 @@
-"""The head of a striped region: what is one, and what it says."""
+"""The head of a striped region: recognition and contents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def head_of(count):
 
 
 def asked(contents, info=None):
-    """What is read, and the numbers of bytes that were asked for."""
+    """Return the head that was read, and the numbers of bytes that were requested."""
     sizes = []
 
     def get(nbytes):

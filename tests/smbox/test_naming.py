@@ -1,4 +1,4 @@
-"""Prefixes of names of regions: refused before the first region is made."""
+"""Prefixes of names of regions: invalid ones are refused before a region is created."""
 
 from __future__ import annotations
 

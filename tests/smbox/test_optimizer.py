@@ -47,7 +47,7 @@ def test_the_first_worker_decides_what_the_accumulator_begins_as(box, region):
     box.optimizer(region, "adagrad", lr=1.0, initial_accumulator_value=4.0)
     first.step(np.full(STRIPE + 3, 0.5, np.float32))
     expected = -np.float32(0.5) / (np.sqrt(np.float32(0.5)) + np.float32(1e-10))
-    assert (region.get() == expected).all()  # without one it would be -1, whatever the gradient
+    assert (region.get() == expected).all()  # without one it would be -1, for every gradient
 
 
 def test_a_held_state_makes_the_step_wait_and_happen_once(box, region, held):

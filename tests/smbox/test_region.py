@@ -1,4 +1,4 @@
-"""Regions: what the contract (tests/contracts) does not ask, on mapped memory."""
+"""Regions on mapped memory: tests beyond the contract (tests/contracts)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_held_counter_leaves_the_data_without_the_signal(region, counter, held
 
 
 def test_a_timeout_that_is_no_number_is_told_before_anything_is_done(region, counter):
-    region.put(np.full(COUNT, 1.0))  # what the first call does once is done
+    region.put(np.full(COUNT, 1.0))  # the first call has one-time work
     before = region.version
     with solo_boxes() as elsewhere, solo_box(elsewhere) as other:
         for signal in (None, counter, other.counter("far")):

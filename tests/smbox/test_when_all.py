@@ -1,4 +1,4 @@
-"""when_all: driven in turn, all waited for, the first error in order."""
+"""when_all: requests are driven in turn, all are waited for, the first error is raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER_S = 1000.0
 
 
 class Step:
-    """A request that is done at its n-th advance, or fails there."""
+    """A request that ends or fails at its n-th advance."""
 
     def __init__(self, turns, error=None, known="none"):
         self.left, self.failure, self.known = turns, error, known
@@ -94,7 +94,7 @@ def test_only_handles_are_taken():
 
 
 def test_a_call_that_has_timed_out_is_none_that_goes_on(solo, held):
-    """It was taken for one that had ended well, and the outcome was "all"."""
+    """Such a handle must not count as successful."""
     with solo_box(solo) as box:
         region = box.create("r", shape=(4,), dtype="float32")
         with held(region), pytest.raises(RequestTimeoutError) as caught:

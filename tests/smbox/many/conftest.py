@@ -19,7 +19,7 @@ CONFIG = ClientConfig(
 
 
 class Team:
-    """Nodes, by id, that tests make deaf, restart or empty."""
+    """Nodes, by id, that tests disconnect, restart or empty."""
 
     def __init__(self, nodes, stack):
         self.nodes = {node.node_id: node for node in nodes}

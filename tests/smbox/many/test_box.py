@@ -1,4 +1,4 @@
-"""What a box over several nodes places where; verbs are in test_region.py."""
+"""Where a box over several nodes places regions; verbs are in test_region.py."""
 
 from __future__ import annotations
 

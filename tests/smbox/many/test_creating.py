@@ -1,4 +1,4 @@
-"""Striped regions that are made half, raced for, or lose a part."""
+"""Striped regions: incomplete creation, races, and lost parts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_create_at_a_lost_node_names_it(team):
 
 @pytest.fixture
 def goes_silent(monkeypatch):
-    """Let a node publish a region of this name, answer nothing to it, and be deaf then."""
+    """Let a node publish a region of this name, send no reply, and then drop all messages."""
 
     def prepare(node, name):
         publish, handle = Registry.publish, node.hub._handler

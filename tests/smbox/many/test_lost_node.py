@@ -1,4 +1,4 @@
-"""A node that is lost, comes back, or comes back empty, under a region in parts."""
+"""Striped regions when a node is lost, restarted, or restarted with a new memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data path of striped regions stands beside those of one node."""
+"""The data path of striped regions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_it_has_the_verbs_of_a_path_to_one_node_and_their_arguments():
 
 
 def test_a_shifted_source_is_refused_at_the_stripes_of_a_part(box):
-    """The stripes of the whole lie elsewhere than those of its parts."""
+    """The stripes of the parts have other boundaries than those of the whole region."""
     part = 2 * STRIPE_NBYTES + 8
     region = box.create("w", shape=(3 * part,), dtype="uint8", layout="striped")
     border = part + STRIPE_NBYTES

@@ -1,4 +1,4 @@
-"""Verbs of striped regions; what every box does is in tests/contracts/test_many.py."""
+"""Verbs of striped regions; the contract is in tests/contracts/test_many.py."""
 
 from __future__ import annotations
 

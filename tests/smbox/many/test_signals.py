@@ -1,4 +1,4 @@
-"""A put on one node with a signal on another: the signal follows, once, and never leads."""
+"""A put on one node with a signal on another: the signal arrives once, after the data."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_node_that_is_restarted_goes_on(team, layout, restarted):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_signal_is_sent_before_put_nb_returns(team, layout):
-    """Found by the stencil: who waits for others first must not keep its own signals back."""
+    """A worker that waits for others must not hold back its own signals."""
     region, counter = made(team.box(), team, layout)
     handle = region.put_nb(X, signal=counter)
     assert team.box().counter(counter.name).wait(1) == 1

@@ -1,4 +1,4 @@
-"""The suite is whole, and finds a box that is wrong."""
+"""The contract suite is complete, and detects a wrong box."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_check_is_in_the_suite():
 
 
 class Wrong:
-    """A box whose regions forget to do one verb."""
+    """A box whose regions ignore one verb."""
 
     def __init__(self, box, verb):
         self._box, self._verb = box, verb

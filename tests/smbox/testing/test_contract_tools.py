@@ -1,4 +1,4 @@
-"""The tools of the contract fail where they should."""
+"""The helpers of the contract fail when they should."""
 
 from __future__ import annotations
 

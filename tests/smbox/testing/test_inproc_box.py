@@ -22,7 +22,7 @@ CONFIG = ClientConfig(
 
 
 class Recorder:
-    """A node that answers every message, and nothing else, to who sent it and to a third."""
+    """A node that answers every message to its sender and to a third connection."""
 
     def __init__(self):
         self.calls = []

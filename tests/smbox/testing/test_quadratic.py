@@ -6,7 +6,7 @@ from smbox.testing.quadratic import LR, SIZE, Descent, gradient, noise, start
 
 
 class Point:
-    """As much of a tensor as a descent needs."""
+    """The part of a tensor that a descent needs."""
 
     def __init__(self, x: np.ndarray) -> None:
         self.x, self.grad, self.goal = x, np.zeros(SIZE, np.float32), np.zeros(SIZE)

@@ -1,4 +1,4 @@
-"""A memory without a server is a whole one: it holds the contract, and leaves nothing."""
+"""A memory without a server passes the contract, and leaves nothing."""
 
 from __future__ import annotations
 
