@@ -219,7 +219,6 @@ class EmbeddedNode:
                 try:
                     self._process = self._start()
                     failures = 0
-                    continue
                 except (ConnectError, OSError):
                     failures += 1
                     _LOG.exception("memory node %s does not start", self._name)

@@ -11,6 +11,7 @@ from typing import Any, cast
 from smbox.address import GlobalAddress
 from smbox.box import Box
 from smbox.deadline import left_s
+from smbox.directory import find
 from smbox.errors import AddressRangeError, ConfigError, RegionFreedError, RegionNotFoundError
 from smbox.many import creating as striped
 from smbox.many.paths import ManyPath
@@ -132,11 +133,12 @@ class ManyBox(Box):
     def _attach(self, name: str, deadline_s: float | None) -> Region:
         home = self._many.home(name)
         while True:
-            info = home.attach(name, deadline_s)
+            with home.named() as paths:
+                info = find(paths, name, deadline_s)
             try:
                 head = home.head_of(info, deadline_s)
                 if head is None:
-                    return Region(home.paths, info)
+                    return Region(paths, info)
                 return Region(self._paths, opened(self._by_id, info, head, deadline_s))
             except RegionFreedError as error:
                 if not home.was_freed(info, deadline_s):

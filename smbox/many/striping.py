@@ -71,11 +71,6 @@ class Node:
         with self.named():
             return self.control.find(name, RegionKind.ARRAY, self.answer_s(deadline_s))
 
-    def attach(self, name: str, deadline_s: float | None) -> RegionInfo:
-        """Return an array by name; wait for it until the deadline, if given."""
-        with self.named():
-            return directory.find(self.paths, name, deadline_s)
-
     def head_of(self, info: RegionInfo, deadline_s: float | None = None) -> Head | None:
         """Return the head of a striped region if ``info`` is one, else None."""
         with self.named():
