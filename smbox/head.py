@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from smbox.errors import ConfigError, LimitError
 from smbox.memory.layout import NAME_NBYTES_MAX
-from smbox.memory.region_header import check_name
+from smbox.memory.region_header import RegionDescription, check_name
 
 MAGIC: Final = b"smbox.striped.1\n"
 UNIT_NBYTES: Final = 4096
@@ -124,7 +124,7 @@ def check_prefix(name: str, suffix_nbytes: int = SUFFIX_NBYTES_MAX) -> None:
         )
 
 
-def read(info: Described, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
+def read(info: RegionDescription, get: Callable[[int], NDArray[np.uint8]]) -> Head | None:
     """Return the head in a region; None: it holds none. Then at most a page of it is read.
 
     Args:

@@ -62,7 +62,7 @@ class KernelCase:
         source: the operand.
         operand: dtype code of the operand; of a whole kernel, the region's.
         scale: as ``native_scale`` returns it.
-        back: kind of answer, an ``orders.Back``.
+        output: kind of answer, an ``orders.Output``.
         parameters: an optimizer's.
         wanted: the regions' contents afterwards.
         answer: the answer, or None.

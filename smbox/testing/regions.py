@@ -69,8 +69,8 @@ def commit(  # noqa: PLR0913 - the words of one order
         scale: factor of SUM, moving_rate of ELASTIC; see ``kernels.native_scale``.
         at: byte to start from, all before is done; None: ``first``.
         operand: dtype code of the source; 0: the region's.
-        back: kind of answer, an ``orders.Back``.
-        back_to: receives the answer, as many elements as the range has.
+        output: kind of answer, an ``orders.Output``.
+        output_to: receives the answer, as many elements as the range has.
         parameters: an optimizer's, ``f64[4]``.
         channel: at the node, on whose behalf.
         number: of the first stripe's commit; the next stripe's is the next.

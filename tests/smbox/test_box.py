@@ -209,7 +209,6 @@ def test_a_wrong_type_is_a_type_error_with_a_message(box, name):
 
 TIMED = {
     "put": lambda box, r, t: r.put(2 * ONES, timeout_s=t),
-    "signal": lambda box, r, t: r.put(2 * ONES, signal=box.counter("c"), timeout_s=t),
     "get": lambda box, r, t: r.get(timeout_s=t),
     "snapshot": lambda box, r, t: r.get(snapshot=True, timeout_s=t),
     "accumulate": lambda box, r, t: r.accumulate(ONES, timeout_s=t),
@@ -224,14 +223,12 @@ TIMED = {
     "rows add": lambda box, r, t: r.rows([1]).accumulate([5.0], timeout_s=t),
     "rows get": lambda box, r, t: r.rows([1]).get(timeout_s=t),
     "handle": lambda box, r, t: r.get_nb().wait(t),
-    "outcome": lambda box, r, t: r.get_nb().outcome(t),
     "batch": lambda box, r, t: box.batch(timeout_s=t),
     "box put": lambda box, r, t: box.put(r.address, 2 * ONES, timeout_s=t),
     "box get": lambda box, r, t: box.get(r.address, 4, timeout_s=t),
     "flush": lambda box, r, t: box.flush(timeout_s=t),
     "create": lambda box, r, t: box.create("fresh", 4, timeout_s=t),
     "fill": lambda box, r, t: box.create("fresh", init=ONES, timeout_s=t),
-    "attach": lambda box, r, t: box.attach("r", timeout_s=t),
     "barrier": lambda box, r, t: box.barrier("fresh", 1, timeout_s=t),
     "count": lambda box, r, t: box.counter("c").wait(0, timeout_s=t),
     "add": lambda box, r, t: box.counter("c").add(timeout_s=t),
